@@ -51,18 +51,34 @@ class Checks:
     def expect(self, holds: bool, what: str, found: object = "") -> None:
         """Report one check; ``found`` is shown if it does not hold."""
         self.failed += not holds
-        sys.stdout.write(f"{'ok    ' if holds else 'FAILED'} {what}{'' if holds else f': {found}'}\n")
+        sys.stdout.write(
+            f"{'ok    ' if holds else 'FAILED'} {what}{'' if holds else f': {found}'}\n"
+        )
 
 
 def check_grid(checks: Checks, metrics: pd.DataFrame, grid: dict) -> None:
-    """Everything that the configuration names is there, once, with the same rows as everything else."""
-    checks.expect(list(metrics.columns) == COLUMNS, "metrics.parquet has the documented columns", list(metrics.columns))
+    """Everything that the configuration names is there, once, with the same rows as everything
+    else.
+    """
+    checks.expect(
+        list(metrics.columns) == COLUMNS,
+        "metrics.parquet has the documented columns",
+        list(metrics.columns),
+    )
     for column, key in {"method": "methods", "seed": "seeds", "calibrator": "calibrators"}.items():
         found = set(metrics[column].unique())
-        checks.expect(found == set(grid[key]), f"{len(grid[key])} {key}", sorted(found ^ set(grid[key]), key=str))
+        checks.expect(
+            found == set(grid[key]),
+            f"{len(grid[key])} {key}",
+            sorted(found ^ set(grid[key]), key=str),
+        )
     scored = metrics[metrics["split"] != "val"]
-    cells = scored.groupby([*RUN, "calibrator"])[CELL].apply(lambda rows: frozenset(rows.itertuples(index=False)))
-    wanted = np.prod([len(grid[key]) for key in ("datasets", "backbones", "methods", "seeds", "calibrators")])
+    cells = scored.groupby([*RUN, "calibrator"])[CELL].apply(
+        lambda rows: frozenset(rows.itertuples(index=False))
+    )
+    wanted = np.prod(
+        [len(grid[key]) for key in ("datasets", "backbones", "methods", "seeds", "calibrators")]
+    )
     checks.expect(len(cells) == wanted, f"{wanted} combinations of run and calibrator", len(cells))
     checks.expect(cells.nunique() == 1, "all combinations have the same rows", cells.nunique())
     checks.expect(len(scored) == wanted * len(cells.iloc[0]), "no row occurs twice", len(scored))
@@ -73,19 +89,27 @@ def check_grid(checks: Checks, metrics: pd.DataFrame, grid: dict) -> None:
     named = {shift for shift in grid["shifts"] if shift.startswith("ood/")}
     checks.expect(shifts == named, f"out-of-distribution sets {sorted(named)}", shifts)
     others = set(grid["shifts"]) - named
-    checks.expect(bool(others) == bool((scored["split"] == "shift").any()), f"shift families {sorted(others)}")
+    checks.expect(
+        bool(others) == bool((scored["split"] == "shift").any()), f"shift families {sorted(others)}"
+    )
 
 
 def check_values(checks: Checks, metrics: pd.DataFrame) -> None:
     """Every number is there and means what its name says."""
     missing = metrics[metrics["value"].isna()]
-    checks.expect(missing.empty, f"{len(metrics)} values, none missing", missing.head().to_dict("records"))
+    checks.expect(
+        missing.empty, f"{len(metrics)} values, none missing", missing.head().to_dict("records")
+    )
     good = metrics["fingerprint"].astype(str).str.fullmatch(r"[0-9a-f]{16}")
-    checks.expect(bool(good.all()), "every row has a fingerprint", metrics.loc[~good, "fingerprint"].unique())
+    checks.expect(
+        bool(good.all()), "every row has a fingerprint", metrics.loc[~good, "fingerprint"].unique()
+    )
     runs = metrics.groupby(RUN)["fingerprint"].nunique()
     checks.expect(bool((runs == 1).all()), "one fingerprint a run", runs[runs != 1].to_dict())
     wide = metrics.pivot_table(
-        index=[*RUN, "checkpoint", "calibrator", "fit_seed", *CELL[:-1]], columns="metric", values="value"
+        index=[*RUN, "checkpoint", "calibrator", "fit_seed", *CELL[:-1]],
+        columns="metric",
+        values="value",
     )
     gap = (wide["o_ece"] + wide["u_ece"] - wide["ece"]).abs().max()
     checks.expect(gap < 1e-9, "over-confident and under-confident part add up to the ECE", gap)
@@ -96,11 +120,23 @@ def check_science(checks: Checks, metrics: pd.DataFrame) -> None:
     test = metrics[(metrics["split"] == "test") & (metrics["method"] == "ce")]
     wide = test.pivot_table(index="seed", columns=["calibrator", "metric"], values="value")
     accuracy = wide["none", "accuracy"]
-    checks.expect(bool(accuracy.between(0.85, 0.98).all()), "accuracy of ce between 85 and 98 %", accuracy.to_dict())
+    checks.expect(
+        bool(accuracy.between(0.85, 0.98).all()),
+        "accuracy of ce between 85 and 98 %",
+        accuracy.to_dict(),
+    )
     excess = wide["none", "ece"] - wide["none", "ece_null"]
-    checks.expect(bool((excess >= 0.03).all()), "ECE of ce 3 points above its null for each seed", excess.to_dict())
+    checks.expect(
+        bool((excess >= 0.03).all()),
+        "ECE of ce 3 points above its null for each seed",
+        excess.to_dict(),
+    )
     gain = wide["none", "nll"] - wide["ts", "nll"]
-    checks.expect(bool((gain > 0).all()), "temperature scaling lowers the NLL of ce for each seed", gain.to_dict())
+    checks.expect(
+        bool((gain > 0).all()),
+        "temperature scaling lowers the NLL of ce for each seed",
+        gain.to_dict(),
+    )
 
 
 class Fetched(HTMLParser):
@@ -145,8 +181,15 @@ def check_report(checks: Checks, path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     parser = Fetched()
     parser.feed(page)
-    checks.expect(not parser.addresses, f"{path.name} ({len(page) / 1e6:.1f} MB) is self-contained", parser.addresses)
-    checks.expect(all(name in page for name in ("fedlas_ls", "smart")), f"{path.name} shows methods and calibrators")
+    checks.expect(
+        not parser.addresses,
+        f"{path.name} ({len(page) / 1e6:.1f} MB) is self-contained",
+        parser.addresses,
+    )
+    checks.expect(
+        all(name in page for name in ("fedlas_ls", "smart")),
+        f"{path.name} shows methods and calibrators",
+    )
 
 
 def main(study: Path) -> int:
@@ -158,12 +201,16 @@ def main(study: Path) -> int:
     check_values(checks, metrics)
     check_science(checks, metrics)
     for name in ("summary", "costs"):
-        checks.expect(len(pd.read_parquet(study / f"{name}.parquet")) > 0, f"{name}.parquet has rows")
+        checks.expect(
+            len(pd.read_parquet(study / f"{name}.parquet")) > 0, f"{name}.parquet has rows"
+        )
     for name in ("tables", "figures"):
         checks.expect(any((study / name).iterdir()), f"{name}/ has files")
     check_report(checks, study / "report.html")
     sys.stdout.write(
-        f"{checks.failed} of the checks failed\n" if checks.failed else "all checks of the results passed\n"
+        f"{checks.failed} of the checks failed\n"
+        if checks.failed
+        else "all checks of the results passed\n"
     )
     return int(checks.failed > 0)
 

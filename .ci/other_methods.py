@@ -1,6 +1,8 @@
-"""Run each registered training-time method that the default study lacks, with one seed, and check its results.
+"""Run each registered training-time method that the default study lacks, with one seed, and check
+its results.
 
-Usage: ``python .ci/other_methods.py``, from the root of the repository, with the environment's Python.
+Usage: ``python .ci/other_methods.py``, from the root of the repository, with the environment's
+Python.
 """
 
 import subprocess
@@ -27,7 +29,9 @@ PROTOCOL = {
 
 def main() -> int:
     """Return 0 if all methods ran and the tables hold them all."""
-    (default,), (grid,) = (yaml.safe_load(Path(f"config/{name}.yaml").read_text())["grids"] for name in STUDIES)
+    (default,), (grid,) = (
+        yaml.safe_load(Path(f"config/{name}.yaml").read_text())["grids"] for name in STUDIES
+    )
     others = [name for name in registered_methods() if name not in default["methods"]]
     grid |= {"seeds": [1], "protocol": "once", "methods": ["ce", *others]}
     config = {"study": STUDY, "protocols": {"once": PROTOCOL}, "grids": [grid]}
@@ -35,7 +39,9 @@ def main() -> int:
         path = Path(folder, "once.yaml")
         path.write_text(yaml.safe_dump(config))
         snakemake = Path(sys.executable).with_name("snakemake")
-        subprocess.run([snakemake, "--cores", "all", "--quiet", "all", "--configfile", path], check=True)
+        subprocess.run(
+            [snakemake, "--cores", "all", "--quiet", "all", "--configfile", path], check=True
+        )
     results = Path("results", STUDY)
     metrics = pd.read_parquet(results / "metrics.parquet")
     scored = set(metrics.query("split == 'test' and metric == 'nll' and value == value")["method"])

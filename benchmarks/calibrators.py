@@ -1,14 +1,16 @@
-"""Measure how long calibrators take to fit, next to temperature scaling of probmetrics in the same process.
+"""Measure how long calibrators take to fit, next to temperature scaling of probmetrics in the same
+process.
 
 ::
 
     python benchmarks/calibrators.py                                          all cases, minutes
     python benchmarks/calibrators.py --cases 10000x100 --ids ts ets smart     some of them
 
-Every case (samples x classes) has a process of its own, with one thread. Seconds are those of ``fit`` on logits in
-float64, the shortest of three where a fit takes less than a second; ``MB`` is by how much the peak resident memory grew
-at that fit over what it was with the logits held. probmetrics (and numba, which it needs and does not name) is used if
-it is installed; ratios are to its temperature scaling. The table is Markdown.
+Every case (samples x classes) has a process of its own, with one thread. Seconds are those of
+``fit`` on logits in float64, the shortest of three where a fit takes less than a second; ``MB`` is
+by how much the peak resident memory grew at that fit over what it was with the logits held.
+probmetrics (and numba, which it needs and does not name) is used if it is installed; ratios are to
+its temperature scaling. The table is Markdown.
 """
 
 import argparse
@@ -27,8 +29,33 @@ from speed import describe_machine, print_lines
 
 #: case -> calibrators that are timed there
 CASES = {
-    "10000x10": ("ts", "ets", "ts_ece_grid", "hts", "pts", "smart", "vs", "svs", "sms", "dirichlet", "spline", "cts"),
-    "10000x100": ("ts", "ets", "ts_ece_grid", "hts", "pts", "smart", "vs", "svs", "sms", "spline", "cts"),
+    "10000x10": (
+        "ts",
+        "ets",
+        "ts_ece_grid",
+        "hts",
+        "pts",
+        "smart",
+        "vs",
+        "svs",
+        "sms",
+        "dirichlet",
+        "spline",
+        "cts",
+    ),
+    "10000x100": (
+        "ts",
+        "ets",
+        "ts_ece_grid",
+        "hts",
+        "pts",
+        "smart",
+        "vs",
+        "svs",
+        "sms",
+        "spline",
+        "cts",
+    ),
     "10000x1000": ("ts", "ets", "hts", "pts", "smart", "svs"),
     "25000x1000": ("ts", "ets", "svs"),
     "40000x1000": ("ts", "cts"),
@@ -41,7 +68,9 @@ def main() -> None:
     """Measure the chosen cases and print their table."""
     parser = argparse.ArgumentParser(description="Measure fits of calibrators.")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="NxK")
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="calibrators; those of the case by default")
+    parser.add_argument(
+        "--ids", nargs="+", metavar="ID", help="calibrators; those of the case by default"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -53,7 +82,9 @@ def main() -> None:
     for case in options.cases:
         for id, seconds, peer, memory in child(case, options.ids):
             ratio = f"{peer / seconds:.1f}" if peer else ""
-            print_row([case, id, f"{seconds:.3f}", f"{peer:.3f}" if peer else "", ratio, f"{memory:.0f}"])
+            print_row(
+                [case, id, f"{seconds:.3f}", f"{peer:.3f}" if peer else "", ratio, f"{memory:.0f}"]
+            )
 
 
 def child(case: str, ids: list[str] | None) -> list[tuple[str, float, float | None, float]]:

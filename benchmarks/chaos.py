@@ -1,15 +1,17 @@
-"""Kill random processes of a running grid with SIGKILL, let it end, and compare it with an undisturbed run.
+"""Kill random processes of a running grid with SIGKILL, let it end, and compare it with an
+undisturbed run.
 
 ::
 
     python benchmarks/chaos.py                      25 kills across a grid of 8 runs, some minutes on 2 cores
     python benchmarks/chaos.py --kills 60 --seed 2
 
-Every few seconds one process dies: most often a job's (training, prediction, calibration, aggregation, tables, ...),
-sometimes Snakemake itself, whose jobs then go on as orphans while the next call already runs. Whenever Snakemake has
-ended before the grid is complete it is called again. At the end all results must have the bytes of the undisturbed
-run and no row of the metrics may be missing or doubled; else the exit code is 1. Everything is written to temporary
-folders, which are removed.
+Every few seconds one process dies: most often a job's (training, prediction, calibration,
+aggregation, tables, ...), sometimes Snakemake itself, whose jobs then go on as orphans while the
+next call already runs. Whenever Snakemake has ended before the grid is complete it is called again.
+At the end all results must have the bytes of the undisturbed run and no row of the metrics may be
+missing or doubled; else the exit code is 1. Everything is written to temporary folders, which are
+removed.
 """
 
 import argparse
@@ -58,9 +60,15 @@ def main() -> int:
     """Return 0 if the disturbed grid ended like the undisturbed one."""
     parser = argparse.ArgumentParser(description="Random kills across a grid, then comparison.")
     parser.add_argument("--kills", type=int, default=25, help="processes to kill (25)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the choice of processes and moments (1)")
-    parser.add_argument("--pause", type=float, default=4.0, help="mean seconds between two kills (4)")
-    parser.add_argument("--controllers", type=float, default=0.25, help="share of kills that hit Snakemake (0.25)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the choice of processes and moments (1)"
+    )
+    parser.add_argument(
+        "--pause", type=float, default=4.0, help="mean seconds between two kills (4)"
+    )
+    parser.add_argument(
+        "--controllers", type=float, default=0.25, help="share of kills that hit Snakemake (0.25)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as quiet, tempfile.TemporaryDirectory() as wild:
         begin = time.monotonic()
@@ -75,7 +83,11 @@ def main() -> int:
     print(f"kills                   {sum(killed.values())}: {dict(killed.most_common())}")
     print(f"calls of Snakemake      {calls}")
     print(f"seconds                 {disturbed:.0f}, undisturbed {undisturbed:.0f}")
-    print("\n".join(wrong) if wrong else "The results are those of the undisturbed run, byte for byte.")
+    print(
+        "\n".join(wrong)
+        if wrong
+        else "The results are those of the undisturbed run, byte for byte."
+    )
     return int(bool(wrong))
 
 
@@ -83,15 +95,35 @@ def start(folder: Path, mark: str) -> subprocess.Popen:
     """Call Snakemake in a folder; its processes and theirs carry a mark in their environment."""
     config = folder / "chaos.yaml"
     config.write_text(yaml.safe_dump(STUDY), encoding="utf-8")
-    command = [sys.executable, "-m", "snakemake", "--snakefile", HOME / "Snakefile", "--directory", folder]
-    command += ["--configfile", config, "--cores", "2", "--nolock", "--rerun-incomplete", "--keep-going"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        HOME / "Snakefile",
+        "--directory",
+        folder,
+    ]
+    command += [
+        "--configfile",
+        config,
+        "--cores",
+        "2",
+        "--nolock",
+        "--rerun-incomplete",
+        "--keep-going",
+    ]
     environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "CALGRID_RESUME_SECONDS": "1"}
     with (folder / "snakemake.log").open("a", encoding="utf-8") as log:
-        return subprocess.Popen([*command, "--retries", "2"], stdout=log, stderr=log, env=environment)
+        return subprocess.Popen(
+            [*command, "--retries", "2"], stdout=log, stderr=log, env=environment
+        )
 
 
 def disturb(folder: Path, options: argparse.Namespace) -> tuple[collections.Counter, int]:
-    """Run the grid to its end, with kills; return what was killed and how often Snakemake was called."""
+    """Run the grid to its end, with kills; return what was killed and how often Snakemake was
+    called.
+    """
     rng = random.Random(options.seed)
     mark = f"chaos-{os.getpid()}"
     killed: collections.Counter = collections.Counter()
@@ -123,7 +155,9 @@ def jobs(mark: str) -> Iterator[tuple[str, int]]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode().split("\0")
-            ours = f"{MARK}={mark}" in (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+            ours = f"{MARK}={mark}" in (folder / "environ").read_bytes().decode(
+                errors="replace"
+            ).split("\0")
         except OSError:  # it has ended
             continue
         if ours and words[1:3] == ["-m", "calgrid"]:
@@ -135,13 +169,23 @@ def compare(quiet: Path, wild: Path) -> list[str]:
     names = [contents(folder) for folder in (quiet, wild)]
     wrong = [f"only in one of the results: {name}" for name in sorted(names[0] ^ names[1])]
     same = sorted(names[0] & names[1])
-    wrong += [f"differs: {name}" for name in same if (quiet / name).read_bytes() != (wild / name).read_bytes()]
+    wrong += [
+        f"differs: {name}"
+        for name in same
+        if (quiet / name).read_bytes() != (wild / name).read_bytes()
+    ]
     metrics = pd.read_parquet(wild / "results/chaos/metrics.parquet")
     doubled = int(metrics.duplicated(IDENTITY).sum())
     wrong += [f"{doubled} rows are there twice"] if doubled else []
-    resumed = [json.loads(path.read_text())["interruptions"] for path in wild.glob("results/runs/*/*/*/*/*/train.json")]
+    resumed = [
+        json.loads(path.read_text())["interruptions"]
+        for path in wild.glob("results/runs/*/*/*/*/*/train.json")
+    ]
     print(f"compared                {len(same)} files, {len(metrics)} rows of metrics")
-    print(f"runs resumed            {sum(map(bool, resumed))} of {len(resumed)}, {sum(resumed)} times in all")
+    print(
+        f"runs resumed            {sum(map(bool, resumed))} of {len(resumed)}, {sum(resumed)} "
+        f"times in all"
+    )
     return wrong
 
 

@@ -1,10 +1,12 @@
-"""A whole study through ``sbatch`` on the test cluster, and again without SLURM: are all results the same bytes?
+"""A whole study through ``sbatch`` on the test cluster, and again without SLURM: are all results
+the same bytes?
 
     python -m benchmarks.cluster [--accounting] [--configfile FILE] [--into FOLDER]
 
-Without a file it is the default grid. With ``--accounting`` the cluster has slurmdbd and MariaDB (Debian's packages
-``slurmdbd mariadb-server``), and Snakemake asks ``sacct`` for its jobs, as it does by default on a site. Takes as root
-about a quarter of an hour for the default grid. Exit code 1 if a file differs.
+Without a file it is the default grid. With ``--accounting`` the cluster has slurmdbd and MariaDB
+(Debian's packages ``slurmdbd mariadb-server``), and Snakemake asks ``sacct`` for its jobs, as it
+does by default on a site. Takes as root about a quarter of an hour for the default grid. Exit code
+1 if a file differs.
 """
 
 import argparse
@@ -21,7 +23,8 @@ from tests.slurm.cluster import Cluster, why_not
 from tests.workflow.dag import HOME, Repository
 
 CONTROLLER = HOME / "tests" / "slurm" / "controller.py"
-#: what equal runs have in common, byte for byte; records hold times, costs and what shows them are excepted
+#: what equal runs have in common, byte for byte; records hold times, costs and what shows them are
+#: excepted
 SAME = (
     "runs/**/model.safetensors",
     "runs/**/history.parquet",
@@ -36,7 +39,9 @@ def main() -> int:
     """Return 0 if all files are the same, 1 if one differs, 2 if there can be no such cluster here."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd, asked by sacct")
-    parser.add_argument("--configfile", type=Path, help="configuration of the study (the default grid)")
+    parser.add_argument(
+        "--configfile", type=Path, help="configuration of the study (the default grid)"
+    )
     parser.add_argument("--into", type=Path, help="folder for both results (a temporary one)")
     options = parser.parse_args()
     if reason := why_not() or (accounting.why_not() if options.accounting else ""):
@@ -63,7 +68,9 @@ def _through_slurm(root: Path, config: list[str], with_accounting: bool) -> None
         print("jobs:", dict(collections.Counter(job["JobState"] for job in cluster.jobs())))
         if with_accounting:
             fields = "--format=JobID,State,ExitCode,ElapsedRaw,AllocTRES%40"
-            rows = cluster.command("sacct", "--allocations", "--noheader", "--parsable2", fields).splitlines()
+            rows = cluster.command(
+                "sacct", "--allocations", "--noheader", "--parsable2", fields
+            ).splitlines()
             states = collections.Counter(row.split("|")[1] for row in rows)
             print(f"sacct knows {len(rows)} jobs: {dict(states)}; the first: {rows[0]}")
 
@@ -73,19 +80,33 @@ def _timed(name: str, root: Path, command: list[str]) -> None:
     with (root / "snakemake.log").open("w") as log:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         ended = subprocess.run(
-            [sys.executable, *command], cwd=root, stdout=log, stderr=log, check=False, env=environment
+            [sys.executable, *command],
+            cwd=root,
+            stdout=log,
+            stderr=log,
+            check=False,
+            env=environment,
         )
     if ended.returncode:
-        sys.exit(f"{name} ended with {ended.returncode}:\n{(root / 'snakemake.log').read_text()[-5000:]}")
+        sys.exit(
+            f"{name} ended with {ended.returncode}:\n{(root / 'snakemake.log').read_text()[-5000:]}"
+        )
     print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
 
 
 def _compare(slurm: Path, local: Path) -> int:
-    found = {root: {p.relative_to(root) for pattern in SAME for p in root.glob(pattern)} for root in (slurm, local)}
+    found = {
+        root: {p.relative_to(root) for pattern in SAME for p in root.glob(pattern)}
+        for root in (slurm, local)
+    }
     different = sorted(found[slurm] ^ found[local])
     common = sorted(found[slurm] & found[local])
-    different += [path for path in common if (slurm / path).read_bytes() != (local / path).read_bytes()]
-    print(f"{len(common)} files of both are compared, {len(different)} differ", *different, sep="\n")
+    different += [
+        path for path in common if (slurm / path).read_bytes() != (local / path).read_bytes()
+    ]
+    print(
+        f"{len(common)} files of both are compared, {len(different)} differ", *different, sep="\n"
+    )
     return 1 if different or not common else 0
 
 

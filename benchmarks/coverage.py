@@ -1,16 +1,18 @@
-"""How often the intervals of calgrid hold the truth, and how often its comparisons find a difference that is not there.
+"""How often the intervals of calgrid hold the truth, and how often its comparisons find a
+difference that is not there.
 
 ::
 
     python benchmarks/coverage.py > coverage.md          the tables of coverage.md
     python benchmarks/coverage.py --sets 50 50 20        a quick look
 
-Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn from their
-softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3: over-confident, 0.8:
-under-confident). The truth is the metric of 200,000 samples with the posterior in place of labels; errors of a
-calibrated model are exactly 0, also those of the debiased estimators, which estimate the same quantities. ``sharp`` and
-``flat`` are two calibrated models of two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100)
-(``mild``: v ~ N(0, 1)).
+Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn
+from their softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3:
+over-confident, 0.8: under-confident). The truth is the metric of 200,000 samples with the posterior
+in place of labels; errors of a calibrated model are exactly 0, also those of the debiased
+estimators, which estimate the same quantities. ``sharp`` and ``flat`` are two calibrated models of
+two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100) (``mild``: v ~ N(0,
+1)).
 """
 
 import argparse
@@ -22,7 +24,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from calgrid.metrics import METRICS, _binning, _estimators, bootstrap_ood, bootstrap_soft, intervals, kernel, smooth
+from calgrid.metrics import (
+    METRICS,
+    _binning,
+    _estimators,
+    bootstrap_ood,
+    bootstrap_soft,
+    intervals,
+    kernel,
+    smooth,
+)
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.evaluation import evaluate_ood, evaluate_soft
 from calgrid.statistics._paired import seed_interval, student_reach
@@ -38,15 +49,23 @@ FACTORS = (1.0, 1.3, 0.8)
 PAIRS = ("sharp - flat", "mild - flat", "1 - 1.05", "1.3 - 1.35", "1.3 - 0.8")
 
 
-def scaled(n: int, rng: np.random.Generator, factors: Sequence[float]) -> tuple[Models, NDArray[np.int64], Floats]:
+def scaled(
+    n: int, rng: np.random.Generator, factors: Sequence[float]
+) -> tuple[Models, NDArray[np.int64], Floats]:
     """Probabilities of models by the factor of their logits, labels, and the posterior, (n, 10)."""
     logits = 2 * rng.normal(size=(n, CLASSES))
     truth = special.softmax(logits, axis=1)
     labels = (truth.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    return {f"{factor:g}": special.softmax(factor * logits, axis=1) for factor in factors}, labels, truth
+    return (
+        {f"{factor:g}": special.softmax(factor * logits, axis=1) for factor in factors},
+        labels,
+        truth,
+    )
 
 
-def informed(n: int, rng: np.random.Generator, spread: float) -> tuple[Models, NDArray[np.int64], Floats]:
+def informed(
+    n: int, rng: np.random.Generator, spread: float
+) -> tuple[Models, NDArray[np.int64], Floats]:
     """Two calibrated models of two classes, one of which knows more, as in :func:`scaled`."""
     grid = np.linspace(-5, 5, 201)
     weight = np.exp(-(grid**2) / 2)
@@ -58,7 +77,9 @@ def informed(n: int, rng: np.random.Generator, spread: float) -> tuple[Models, N
     return {"sharp": truth, "flat": np.column_stack([flat, 1 - flat])}, labels, truth
 
 
-def pair(name: str, n: int, rng: np.random.Generator) -> tuple[list[Floats], NDArray[np.int64], Floats]:
+def pair(
+    name: str, n: int, rng: np.random.Generator
+) -> tuple[list[Floats], NDArray[np.int64], Floats]:
     """Both models of a pair, labels and posterior."""
     if "flat" in name:
         models, labels, truth = informed(n, rng, 10.0 if name.startswith("sharp") else 1.0)
@@ -115,7 +136,9 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
 def sums(p: Floats, q: Floats) -> _binning.BinSums:
     """Sums of the bins of probabilities (N,) with expected outcomes (N,)."""
     index = _binning.bin_index(p, BINS)
-    return _binning.BinSums(*(np.bincount(index, weight, BINS).astype(float) for weight in (None, p, q)))
+    return _binning.BinSums(
+        *(np.bincount(index, weight, BINS).astype(float) for weight in (None, p, q))
+    )
 
 
 def smoothed(confidence: Floats, residual: Floats) -> dict[str, float]:
@@ -131,7 +154,9 @@ def smoothed(confidence: Floats, residual: Floats) -> dict[str, float]:
 
 
 def separation(right: Floats, wrong: Floats) -> dict[str, float]:
-    """Failure prediction from the chances (N,) to be right and wrong, in ascending order of confidence."""
+    """Failure prediction from the chances (N,) to be right and wrong, in ascending order of
+    confidence.
+    """
     below = wrong.cumsum() - wrong / 2
     lost = np.searchsorted(right.cumsum(), 0.05 * right.sum())
     return {
@@ -141,14 +166,22 @@ def separation(right: Floats, wrong: Floats) -> dict[str, float]:
 
 
 def resampled(
-    models: Sequence[Floats], labels: NDArray[np.int64], number: int, sets: int, options: argparse.Namespace
+    models: Sequence[Floats],
+    labels: NDArray[np.int64],
+    number: int,
+    sets: int,
+    options: argparse.Namespace,
 ) -> list[intervals.Resampled]:
-    """As :func:`calgrid.metrics.intervals.resampled`, on most test sets without the metrics that take long.
+    """As :func:`calgrid.metrics.intervals.resampled`, on most test sets without the metrics that
+    take long.
 
     The first ``options.smooth`` test sets have all, the first half those that sort samples too.
     """
     if number < options.smooth:
-        return [intervals.resampled(probs, labels, n_resamples=SMOOTH_RESAMPLES, seed=number) for probs in models]
+        return [
+            intervals.resampled(probs, labels, n_resamples=SMOOTH_RESAMPLES, seed=number)
+            for probs in models
+        ]
     checked = [Predictions(probs, labels) for probs in models]
     makers = [_estimators._means, _estimators._binned, _estimators._classwise]
     makers += [_estimators._ranked] if number < sets / 2 else []
@@ -191,7 +224,9 @@ def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Cou
         models, labels, _ = scaled(n, rng, [factor])
         (found,) = resampled(list(models.values()), labels, number, sets, options)
         for name in found.drawn:
-            count.add(name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan))
+            count.add(
+                name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan)
+            )
         for name, interval in others(found, Predictions(*models.values(), labels)).items():
             count.add(name, interval, truth["ece"])
     return count
@@ -212,7 +247,10 @@ def others(found: intervals.Resampled, predictions: Predictions) -> dict[str, In
         "ece: basic, cut at 0": (max(2 * value - high, 0), 2 * value - low),
         "ece: BCa": bca(drawn, value, influence),
         "ece_debiased: percentile": (low_debiased, high_debiased),
-        "ece_debiased: basic, cut at 0": (max(2 * debiased - high_debiased, 0), 2 * debiased - low_debiased),
+        "ece_debiased: basic, cut at 0": (
+            max(2 * debiased - high_debiased, 0),
+            2 * debiased - low_debiased,
+        ),
         "ece_debiased: normal theory": (debiased - error, debiased + error),
         "ece_debiased: reflected below, centred above (before)": (
             max(2 * debiased - high_debiased, 0),
@@ -222,7 +260,9 @@ def others(found: intervals.Resampled, predictions: Predictions) -> dict[str, In
 
 
 def bca(drawn: Floats, value: float, influence: Floats) -> Interval:
-    """Bias-corrected and accelerated interval (Efron 1987), the acceleration from the influence function."""
+    """Bias-corrected and accelerated interval (Efron 1987), the acceleration from the influence
+    function.
+    """
     share = np.clip((drawn < value).mean(), 1 / len(drawn), 1 - 1 / len(drawn))
     bias, speed = special.ndtri(share), (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
     z = bias + special.ndtri(np.array(TAILS))
@@ -235,13 +275,17 @@ def paired(name: str, n: int, options: argparse.Namespace, sets: int) -> tuple[C
     ours, percentile = Count(), Count()
     both, _, posterior = pair(name, POPULATION, rng)
     calibrated = [True, True] if "flat" in name else [word == "1" for word in name.split(" - ")]
-    truth = [population(probs, posterior, exact) for probs, exact in zip(both, calibrated, strict=True)]
+    truth = [
+        population(probs, posterior, exact) for probs, exact in zip(both, calibrated, strict=True)
+    ]
     for number in range(sets):
         both, labels, _ = pair(name, n, rng)
         found = resampled(both, labels, number, sets, options)
         for metric in found[0].drawn:
             difference = truth[0].get(metric, np.nan) - truth[1].get(metric, np.nan)
-            ours.add(metric, intervals.difference_interval(METRICS[metric], *found, TAILS), difference)
+            ours.add(
+                metric, intervals.difference_interval(METRICS[metric], *found, TAILS), difference
+            )
             drawn = found[0].drawn[metric] - found[1].drawn[metric]
             percentile.add(metric, intervals._percentile(drawn, TAILS), difference)
     return ours, percentile
@@ -252,17 +296,24 @@ def out_of_distribution(n: int, options: argparse.Namespace, sets: int) -> Count
     rng, count = np.random.default_rng(n), Count()
 
     def draw(size: int) -> tuple[Floats, Floats]:
-        return tuple(special.softmax(spread * rng.normal(size=(size, CLASSES)), axis=1) for spread in (2.0, 1.2))
+        return tuple(
+            special.softmax(spread * rng.normal(size=(size, CLASSES)), axis=1)
+            for spread in (2.0, 1.2)
+        )
 
     truth = evaluate_ood(*draw(POPULATION))
     for number in range(sets):
-        for name, interval in bootstrap_ood(*draw(n), n_resamples=options.resamples, seed=number).items():
+        for name, interval in bootstrap_ood(
+            *draw(n), n_resamples=options.resamples, seed=number
+        ).items():
             count.add(name, interval, truth[name])
     return count
 
 
 def soft(temperature: float, n: int, options: argparse.Namespace, sets: int) -> Count:
-    """Coverage of the metrics against a posterior that the model does not know, calibrated at a temperature of 1."""
+    """Coverage of the metrics against a posterior that the model does not know, calibrated at a
+    temperature of 1.
+    """
     rng, count = np.random.default_rng(n), Count()
 
     def draw(size: int) -> tuple[Floats, Floats]:
@@ -271,25 +322,33 @@ def soft(temperature: float, n: int, options: argparse.Namespace, sets: int) -> 
 
     truth = evaluate_soft(*draw(POPULATION)) | ({"soft_ece": 0.0} if temperature == 1 else {})
     for number in range(sets):
-        for name, interval in bootstrap_soft(*draw(n), n_resamples=options.resamples, seed=number).items():
+        for name, interval in bootstrap_soft(
+            *draw(n), n_resamples=options.resamples, seed=number
+        ).items():
             count.add(name, interval, truth[name])
     return count
 
 
 def over_seeds(values: Floats, truth: float) -> dict[str, str]:
-    """Coverage, and median width, of intervals of a mean in [0, 1] over seeds, from values (sets, seeds)."""
+    """Coverage, and median width, of intervals of a mean in [0, 1] over seeds, from values (sets,
+    seeds).
+    """
     mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     t = special.stdtrit(values.shape[1] - 1, TAILS[1])
     logits = special.logit(values.clip(1e-9, 1 - 1e-9))
     centre, reach = logits.mean(axis=1), t * logits.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
     angle, turn = np.arcsin(np.sqrt(mean)), t * error / (2 * np.sqrt(mean * (1 - mean)))
-    summary = pd.DataFrame({"mean": mean, "std": values.std(axis=1, ddof=1), "n_seeds": values.shape[1]})
+    summary = pd.DataFrame(
+        {"mean": mean, "std": values.std(axis=1, ddof=1), "n_seeds": values.shape[1]}
+    )
     ours = seed_interval(summary.assign(metric="accuracy", ci_low=np.nan, ci_high=np.nan), 0.95)
     tried = {
         "logit of the mean (used)": (ours["ci_low"], ours["ci_high"]),
         "Student": (mean - t * error, mean + t * error),
         "Student of logits": (special.expit(centre - reach), special.expit(centre + reach)),
-        "arcsine of the mean": tuple(np.sin((angle + s * turn).clip(0, np.pi / 2)) ** 2 for s in (-1, 1)),
+        "arcsine of the mean": tuple(
+            np.sin((angle + s * turn).clip(0, np.pi / 2)) ** 2 for s in (-1, 1)
+        ),
     }
     return {
         name: f"{100 * np.mean((low <= truth) & (truth <= high)):.1f} ({np.median(high - low):.3f})"
@@ -298,15 +357,23 @@ def over_seeds(values: Floats, truth: float) -> dict[str, str]:
 
 
 def both_sources(n_seeds: int, share: float, sets: int) -> dict[str, str]:
-    """Wrong verdicts on equal methods whose difference varies over test samples and, by a share of it, over seeds."""
+    """Wrong verdicts on equal methods whose difference varies over test samples and, by a share of
+    it, over seeds.
+    """
     rng = np.random.default_rng(n_seeds)
     test, seed = np.sqrt(1 - share), np.sqrt(share * n_seeds)
     by_seed = test * rng.normal(size=(sets, 1)) + seed * rng.normal(size=(sets, n_seeds))
     difference, std = by_seed.mean(axis=1), by_seed.std(axis=1, ddof=1)
     student = np.asarray(student_reach(std, n_seeds, 0.95))
     samples = special.ndtri(TAILS[1]) * test
-    reaches = {"both (used)": np.hypot(student, samples), "test samples alone": samples, "seeds alone": student}
-    return {name: f"{100 * np.mean(np.abs(difference) > reach):.1f}" for name, reach in reaches.items()}
+    reaches = {
+        "both (used)": np.hypot(student, samples),
+        "test samples alone": samples,
+        "seeds alone": student,
+    }
+    return {
+        name: f"{100 * np.mean(np.abs(difference) > reach):.1f}" for name, reach in reaches.items()
+    }
 
 
 def table(title: str, rows: Sequence[str], columns: Mapping[str, Callable[[str], str]]) -> None:
@@ -323,10 +390,14 @@ def main() -> None:
     options = parse()
     sizes = {n: sets for n, sets in zip((500, 2000, 10_000), options.sets, strict=True) if sets}
     said = ", ".join(f"{sets} test sets of {n:,}" for n, sets in sizes.items())
-    error = ", ".join(f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400))
+    error = ", ".join(
+        f"{100 * np.sqrt(0.05 * 0.95 / sets):.1f} for {sets} sets" for sets in (50, 100, 200, 400)
+    )
     print(
-        f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; `aece` to\n"
-        f"`ks` and failure prediction on the first half of them, `smce` and `smece` on {options.smooth}. A coverage of "
+        f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; "
+        f"`aece` to\n"
+        f"`ks` and failure prediction on the first half of them, `smce` and `smece` on "
+        f"{options.smooth}. A coverage of "
         f"95 %\nhas a standard error of {error}.",
         flush=True,
     )
@@ -348,7 +419,11 @@ def one_size(n: int, sets: int, options: argparse.Namespace) -> None:
     table(f"{n:,} samples: coverage, %", labelled, shown)
     table(f"{n:,} samples: other constructions", sorted(tried(counts)), shown)
     pairs = {name: paired(name, n, options, sets // 2) for name in PAIRS}
-    table(f"{n:,} samples: differences, %", labelled, {name: ours.shown for name, (ours, _) in pairs.items()})
+    table(
+        f"{n:,} samples: differences, %",
+        labelled,
+        {name: ours.shown for name, (ours, _) in pairs.items()},
+    )
     before = {name: percentile.shown for name, (_, percentile) in pairs.items()}
     table(f"{n:,} samples: by percentile intervals", labelled, before)
 
@@ -356,8 +431,16 @@ def one_size(n: int, sets: int, options: argparse.Namespace) -> None:
 def two_sets(sizes: Mapping[int, int], options: argparse.Namespace) -> None:
     """Tables of the metrics that compare a set with another, or with a posterior."""
     ood = {f"{n:,}": out_of_distribution(n, options, sets).shown for n, sets in sizes.items()}
-    table("out of distribution, %", [name for name, metric in METRICS.items() if metric.kind == "ood"], ood)
-    to_truth = {f"{n:,}, {t:g}": soft(t, n, options, sets).shown for n, sets in sizes.items() for t in (1.0, 0.7)}
+    table(
+        "out of distribution, %",
+        [name for name, metric in METRICS.items() if metric.kind == "ood"],
+        ood,
+    )
+    to_truth = {
+        f"{n:,}, {t:g}": soft(t, n, options, sets).shown
+        for n, sets in sizes.items()
+        for t in (1.0, 0.7)
+    }
     table("to a posterior, % (N, temperature)", ["soft_kl", "soft_tv", "soft_ece"], to_truth)
 
 
@@ -365,13 +448,25 @@ def all_seeds() -> None:
     """Tables of means and of differences over seeds, of 20,000 cases each."""
     rng, sets = np.random.default_rng(0), 20_000
     for title, truth, draw in (
-        ("means over seeds: N(0.97, 0.01^2)", 0.97, lambda size: 0.97 + 0.01 * rng.normal(size=size)),
+        (
+            "means over seeds: N(0.97, 0.01^2)",
+            0.97,
+            lambda size: 0.97 + 0.01 * rng.normal(size=size),
+        ),
         ("Beta(2, 98)", 0.02, lambda size: rng.beta(2, 98, size)),
         ("Beta(30, 1)", 30 / 31, lambda size: rng.beta(30, 1, size)),
     ):
         found = {f"{n} seeds": over_seeds(draw((sets, n)).clip(0, 1), truth) for n in (2, 3, 5, 10)}
-        table(f"{title}: coverage, % (width)", list(found["2 seeds"]), {n: each.get for n, each in found.items()})
-    wrong = {f"{n}, {part:g}": both_sources(n, part, sets) for n in (2, 3, 5, 10) for part in (0.1, 0.5, 0.9)}
+        table(
+            f"{title}: coverage, % (width)",
+            list(found["2 seeds"]),
+            {n: each.get for n, each in found.items()},
+        )
+    wrong = {
+        f"{n}, {part:g}": both_sources(n, part, sets)
+        for n in (2, 3, 5, 10)
+        for part in (0.1, 0.5, 0.9)
+    }
     columns = {name: found.get for name, found in wrong.items()}
     table("wrong verdicts, % (seeds, their share of the variance)", list(wrong["2, 0.1"]), columns)
 
@@ -383,12 +478,19 @@ def tried(counts: Mapping[str, Count]) -> set[str]:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Measure the coverage of intervals and comparisons.")
+    parser = argparse.ArgumentParser(
+        description="Measure the coverage of intervals and comparisons."
+    )
     sizes = "test sets of 500, 2,000 and 10,000 samples, 0 for none (200 200 60)"
     parser.add_argument("--only", choices=("models", "sets", "seeds"), help="one part (all)")
     parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
     parser.add_argument("--resamples", type=int, default=99, help="resamples of each test set (99)")
-    parser.add_argument("--smooth", type=int, default=8, help="test sets on which the smooth errors are computed (8)")
+    parser.add_argument(
+        "--smooth",
+        type=int,
+        default=8,
+        help="test sets on which the smooth errors are computed (8)",
+    )
     return parser.parse_args()
 
 

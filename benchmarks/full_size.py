@@ -1,4 +1,5 @@
-"""Measure calibration at the size of the ImageNet family, and the memory of jobs beside what they ask for.
+"""Measure calibration at the size of the ImageNet family, and the memory of jobs beside what they
+ask for.
 
 ::
 
@@ -9,12 +10,14 @@
 
 ``costs``      seconds of fit and prediction of every calibrator, beside what time limits of jobs count for them.
 ``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart.yaml`` with its nine calibrators, on made-up
-               logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is killed once with SIGKILL
-               and goes on; ``--undisturbed`` also runs it without, and compares the bytes.
+               logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is
+               killed once with SIGKILL and goes on; ``--undisturbed`` also runs it without, and
+               compares the bytes.
 ``jobs``       of each job of a finished study below the working directory, the memory that it asks for and its peak, as
                its record or Snakemake's benchmark file has it.
 
-Memory of ``calibrate`` is the resident memory of its processes together, looked at ten times a second.
+Memory of ``calibrate`` is the resident memory of its processes together, looked at ten times a
+second.
 """
 
 import argparse
@@ -36,8 +39,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from calgrid import registry
 from calgrid.calibrators import build_calibrator
+from calgrid.components import registry
 from calgrid.configuration.calibration_costs import Rows, fit_seconds, predict_seconds
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
@@ -52,7 +55,8 @@ from speed import HOME, describe_machine, print_lines
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
 CORRUPTIONS, DRAWS = 19, 5
-#: mean of the gamma distribution that says how clearly a picture shows its class: about 78 % accuracy, and 45 %
+#: mean of the gamma distribution that says how clearly a picture shows its class: about 78 %
+#: accuracy, and 45 %
 CLEAR, CORRUPTED = 0.48, 0.22
 #: rows and classes of the fits that are measured, and width of the features
 COST_SIZES = ((2000, 10), (2000, 100), (2000, 1000))
@@ -74,35 +78,56 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Measure calibration at full size, and what jobs ask for.")
+    parser = argparse.ArgumentParser(
+        description="Measure calibration at full size, and what jobs ask for."
+    )
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=["calibrate"])
-    parser.add_argument("--configfile", type=Path, default=HOME / "config/config.yaml", help="study of the jobs")
-    parser.add_argument("--folder", type=Path, help="where to put the files: some GB (a temporary folder)")
+    parser.add_argument(
+        "--configfile", type=Path, default=HOME / "config/config.yaml", help="study of the jobs"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where to put the files: some GB (a temporary folder)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="processes of the stage (1)")
     parser.add_argument("--conditions", type=int, default=3, help="corruptions (3)")
-    parser.add_argument("--draws", type=int, default=1, help="draws of the rows that fit, and seeds (1)")
+    parser.add_argument(
+        "--draws", type=int, default=1, help="draws of the rows that fit, and seeds (1)"
+    )
     parser.add_argument("--val", type=int, default=10_000, help="rows of val (10000)")
     parser.add_argument("--test", type=int, default=40_000, help="rows of test (40000)")
     parser.add_argument("--rows", type=int, default=40_000, help="rows of a corruption (40000)")
     parser.add_argument("--features", type=int, default=2048, help="width of the features (2048)")
-    parser.add_argument("--kill-after", type=int, default=3, metavar="N", help="kill when N results are kept (3)")
-    parser.add_argument("--undisturbed", action="store_true", help="also run without the kill, and compare the bytes")
-    parser.add_argument("--ids", nargs="+", metavar="ID", help="calibrators that are measured (all)")
+    parser.add_argument(
+        "--kill-after", type=int, default=3, metavar="N", help="kill when N results are kept (3)"
+    )
+    parser.add_argument(
+        "--undisturbed",
+        action="store_true",
+        help="also run without the kill, and compare the bytes",
+    )
+    parser.add_argument(
+        "--ids", nargs="+", metavar="ID", help="calibrators that are measured (all)"
+    )
     return parser.parse_args()
 
 
-# logits ---------------------------------------------------------------------------------------------------------------
+# logits
+# ---------------------------------------------------------------------------------------------------------------
 
 
 class Network:
-    """A made-up network: features that are not negative, and a head, as that of a ResNet-50 on ImageNet."""
+    """A made-up network: features that are not negative, and a head, as that of a ResNet-50 on
+    ImageNet.
+    """
 
     def __init__(self, classes: int = 1000, features: int = 2048) -> None:
         draw = np.random.default_rng(7).normal(size=(classes, features))
         self.directions = (draw * 2.7 / features**0.5).astype(np.float32)
         self.weight, self.bias = 1.5 * self.directions, np.zeros(classes, dtype=np.float32)
 
-    def rows(self, count: int, clarity: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rows(
+        self, count: int, clarity: float, seed: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Logits (N, K) and features (N, d) in float32, and labels (N,) int32, of made-up pictures."""
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, len(self.bias), count).astype(np.int32)
@@ -117,7 +142,8 @@ class Network:
         return features @ self.weight.T, features, labels
 
 
-# the stage at full size -----------------------------------------------------------------------------------------------
+# the stage at full size
+# -----------------------------------------------------------------------------------------------
 
 
 def calibrate(folder: Path, options: argparse.Namespace) -> None:
@@ -126,10 +152,17 @@ def calibrate(folder: Path, options: argparse.Namespace) -> None:
     run, out = folder / "run", folder / "part"
     make_run(run, spec, options)
     size = sum(path.stat().st_size for path in run.rglob("*.parquet")) / 1e9
-    print_lines("size", {"rows": f"{options.val} + {options.test} + {options.conditions} x {options.rows}", "GB": size})
+    print_lines(
+        "size",
+        {
+            "rows": f"{options.val} + {options.test} + {options.conditions} x {options.rows}",
+            "GB": size,
+        },
+    )
     killed = evaluate(spec, run, out, options, kill_after=options.kill_after)
     print_lines(
-        "first attempt, killed", {"seconds": killed.seconds, "results kept": killed.kept, "peak MB": killed.peak}
+        "first attempt, killed",
+        {"seconds": killed.seconds, "results kept": killed.kept, "peak MB": killed.peak},
     )
     ended = evaluate(spec, run, out, options)
     print_lines("second attempt", {"seconds": ended.seconds, "peak MB": ended.peak})
@@ -151,7 +184,9 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
     (key,) = (key for key in plan.study.runs if key.path == RUN)
     spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key)))
     draws = spec["draws"][: options.draws]
-    spec["calibrators"] = [each for each in spec["calibrators"] if each["id"] in (options.ids or [each["id"]])]
+    spec["calibrators"] = [
+        each for each in spec["calibrators"] if each["id"] in (options.ids or [each["id"]])
+    ]
     for entry in spec["calibrators"]:
         entry["seeds"] = entry["seeds"][: options.draws]
     return {**spec, "draws": draws}
@@ -176,7 +211,9 @@ def make_run(run: Path, spec: dict[str, Any], options: argparse.Namespace) -> No
     write_logits(run / logits_file(checkpoint, "val"), part(options.val, CLEAR, 1))
     write_logits(run / logits_file(checkpoint, "test"), part(options.test, CLEAR, 2))
     write_logits(run / logits_file(checkpoint, family), map(corrupted, range(options.conditions)))
-    write_head(run / head_file(checkpoint), network.weight, network.bias, spec["logits_fingerprint"])
+    write_head(
+        run / head_file(checkpoint), network.weight, network.bias, spec["logits_fingerprint"]
+    )
     names = [str(path.relative_to(run)) for path in sorted(run.rglob("*.*")) if path.is_file()]
     write_record(run / PREDICT, {FILES: listed(run, names)})
 
@@ -199,7 +236,11 @@ class Attempt:
 
 
 def evaluate(
-    spec: dict[str, Any], run: Path, out: Path, options: argparse.Namespace, kill_after: int | None = None
+    spec: dict[str, Any],
+    run: Path,
+    out: Path,
+    options: argparse.Namespace,
+    kill_after: int | None = None,
 ) -> Attempt:
     """Run the stage, and kill it with SIGKILL when so many results are kept."""
     path = run.parent / "spec.json"
@@ -256,18 +297,25 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
     for name, seconds in clean.items():
         seeds = DRAWS / options.draws if name in stochastic else 1
         mean = float(np.mean(shifted[name]))
-        # predictions of fits on val are counted as if there were one for each draw: a little too much
+        # predictions of fits on val are counted as if there were one for each draw: a little too
+        # much
         minutes = (seconds * seeds + CORRUPTIONS * mean * DRAWS / options.draws) / 60
         total += minutes
         each = ", ".join(f"{value:.1f}" for value in shifted[name])
         print_row([name, f"{seconds:.1f}", f"{mean:.1f} ({each})", f"{minutes:.1f}"])
     print_row(
-        ["all", f"{sum(clean.values()):.1f}", f"{sum(np.mean(each) for each in shifted.values()):.1f}", f"{total:.1f}"]
+        [
+            "all",
+            f"{sum(clean.values()):.1f}",
+            f"{sum(np.mean(each) for each in shifted.values()):.1f}",
+            f"{total:.1f}",
+        ]
     )
     print_lines("record of the stage", {"peak MB": record["peak_memory_mb"]})
 
 
-# costs ----------------------------------------------------------------------------------------------------------------
+# costs
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def costs(folder: Path, options: argparse.Namespace) -> None:
@@ -281,7 +329,9 @@ def costs(folder: Path, options: argparse.Namespace) -> None:
         for id in options.ids or registry.specs("calibrator"):
             calibrator = build_calibrator(id)
             try:
-                fit = processor_seconds(calibrator.fit, logits, labels, features, (network.weight, network.bias))
+                fit = processor_seconds(
+                    calibrator.fit, logits, labels, features, (network.weight, network.bias)
+                )
             except CalgridError as error:
                 print(f"{id} at {classes} classes: {error}")
                 continue
@@ -298,11 +348,13 @@ def processor_seconds(function: Callable[..., object], *arguments: object) -> fl
     return time.process_time() - begin
 
 
-# jobs -----------------------------------------------------------------------------------------------------------------
+# jobs
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def jobs(folder: Path, options: argparse.Namespace) -> None:
-    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to what it asked for.
+    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to
+    what it asked for.
 
     A cluster counts the Snakemake on the node too, for which every job asks.
     """
@@ -313,7 +365,10 @@ def jobs(folder: Path, options: argparse.Namespace) -> None:
         job = path.relative_to(results / "benchmarks").with_suffix("")
         asked = memory_asked(needs, job, study)
         if asked is not None:
-            seen = max(float(row["max_rss"]) for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t"))
+            seen = max(
+                float(row["max_rss"])
+                for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t")
+            )
             peak = max(seen, recorded_mb(results, job, study)) + NODE_MB
             found[kind(job, study)].append((peak / asked, str(job), asked, peak))
     print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
@@ -331,7 +386,9 @@ def kind(job: Path, study: Study) -> str:
 
 def wildcards(job: Path) -> SimpleNamespace:
     """Wildcards of a job of a run, whose path ends in the run's, or in a probe of it."""
-    *_, protocol, dataset, backbone, method, seed = job.parts if job.parts[-1].startswith("seed") else job.parts[:-1]
+    *_, protocol, dataset, backbone, method, seed = (
+        job.parts if job.parts[-1].startswith("seed") else job.parts[:-1]
+    )
     named = {"protocol": protocol, "dataset": dataset, "backbone": backbone, "method": method}
     return SimpleNamespace(**named, seed=seed.removeprefix("seed"))
 
@@ -345,7 +402,10 @@ def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
         return needs.aggregate_memory(None, 1)
     if rule == "prepare":
         return needs.prepare_memory(SimpleNamespace(unit=job.name), 1)
-    if rule in ("train", "predict", "calibrate", "probe", "import") and run_key(wildcards(job)) in study.runs:
+    if (
+        rule in ("train", "predict", "calibrate", "probe", "import")
+        and run_key(wildcards(job)) in study.runs
+    ):
         return getattr(needs, f"{rule}_memory")(wildcards(job), 1)
     return None
 

@@ -1,4 +1,5 @@
-"""Measure what one training step of each loss costs beyond the network: forward, backward, hook after the step.
+"""Measure what one training step of each loss costs beyond the network: forward, backward, hook
+after the step.
 
 ::
 
@@ -6,11 +7,11 @@
     python benchmarks/losses.py --only cpc mmce_w        some of them
     python benchmarks/losses.py --sizes 64x200 256x1000  at other sizes, batch size x classes
 
-Every loss has a process of its own, with one thread. In it, steps of the loss and of cross-entropy alternate, so that
-a busy moment of the machine falls on both: ``ms`` is the median of the loss, ``x ce`` the ratio of the medians.
-``MB`` is by how much the peak resident memory of the process (``ru_maxrss``) grew at the first steps, over what it
-was with torch imported and the batch drawn; below about 2 MB it is noise of the allocator.
-The table is Markdown.
+Every loss has a process of its own, with one thread. In it, steps of the loss and of cross-entropy
+alternate, so that a busy moment of the machine falls on both: ``ms`` is the median of the loss, ``x
+ce`` the ratio of the medians. ``MB`` is by how much the peak resident memory of the process
+(``ru_maxrss``) grew at the first steps, over what it was with torch imported and the batch drawn;
+below about 2 MB it is noise of the allocator. The table is Markdown.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.losses import build_loss
 from speed import describe_machine, print_lines
 
@@ -35,7 +36,9 @@ FEATURES = 512
 SAMPLES = 45_000  # rows of the buffers of losses that remember samples: the training split of CIFAR
 SECONDS = 1.0  # of timing for a loss at a size, at least three steps
 REFERENCE = "ce"
-PLAIN = "F.cross_entropy"  # the function of torch alone: what the checks and terms of ``ce`` add to it
+PLAIN = (
+    "F.cross_entropy"  # the function of torch alone: what the checks and terms of ``ce`` add to it
+)
 
 
 def main() -> None:
@@ -50,7 +53,16 @@ def main() -> None:
     print_row(["---", *["---:"] * len(head)])
     for name in options.only:
         figures = child(name, options.sizes)
-        print_row([name, *(f"{value:{form}}" for row in figures for value, form in zip(row, FORMS, strict=True))])
+        print_row(
+            [
+                name,
+                *(
+                    f"{value:{form}}"
+                    for row in figures
+                    for value, form in zip(row, FORMS, strict=True)
+                ),
+            ]
+        )
 
 
 FORMS = (".2f", ".1f", ".0f")
@@ -99,7 +111,11 @@ def measure(name: str, count: int, classes: int) -> tuple[float, float, float]:
     while time.perf_counter() < end or len(times) < 3:
         base.append(timed(plain))
         times.append(timed(step))
-    return 1000 * statistics.median(times), statistics.median(times) / statistics.median(base), memory
+    return (
+        1000 * statistics.median(times),
+        statistics.median(times) / statistics.median(base),
+        memory,
+    )
 
 
 def training_step(name: str, count: int, classes: int) -> Callable[[], None]:

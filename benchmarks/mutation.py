@@ -7,9 +7,10 @@
     python benchmarks/mutation.py --only holm      mutations whose name holds a word
     python benchmarks/mutation.py --tests tests/statistics --only holm
 
-Each mutation replaces one text in a copy of the repository; it must stand there exactly once, else the line has moved
-and the table below needs an edit. The chosen tests must pass before any line is broken. The exit code is 1 when fewer
-than :data:`ENOUGH` of all mutations are noticed, 2 when a mutation does not apply or the tests fail without one.
+Each mutation replaces one text in a copy of the repository; it must stand there exactly once, else
+the line has moved and the table below needs an edit. The chosen tests must pass before any line is
+broken. The exit code is 1 when fewer than :data:`ENOUGH` of all mutations are noticed, 2 when a
+mutation does not apply or the tests fail without one.
 """
 
 import argparse
@@ -24,7 +25,17 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1]
 #: what the copy needs; folders that are built or downloaded are left out
-LEFT_OUT = (".git", ".venv", "results", "data", "logs", ".snakemake", "__pycache__", "*.egg-info", ".*_cache")
+LEFT_OUT = (
+    ".git",
+    ".venv",
+    "results",
+    "data",
+    "logs",
+    ".snakemake",
+    "__pycache__",
+    "*.egg-info",
+    ".*_cache",
+)
 #: tests that `make test` leaves out
 REST = "workflow or slow or slurm"
 #: noticed mutations, of all, that the tests must reach
@@ -52,10 +63,14 @@ class Mutation:
     def file(self, root: Path) -> Path:
         """Return the one file of a copy that holds the text once; LookupError if there is none."""
         files = [
-            path for path in (root / "src/calgrid" / self.folder).rglob("*.py") if self.old in path.read_text("utf-8")
+            path
+            for path in (root / "src/calgrid" / self.folder).rglob("*.py")
+            if self.old in path.read_text("utf-8")
         ]
         if len(files) != 1 or files[0].read_text("utf-8").count(self.old) != 1:
-            raise LookupError(f"{self.name}: src/calgrid/{self.folder} must hold exactly once: {self.old}")
+            raise LookupError(
+                f"{self.name}: src/calgrid/{self.folder} must hold exactly once: {self.old}"
+            )
         return files[0]
 
 
@@ -156,14 +171,14 @@ MUTATIONS = (
         "stages",
         "scored = data.rows(rest)",
         "scored = data.rows(fit)",
-        "tests/stages/test_calibrate.py",
+        "tests/jobs/test_calibrate.py",
     ),
     Mutation(
         "results of other configurations are aggregated",
         "storage",
         'found = facts.get("fingerprint")',
         "found = expected",
-        "tests/storage tests/stages/test_aggregate.py",
+        "tests/storage tests/jobs/test_aggregate.py",
     ),
     Mutation(
         "changed content of the right size is no damage",
@@ -184,7 +199,7 @@ MUTATIONS = (
         "",
         'self.dataset_defaults.get(f"{dataset}/{backbone}", {})',
         'self.dataset_defaults.get(f"{backbone}/{dataset}", {})',
-        "tests/test_registry.py tests/losses/test_loss_published_defaults.py",
+        "tests/components/test_registry.py tests/losses/test_loss_published_defaults.py",
     ),
     Mutation(
         "Holm: adjusted p-values are not monotone",
@@ -220,17 +235,29 @@ def main() -> int:
             if not pass_in(root, tests):
                 print(f"The tests fail before any line is broken: {tests}", file=sys.stderr)
                 return 2
-        missed = [mutation for mutation in chosen if not noticed(root, mutation, tests_of(mutation, options))]
+        missed = [
+            mutation
+            for mutation in chosen
+            if not noticed(root, mutation, tests_of(mutation, options))
+        ]
     print(f"{len(chosen) - len(missed)} of {len(chosen)} noticed")
     return int(len(missed) > len(MUTATIONS) - ENOUGH)
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Break lines of the core one by one, and count what tests notice.")
-    parser.add_argument("--full", action="store_true", help="run all that `make test` runs for each line")
-    parser.add_argument("--only", default="", metavar="WORD", help="mutations whose name holds a word")
-    parser.add_argument("--tests", metavar="PATHS", help="tests to run for each line, in place of those of its unit")
+    parser = argparse.ArgumentParser(
+        description="Break lines of the core one by one, and count what tests notice."
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="run all that `make test` runs for each line"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="mutations whose name holds a word"
+    )
+    parser.add_argument(
+        "--tests", metavar="PATHS", help="tests to run for each line, in place of those of its unit"
+    )
     return parser.parse_args()
 
 
@@ -250,15 +277,35 @@ def noticed(root: Path, mutation: Mutation, tests: str) -> bool:
     finally:
         path.write_text(whole, "utf-8")
     verdict = "noticed" if found else "MISSED"
-    print(f"{verdict:8} {time.monotonic() - begin:5.0f} s  {path.relative_to(root)}: {mutation.name}", flush=True)
+    print(
+        f"{verdict:8} {time.monotonic() - begin:5.0f} s  {path.relative_to(root)}: {mutation.name}",
+        flush=True,
+    )
     return found
 
 
 def pass_in(root: Path, tests: str) -> bool:
     """Whether the tests pass in a copy of the repository, up to the first that does not."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", f"not ({REST})"]
-    env = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([*command, *tests.split()], cwd=root, env=env, capture_output=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        f"not ({REST})",
+    ]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(root / "src"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [*command, *tests.split()], cwd=root, env=env, capture_output=True, check=False
+    )
     if done.returncode not in (0, 1, 2):  # pytest's own trouble: no such path, nothing collected
         sys.exit(done.stdout.decode() + done.stderr.decode())
     return done.returncode == 0

@@ -1,8 +1,10 @@
-"""Stages that compute nothing: copies of the files of one real run under the names and fingerprints of others.
+"""Stages that compute nothing: copies of the files of one real run under the names and fingerprints
+of others.
 
-For ``benchmarks/scale.py`` and the tests of locks and clocks. They copy the workflow, and put a ``calgrid/__main__.py``
-into the copy that calls :func:`main`: training, prediction and calibration then cost no more than their processes,
-locks and files; everything else is as it is. The real run lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
+For ``benchmarks/scale.py`` and the tests of locks and clocks. They copy the workflow, and put a
+``calgrid/__main__.py`` into the copy that calls :func:`main`: training, prediction and calibration
+then cost no more than their processes, locks and files; everything else is as it is. The real run
+lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
 """
 
 import json
@@ -35,7 +37,11 @@ def main() -> int:
     from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
     from calgrid.storage.stage import run_stage  # noqa: PLC0415
 
-    template, spec, out = Path(os.environ[TEMPLATE_VARIABLE]), json.loads(option("--spec")), Path(option("--out"))
+    template, spec, out = (
+        Path(os.environ[TEMPLATE_VARIABLE]),
+        json.loads(option("--spec")),
+        Path(option("--out")),
+    )
     name = command.removesuffix("-run")
     record = f"{name}.json"
     outputs = read_record(template / ("part" if name == "calibrate" else "run") / record)[FILES]
@@ -57,7 +63,10 @@ def option(name: str) -> str:
 
 
 def train(
-    template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[[Path, Path], Any] = shutil.copyfile
+    template: Path,
+    spec: Mapping[str, Any],
+    out: Path,
+    copy: Callable[[Path, Path], Any] = shutil.copyfile,
 ) -> None:
     """Files of a training; ``copy`` makes a file of the template one of the run."""
     out.mkdir(parents=True, exist_ok=True)
@@ -66,9 +75,13 @@ def train(
     record(template / "run" / "train.json", spec, out / "train.json")
 
 
-def predict(template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[..., Any] = shutil.copyfile) -> None:
+def predict(
+    template: Path, spec: Mapping[str, Any], out: Path, copy: Callable[..., Any] = shutil.copyfile
+) -> None:
     """Files of a prediction, logits included."""
-    shutil.copytree(template / "run" / "logits", out / "logits", dirs_exist_ok=True, copy_function=copy)
+    shutil.copytree(
+        template / "run" / "logits", out / "logits", dirs_exist_ok=True, copy_function=copy
+    )
     record(template / "run" / "predict.json", spec, out / "predict.json")
 
 
@@ -80,9 +93,13 @@ def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
 
     table = pq.read_table(template / "part" / "metrics.parquet", use_threads=False)
     key = spec["key"]
-    words = {name: str(key[name]) for name in KEY if name != "seed"} | {"fingerprint": spec["run_fingerprint"]}
+    words = {name: str(key[name]) for name in KEY if name != "seed"} | {
+        "fingerprint": spec["run_fingerprint"]
+    }
     for name, word in words.items():
-        column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(table), "int32")), pa.array([word]))
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(len(table), "int32")), pa.array([word])
+        )
         table = table.set_column(table.column_names.index(name), name, column)
     seeds = pa.array(np.full(len(table), key["seed"]))
     table = table.set_column(table.column_names.index("seed"), "seed", seeds)
@@ -91,7 +108,9 @@ def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     table = table.set_column(table.column_names.index("value"), "value", pa.array(values))
     out.mkdir(parents=True, exist_ok=True)
     metadata = {"calgrid": json.dumps({"fingerprint": spec["fingerprint"]})}
-    pq.write_table(table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd")
+    pq.write_table(
+        table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd"
+    )
     for extra in (template / "part").glob("*.parquet"):  # what figures show says nothing of its run
         if extra.name != "metrics.parquet":
             found = pq.read_table(extra, use_threads=False).replace_schema_metadata(metadata)
@@ -104,5 +123,11 @@ def record(source: Path, spec: Mapping[str, Any], target: Path) -> None:
     from calgrid.storage.records import FILES, listed, read_record, write_record  # noqa: PLC0415
 
     content = read_record(source)
-    files = {FILES: listed(target.parent, [name for name in content[FILES] if (target.parent / name).is_file()])}
-    write_record(target, {**content, **files, "spec": dict(spec), "fingerprint": spec["fingerprint"]})
+    files = {
+        FILES: listed(
+            target.parent, [name for name in content[FILES] if (target.parent / name).is_file()]
+        )
+    }
+    write_record(
+        target, {**content, **files, "spec": dict(spec), "fingerprint": spec["fingerprint"]}
+    )

@@ -1,4 +1,5 @@
-"""Measure what metrics and their bootstrap intervals cost, next to a softmax over the same array and to other packages.
+"""Measure what metrics and their bootstrap intervals cost, next to a softmax over the same array
+and to other packages.
 
 ::
 
@@ -6,12 +7,14 @@
     python benchmarks/posthoc.py --only metrics --sizes 10000x100   at another, samples x classes
     python benchmarks/posthoc.py --only metrics --resamples 200     fewer resamples
 
-Every size has a process of its own, with one thread. ``softmax`` is NumPy's over the float64 logits from which the
-probabilities are made, ``metrics`` all labelled metrics with the checks of their input, both medians of repetitions
-that alternate; the exact smooth calibration error, a dynamic programme in Python, stands apart as ``smCE``, as do its
-200 resamples. ``MB`` is by how much the peak resident memory of the process (``ru_maxrss``) grew at that step, over
-what it was with the probabilities held; ``array`` is the size of these. Packages that are not installed are left out;
-ours start from probabilities and check them, even where a package is given the confidences. The tables are Markdown.
+Every size has a process of its own, with one thread. ``softmax`` is NumPy's over the float64 logits
+from which the probabilities are made, ``metrics`` all labelled metrics with the checks of their
+input, both medians of repetitions that alternate; the exact smooth calibration error, a dynamic
+programme in Python, stands apart as ``smCE``, as do its 200 resamples. ``MB`` is by how much the
+peak resident memory of the process (``ru_maxrss``) grew at that step, over what it was with the
+probabilities held; ``array`` is the size of these. Packages that are not installed are left out;
+ours start from probabilities and check them, even where a package is given the confidences. The
+tables are Markdown.
 """
 
 import argparse
@@ -57,7 +60,9 @@ def main() -> None:
     if options.child:
         print(json.dumps(measure_metrics(options.child, options.resamples)))
         return
-    print_lines("conditions", {**describe_machine(), "threads": "1", "resamples": str(options.resamples)})
+    print_lines(
+        "conditions", {**describe_machine(), "threads": "1", "resamples": str(options.resamples)}
+    )
     for part in options.only:
         PARTS[part](options)
 
@@ -68,9 +73,19 @@ def metrics_tables(options: argparse.Namespace) -> None:
     print_row(["N x K", *COLUMNS])
     print_row(["---", *["---:"] * len(COLUMNS)])
     for size, figures in found.items():
-        print_row([size, *(format(figures[name], form) if name in figures else "" for name, form in COLUMNS.items())])
+        print_row(
+            [
+                size,
+                *(
+                    format(figures[name], form) if name in figures else ""
+                    for name, form in COLUMNS.items()
+                ),
+            ]
+        )
     print()
-    print_row(["N x K", "metric", "package", "its s", "our s", "its / ours", "its value", "our value"])
+    print_row(
+        ["N x K", "metric", "package", "its s", "our s", "its / ours", "its value", "our value"]
+    )
     print_row(["---", "---", "---", *["---:"] * 5])
     for size, figures in found.items():
         for metric, package, theirs, ours, value, own in figures["peers"]:
@@ -133,7 +148,9 @@ def measure_metrics(size: str, resamples: int) -> dict:
         total = timed(lambda: metrics.bootstrap(probs, labels, n_resamples=resamples))
         figures["bootstrap MB"] = peak_mb() - begin
         intervals.SMOOTH_RESAMPLES = 0
-        figures["bootstrap s"] = timed(lambda: metrics.bootstrap(probs, labels, n_resamples=resamples))
+        figures["bootstrap s"] = timed(
+            lambda: metrics.bootstrap(probs, labels, n_resamples=resamples)
+        )
         figures["its smCE s"] = total - figures["bootstrap s"]
     return figures
 
@@ -161,7 +178,9 @@ def score(probs: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> dict[s
     return {name: LABELLED[name].function(predictions, predictions.labels, 15) for name in names}
 
 
-def peers(probs: np.ndarray, labels: np.ndarray) -> list[tuple[str, str, float, float, float, float]]:
+def peers(
+    probs: np.ndarray, labels: np.ndarray
+) -> list[tuple[str, str, float, float, float, float]]:
     """Metric, package, its seconds and ours, its value and ours, of each package that is installed."""
     warnings.simplefilter("ignore")
     confidence, correct = probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(float)
@@ -193,7 +212,10 @@ def _auroc(module: object, *arrays: np.ndarray) -> float:
 def _torchmetrics(module: object, probs: np.ndarray, labels: np.ndarray, *_: np.ndarray) -> float:
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
-    inputs = torch.from_numpy(probs), torch.from_numpy(labels)  # they share the memory of the arrays
+    inputs = (
+        torch.from_numpy(probs),
+        torch.from_numpy(labels),
+    )  # they share the memory of the arrays
     return module.multiclass_calibration_error(*inputs, probs.shape[1], n_bins=15)
 
 
@@ -205,7 +227,8 @@ def _relplot(module: object, *arrays: np.ndarray) -> float:
     return module.smECE(arrays[2], arrays[3])
 
 
-#: metric, package, module to import, and what computes it of the module, probabilities, labels, confidence, correctness
+#: metric, package, module to import, and what computes it of the module, probabilities, labels,
+#: confidence, correctness
 PEERS = (
     ("nll", "scikit-learn", "sklearn.metrics", _log_loss),
     ("top5", "scikit-learn", "sklearn.metrics", _top5),

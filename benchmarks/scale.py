@@ -1,4 +1,5 @@
-"""Measure calgrid on grids of many runs: planning, Snakemake's own work a job, files, aggregation, tables and report.
+"""Measure calgrid on grids of many runs: planning, Snakemake's own work a job, files, aggregation,
+tables and report.
 
 ::
 
@@ -8,14 +9,17 @@
 
 ``planning``     a dry run of the whole grid: seconds and memory of Snakemake, and the share of calgrid in the seconds.
 ``execution``    the grid really run by Snakemake, with stages that compute nothing (``null_stages.py``): they copy the
-                 files of one real run of the default study. Data, manifest and aggregation are real.
+                 files of one real run of the default study. Data, manifest and aggregation are
+                 real.
 ``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones with random changes.
 ``tables``, ``figures``, ``report``    these commands, on the result.
 
-In the end a law, a + b n for n runs, is fitted to the processor seconds and the peak memory of each of them.
+In the end a law, a + b n for n runs, is fitted to the processor seconds and the peak memory of each
+of them.
 
-The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of runs; calibrators and
-shifts are those of the default study, or no shifts with ``--clean``. Everything is written below ``--folder``.
+The grid has 25 methods and four backbones on the digits, and as many seeds as give the number of
+runs; calibrators and shifts are those of the default study, or no shifts with ``--clean``.
+Everything is written below ``--folder``.
 """
 
 import argparse
@@ -40,7 +44,21 @@ from calgrid.storage.records import write_record
 from speed import HOME, Figures, describe_machine, print_lines
 
 LOSSES = (
-    *("ce", "brier", "ls", "ecp", "mmce", "mmce_w", "fl3", "flsd53", "dfl", "adafocal", "mdca", "mdca_nll", "cpc"),
+    *(
+        "ce",
+        "brier",
+        "ls",
+        "ecp",
+        "mmce",
+        "mmce_w",
+        "fl3",
+        "flsd53",
+        "dfl",
+        "adafocal",
+        "mdca",
+        "mdca_nll",
+        "cpc",
+    ),
     *("crl", "mbls", "acls", "cals_alm", "fedlas_ls", "fedlas_mbls"),
 )
 METHODS = [*LOSSES, "mixup", "mit_l", "plp", "tst", "vtst", "maccal"]
@@ -60,17 +78,23 @@ def main() -> None:
     found: dict[str, dict[int, Figures]] = defaultdict(dict)
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
         for runs in options.runs:
-            bench = Bench(Path(options.folder if options.keep else temporary, str(runs)), runs, options)
+            bench = Bench(
+                Path(options.folder if options.keep else temporary, str(runs)), runs, options
+            )
             for name in options.only:
                 found[name][bench.size] = MEASUREMENTS[name](bench)
                 print_lines(f"{name}, {bench.size} runs", found[name][bench.size])
             if not options.keep:
                 shutil.rmtree(bench.root)
-    print_lines("laws for n runs", {name: law(sizes) for name, sizes in found.items() if len(sizes) > 1})
+    print_lines(
+        "laws for n runs", {name: law(sizes) for name, sizes in found.items() if len(sizes) > 1}
+    )
 
 
 def law(sizes: Mapping[int, Figures]) -> str:
-    """Lines through processor seconds and peak memory by number of runs, with the least relative squares."""
+    """Lines through processor seconds and peak memory by number of runs, with the least relative
+    squares.
+    """
     said = []
     for name in ("processor seconds", "peak MB"):
         points = [(n, float(figures[name])) for n, figures in sizes.items() if name in figures]
@@ -84,14 +108,26 @@ def law(sizes: Mapping[int, Figures]) -> str:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure grids of many runs.")
-    parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 10000], help="sizes (100 1000 10000)")
-    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    parser.add_argument("--execute-up-to", type=int, default=1000, metavar="RUNS", help="largest grid that is run")
-    parser.add_argument("--cores", type=int, default=1, help="cores for the grid that is run, and for stages (1)")
-    parser.add_argument("--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020")
-    parser.add_argument("--folder", type=Path, help="where to put the files: several GB (a temporary folder)")
     parser.add_argument(
-        "--keep", action="store_true", help="leave the files in --folder, and take those that are there"
+        "--runs", nargs="+", type=int, default=[100, 1000, 10000], help="sizes (100 1000 10000)"
+    )
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument(
+        "--execute-up-to", type=int, default=1000, metavar="RUNS", help="largest grid that is run"
+    )
+    parser.add_argument(
+        "--cores", type=int, default=1, help="cores for the grid that is run, and for stages (1)"
+    )
+    parser.add_argument(
+        "--clean", action="store_true", help="no shifts: 120 numbers a run instead of 3,020"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where to put the files: several GB (a temporary folder)"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the files in --folder, and take those that are there",
     )
     options = parser.parse_args()
     if options.keep and options.folder is None:
@@ -110,8 +146,16 @@ class Bench:
             copy = shutil.copytree if (HOME / part).is_dir() else shutil.copy
             copy(HOME / part, root / part)
         shifts = [] if options.clean else SHIFTS
-        block = {"protocol": "digits", "datasets": ["digits"], "calibrators": CALIBRATORS, "shifts": shifts}
-        one = {"study": "template", "grids": [{**block, "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}]}
+        block = {
+            "protocol": "digits",
+            "datasets": ["digits"],
+            "calibrators": CALIBRATORS,
+            "shifts": shifts,
+        }
+        one = {
+            "study": "template",
+            "grids": [{**block, "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}],
+        }
         (root / "one.yaml").write_text(yaml.safe_dump(one), encoding="utf-8")
         seeds = list(range(1, max(runs // (len(METHODS) * len(BACKBONES)), 1) + 1))
         methods = METHODS[: max(runs // len(BACKBONES), 1)]
@@ -126,33 +170,61 @@ class Bench:
 
     def snakemake(self, config: str, *arguments: str) -> Figures:
         """Run Snakemake on the copy."""
-        command = [sys.executable, "-m", "snakemake", "--configfile", config, "-q", "all", "--nolock"]
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--configfile",
+            config,
+            "-q",
+            "all",
+            "--nolock",
+        ]
         return self.call([*command, "--cores", str(self.options.cores), *arguments])
 
     def call(self, command: list[str]) -> Figures:
-        """Run a command in the copy, which must succeed; its seconds, processor seconds and peak memory."""
+        """Run a command in the copy, which must succeed; its seconds, processor seconds and peak
+        memory.
+        """
         env = {**os.environ, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
         env[null_stages.TEMPLATE_VARIABLE] = str(self.root / "template")
         begin = time.perf_counter()
         with (self.root / "output.txt").open("wb") as output:
-            process = subprocess.Popen(command, cwd=self.root, env=env, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, cwd=self.root, env=env, stdout=output, stderr=subprocess.STDOUT
+            )
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            sys.exit(f"{(self.root / 'output.txt').read_text()}\nThis failed: {' '.join(command)[:300]}")
+            sys.exit(
+                f"{(self.root / 'output.txt').read_text()}\nThis failed: {' '.join(command)[:300]}"
+            )
         cpu = usage.ru_utime + usage.ru_stime
-        return {"seconds": time.perf_counter() - begin, "processor seconds": cpu, "peak MB": usage.ru_maxrss / 1024}
+        return {
+            "seconds": time.perf_counter() - begin,
+            "processor seconds": cpu,
+            "peak MB": usage.ru_maxrss / 1024,
+        }
 
     def make_template(self) -> None:
         """Run one real run, and put null stages into the copy."""
         if (self.root / "template").exists():
             return
         self.snakemake("one.yaml", "results/template/metrics.parquet")
-        (key,) = [run["key"] for run in json.loads((self.root / "results/template/manifest.json").read_text())["runs"]]
+        (key,) = [
+            run["key"]
+            for run in json.loads((self.root / "results/template/manifest.json").read_text())[
+                "runs"
+            ]
+        ]
         path = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}".format(**key)
         hidden = shutil.ignore_patterns(".calgrid", "calibrators")
-        shutil.copytree(self.root / "results/runs" / path, self.root / "template/run", ignore=hidden)
-        shutil.copytree(self.root / "results/template/parts" / path, self.root / "template/part", ignore=hidden)
+        shutil.copytree(
+            self.root / "results/runs" / path, self.root / "template/run", ignore=hidden
+        )
+        shutil.copytree(
+            self.root / "results/template/parts" / path, self.root / "template/part", ignore=hidden
+        )
         for made in ("results/runs", "results/template", ".snakemake"):
             shutil.rmtree(self.root / made)
         null_main = NULL_MAIN.format(folder=str(HOME / "benchmarks"))
@@ -173,11 +245,19 @@ class Bench:
 
     def stage(self, command: str, out: str) -> Figures:
         """Run a stage after calibration."""
-        arguments = ["--manifest", "results/large/manifest.json", "--out", out, "--threads", str(self.options.cores)]
+        arguments = [
+            "--manifest",
+            "results/large/manifest.json",
+            "--out",
+            out,
+            "--threads",
+            str(self.options.cores),
+        ]
         return self.call([sys.executable, "-m", "calgrid", command, *arguments])
 
 
-# measurements -------------------------------------------------------------------------------------------------------
+# measurements
+# -------------------------------------------------------------------------------------------------------
 
 
 def planning(bench: Bench) -> Figures:
@@ -188,7 +268,11 @@ def planning(bench: Bench) -> Figures:
         for spec in (plan.train, plan.predict, plan.calibrate):
             as_json(spec(key))
     plan.manifest()
-    return {"jobs": 3 * bench.size, **figures, "calgrid's specifications, seconds": time.process_time() - begin}
+    return {
+        "jobs": 3 * bench.size,
+        **figures,
+        "calgrid's specifications, seconds": time.process_time() - begin,
+    }
 
 
 def execution(bench: Bench) -> Figures:
@@ -216,13 +300,22 @@ def execution(bench: Bench) -> Figures:
 def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
     """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
     key = next(iter(bench.plan.study.evaluations))
-    specs = {"train": bench.plan.train, "predict": bench.plan.predict, "calibrate-run": bench.plan.calibrate}
+    specs = {
+        "train": bench.plan.train,
+        "predict": bench.plan.predict,
+        "calibrate-run": bench.plan.calibrate,
+    }
     calls = [
-        bench.call([sys.executable, "-m", "calgrid", name, "--spec", as_json(spec(key)), "--out", "alone"])
+        bench.call(
+            [sys.executable, "-m", "calgrid", name, "--spec", as_json(spec(key)), "--out", "alone"]
+        )
         for _ in range(repeats)
         for name, spec in specs.items()
     ]
-    return {clock: sum(call[clock] for call in calls) / len(calls) for clock in ("seconds", "processor seconds")}
+    return {
+        clock: sum(call[clock] for call in calls) / len(calls)
+        for clock in ("seconds", "processor seconds")
+    }
 
 
 def _size(folder: Path) -> int:
@@ -234,7 +327,10 @@ def aggregation(bench: Bench) -> Figures:
     bench.make_results()
     figures = bench.stage("aggregate", "results/large")
     rows = json.loads((bench.study / "aggregate.json").read_text(encoding="utf-8"))["rows"]
-    sizes = {f"MB of {name}": (bench.study / f"{name}.parquet").stat().st_size / 1e6 for name in ("metrics", "summary")}
+    sizes = {
+        f"MB of {name}": (bench.study / f"{name}.parquet").stat().st_size / 1e6
+        for name in ("metrics", "summary")
+    }
     return {**figures, **{f"rows of {name}": count for name, count in rows.items()}, **sizes}
 
 

@@ -4,9 +4,10 @@
 
     python benchmarks/second_stage.py
 
-Trains the head of ``tst`` on the embedded digits twice in one process, over a first stage with random weights: once on
-features computed anew from the images of each batch, as an augmenting protocol needs, and once on features computed
-once. The numbers are processor seconds of whole trainings, with one thread; the table is Markdown.
+Trains the head of ``tst`` on the embedded digits twice in one process, over a first stage with
+random weights: once on features computed anew from the images of each batch, as an augmenting
+protocol needs, and once on features computed once. The numbers are processor seconds of whole
+trainings, with one thread; the table is Markdown.
 """
 
 import tempfile
@@ -17,9 +18,9 @@ import torch
 
 from calgrid.backbones import build_backbone
 from calgrid.datasets import open_prepared, prepare
+from calgrid.jobs.network import training_images
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.stages.network import training_images
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.trainer import Trainer
 from posthoc import print_row
@@ -29,7 +30,13 @@ BACKBONES = ("resnet8", "resnet20")
 PROTOCOL = {
     "epochs": 40,
     "batch_size": 20,
-    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False},
+    "optimizer": {
+        "name": "sgd",
+        "lr": 0.01,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "nesterov": False,
+    },
     "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
     "crop_size": None,
     "clip_grad_norm": 2.0,
@@ -40,19 +47,25 @@ PROTOCOL = {
 def main() -> None:
     """Measure and print the table."""
     torch.set_num_threads(1)
-    print_lines("conditions", {**describe_machine(), "threads": "1", "epochs": str(PROTOCOL["epochs"])})
+    print_lines(
+        "conditions", {**describe_machine(), "threads": "1", "epochs": str(PROTOCOL["epochs"])}
+    )
     print_row(["backbone", "features of each batch, s", "features once, s", "ratio"])
     print_row(["---", *["---:"] * 3])
     with tempfile.TemporaryDirectory() as folder:
         prepare("digits", Path(folder, "digits"))
-        seconds(BACKBONES[0], Path(folder), flip=True)  # the first training also pays for what torch sets up once
+        seconds(
+            BACKBONES[0], Path(folder), flip=True
+        )  # the first training also pays for what torch sets up once
         for backbone in BACKBONES:
             each, once = (seconds(backbone, Path(folder), flip) for flip in (True, False))
             print_row([backbone, f"{each:.2f}", f"{once:.2f}", f"{each / once:.1f}"])
 
 
 def seconds(backbone: str, folder: Path, flip: bool) -> float:
-    """Processor seconds of a second stage; with ``flip`` the protocol augments, so that features change each epoch."""
+    """Processor seconds of a second stage; with ``flip`` the protocol augments, so that features
+    change each epoch.
+    """
     prepared = open_prepared(folder / "digits")
     cpu = torch.device("cpu")
     train, val = training_images(prepared, {"channels_last": True, "crop_size": None}, cpu)

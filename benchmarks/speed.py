@@ -8,8 +8,9 @@
 ``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
 ``grid``      seconds of the default grid and its report, from nothing, in a new folder.
 ``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000 runs (3,000 jobs) minus
-              that of one run (3 jobs), divided by the difference in jobs; the median of the repeats. The seconds of
-              processor time are given, too: other work on the machine stretches the others.
+              that of one run (3 jobs), divided by the difference in jobs; the median of the
+              repeats. The seconds of processor time are given, too: other work on the machine
+              stretches the others.
 
 Everything is written to temporary folders, which are removed.
 """
@@ -47,7 +48,9 @@ def main() -> None:
         measured[name] = MEASUREMENTS[name](options)
         print_lines(name, measured[name])
     if options.json:
-        options.json.write_text(json.dumps({"conditions": conditions, **measured}, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"conditions": conditions, **measured}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 def parse() -> argparse.Namespace:
@@ -55,9 +58,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure set-up, default grid and planning.")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--cores", default="all", help="cores for the default grid (all)")
-    parser.add_argument("--runs", type=int, default=1000, help="runs of the grid that is planned (1000)")
+    parser.add_argument(
+        "--runs", type=int, default=1000, help="runs of the grid that is planned (1000)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="repeats of the planning (3)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures to a file, too"
+    )
     return parser.parse_args()
 
 
@@ -65,13 +72,22 @@ def print_lines(title: str, values: Mapping[str, Any]) -> None:
     """Print one block of figures."""
     print(title)
     for name, value in values.items():
-        print(f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}", flush=True)
+        print(
+            f"  {name:34s} {value:.2f}" if isinstance(value, float) else f"  {name:34s} {value}",
+            flush=True,
+        )
 
 
 def describe_machine() -> dict[str, str]:
     """What the figures depend on."""
-    cpu = [line.split(":", 1)[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
-    versions = {name: importlib.metadata.version(name) for name in ("snakemake", "torch", "numpy", "pandas")}
+    cpu = [
+        line.split(":", 1)[1].strip()
+        for line in _lines(Path("/proc/cpuinfo"))
+        if line.startswith("model name")
+    ]
+    versions = {
+        name: importlib.metadata.version(name) for name in ("snakemake", "torch", "numpy", "pandas")
+    }
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": cpu[0] if cpu else platform.processor(),
@@ -86,13 +102,21 @@ def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
-# measurements -------------------------------------------------------------------------------------------------------
+# measurements
+# -------------------------------------------------------------------------------------------------------
 
 
 def setup(options: argparse.Namespace) -> Figures:
     """Install the pinned release into a new virtual environment."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["make", "-C", str(HOME), "setup", f"VENV={folder}/venv", f"PYTHON={sys.executable}"]
+        command = [
+            "make",
+            "-C",
+            str(HOME),
+            "setup",
+            f"VENV={folder}/venv",
+            f"PYTHON={sys.executable}",
+        ]
         seconds, _ = timed(command)
         size = sum(path.lstat().st_size for path in Path(folder).rglob("*") if not path.is_dir())
     return {"seconds": seconds, "size in GB": size / 1e9}
@@ -104,7 +128,12 @@ def grid(options: argparse.Namespace) -> Figures:
         seconds, cpu = timed([*snakemake(folder), "--cores", options.cores])
         report = next(Path(folder).glob("results/*/report.html"))
         size = report.stat().st_size / 1e6
-    return {"seconds": seconds, "processor seconds": cpu, "cores given": options.cores, "report in MB": size}
+    return {
+        "seconds": seconds,
+        "processor seconds": cpu,
+        "cores given": options.cores,
+        "report in MB": size,
+    }
 
 
 def planning(options: argparse.Namespace) -> Figures:
@@ -113,7 +142,10 @@ def planning(options: argparse.Namespace) -> Figures:
         large, small = Path(folder, "large.yaml"), Path(folder, "small.yaml")
         runs = write_grid(large, options.runs)
         write_grid(small, 1)
-        plans = {path: [*snakemake(folder), "--configfile", str(path), "-n", "-q", "all"] for path in (small, large)}
+        plans = {
+            path: [*snakemake(folder), "--configfile", str(path), "-n", "-q", "all"]
+            for path in (small, large)
+        }
         # alternating, so that a busy moment of the machine does not fall on one of the two alone
         times = [(timed(plans[small]), timed(plans[large])) for _ in range(options.repeats)]
     jobs = JOBS_PER_RUN * runs
@@ -135,11 +167,21 @@ MEASUREMENTS: Mapping[str, Callable[[argparse.Namespace], Figures]] = {
 
 def snakemake(folder: str) -> list[str]:
     """Command that runs the workflow in another folder."""
-    return [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile"), "--directory", folder]
+    return [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        str(HOME / "Snakefile"),
+        "--directory",
+        folder,
+    ]
 
 
 def write_grid(path: Path, runs: int) -> int:
-    """Write the default study with as many seeds as give about ``runs`` runs; return how many there are."""
+    """Write the default study with as many seeds as give about ``runs`` runs; return how many there
+    are.
+    """
     config = yaml.safe_load((HOME / "config" / "config.yaml").read_text(encoding="utf-8"))
     block = config["grids"][0]
     block["methods"] = block["methods"][:runs]
@@ -150,12 +192,19 @@ def write_grid(path: Path, runs: int) -> int:
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Run a command, which must succeed; return its seconds and the processor seconds of it and its children."""
+    """Run a command, which must succeed; return its seconds and the processor seconds of it and its
+    children.
+    """
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - begin
     if done.returncode:
-        sys.exit(f"{done.stdout}\nThe command failed with exit code {done.returncode}: {' '.join(command)}")
+        sys.exit(
+            f"{done.stdout}\nThe command failed with exit code {done.returncode}: "
+            f"{' '.join(command)}"
+        )
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

@@ -1,4 +1,6 @@
-"""Pages of the documentation that follow from the package, and links that leave the folder docs (a hook of MkDocs)."""
+"""Pages of the documentation that follow from the package, and links that leave the folder docs (a
+hook of MkDocs).
+"""
 
 import functools
 import itertools
@@ -13,8 +15,8 @@ import pandas as pd
 import yaml
 from mkdocs.structure.files import File, Files
 
-from calgrid import registry
-from calgrid.component_files import Option
+from calgrid.components import registry
+from calgrid.components.component_files import Option
 from calgrid.metrics import METRICS
 
 HOME = Path(__file__).parents[1]
@@ -23,7 +25,10 @@ OUTSIDE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
-    **{f"benchmarks/{name}.md": f"benchmarks/{name}.md" for name in ("README", "scale", "full_size", "coverage")},
+    **{
+        f"benchmarks/{name}.md": f"benchmarks/{name}.md"
+        for name in ("README", "scale", "full_size", "coverage")
+    },
 }
 #: kind -> title of its page, and whether each component has a page of its own
 KINDS = {
@@ -37,24 +42,38 @@ KINDS = {
 #: owner and name of a repository in a source
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
-    *("calgrid.estimator", "calgrid.module", "calgrid.reporting.results"),
+    *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.reporting.results"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators.base", "calgrid.losses.base"),
-    *("calgrid.training.procedure", "calgrid.backbones.base", "calgrid.datasets.base", "calgrid.probes.base"),
+    *(
+        "calgrid.training.procedure",
+        "calgrid.backbones.base",
+        "calgrid.datasets.base",
+        "calgrid.probes.base",
+    ),
 )
 
 
 class Docstrings(griffe.Extension):
-    """Docstrings of this project: what stands behind the colon of a parameter is its meaning, not its type."""
+    """Docstrings of this project: what stands behind the colon of a parameter is its meaning, not
+    its type.
+    """
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite a docstring once it is known."""
         if obj.docstring is None:
             return
         obj.docstring.value = _plain(obj.docstring.value)
-        types = {each.name: each.annotation for each in obj.parameters} if isinstance(obj, griffe.Function) else {}
+        types = (
+            {each.name: each.annotation for each in obj.parameters}
+            if isinstance(obj, griffe.Function)
+            else {}
+        )
         sections = obj.docstring.parse("numpy", warnings=False)
         for section in sections:
-            if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+            if section.kind in (
+                griffe.DocstringSectionKind.parameters,
+                griffe.DocstringSectionKind.attributes,
+            ):
                 for each in section.value:
                     each.description, each.annotation = _meaning(each), types.get(each.name)
         obj.docstring.__dict__["parsed"] = sections
@@ -95,7 +114,10 @@ def _made() -> Iterator[tuple[str, str]]:
             for spec in specs.values():
                 yield f"{folder}/{spec.id}.md", _card(spec)
         else:
-            yield f"{folder}.md", f"# {title}\n\n" + "\n\n".join(_section(spec) for spec in specs.values())
+            yield (
+                f"{folder}.md",
+                f"# {title}\n\n" + "\n\n".join(_section(spec) for spec in specs.values()),
+            )
     yield "from_parquet.md", _notebook(HOME / "docs" / "from_parquet.ipynb")
     yield "metrics.md", _metrics()
     yield "protocols.md", _protocols()
@@ -133,7 +155,10 @@ def _meaning(parameter: griffe.DocstringParameter) -> str:
 
 
 def _index(title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
-    rows = ((f"[`{s.id}`]({folder}/{s.id}.md)", _plain(s.summary), _linked(s.source)) for s in specs.values())
+    rows = (
+        (f"[`{s.id}`]({folder}/{s.id}.md)", _plain(s.summary), _linked(s.source))
+        for s in specs.values()
+    )
     return f"# {title}\n\n{_table(('Id', 'What it is', 'Source'), rows)}\n"
 
 
@@ -141,8 +166,12 @@ def _card(spec: registry.ComponentSpec) -> str:
     """One method: idea, equation, options, source, what differs between paper and code."""
     component = registry.load(spec.kind, spec.id)
     sections = griffe.Docstring(component.__doc__ or "").parse("numpy")
-    words = [section.value for section in sections if section.kind is griffe.DocstringSectionKind.text]
-    bases = [griffe.Docstring(base.__doc__ or "").parse("numpy") for base in component.__mro__[::-1]]
+    words = [
+        section.value for section in sections if section.kind is griffe.DocstringSectionKind.text
+    ]
+    bases = [
+        griffe.Docstring(base.__doc__ or "").parse("numpy") for base in component.__mro__[::-1]
+    ]
     meant = {
         name.strip(): _meaning(parameter)
         for section in itertools.chain(*bases)
@@ -170,7 +199,9 @@ def _photographs() -> pd.DataFrame:
 
 
 def _results(spec: registry.ComponentSpec) -> str:
-    """What the study of photographs found of a method or calibrator; nothing of those that it does not have."""
+    """What the study of photographs found of a method or calibrator; nothing of those that it does
+    not have.
+    """
     numbers = _photographs()
     axis = "calibrator" if spec.kind == "calibrator" else "method"
     own = numbers[(numbers["split"] == "test") & (numbers[axis] == spec.id)]
@@ -179,7 +210,11 @@ def _results(spec: registry.ComponentSpec) -> str:
     other = "method" if axis == "calibrator" else "calibrator"
     means = own.pivot_table(index=other, columns="metric", values="mean", sort=False, observed=True)
     rows = [
-        (f"`{name}`", *(f"{100 * row[each]:.2f}" for each in ("accuracy", "ece_debiased", "ece")), f"{row['nll']:.4f}")
+        (
+            f"`{name}`",
+            *(f"{100 * row[each]:.2f}" for each in ("accuracy", "ece_debiased", "ece")),
+            f"{row['nll']:.4f}",
+        )
         for name, row in means.iterrows()
     ]
     header = (other.capitalize(), "Accuracy (%)", "ECE debiased (%)", "ECE (%)", "NLL (nats)")
@@ -192,24 +227,44 @@ def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:
         return ""
     limits = spec.info.get("limits", {})
     rows = [
-        (f"`{name}`", f"`{option.default}`", _range(option, limits.get(name, "")), _plain(meant.get(name, "")))
+        (
+            f"`{name}`",
+            f"`{option.default}`",
+            _range(option, limits.get(name, "")),
+            _plain(meant.get(name, "")),
+        )
         for name, option in spec.options.items()
     ]
     parts = ["## Options", _table(("Option", "Default", "Values", "Meaning"), rows)]
     if spec.dataset_defaults:
         own = spec.dataset_defaults.items()
-        rows = [(where, ", ".join(f"`{name}={value}`" for name, value in each.items())) for where, each in own]
-        parts.append("Defaults of data sets (and networks):\n\n" + _table(("Where", "Defaults"), rows))
+        rows = [
+            (where, ", ".join(f"`{name}={value}`" for name, value in each.items()))
+            for where, each in own
+        ]
+        parts.append(
+            "Defaults of data sets (and networks):\n\n" + _table(("Where", "Defaults"), rows)
+        )
     return "\n\n".join(parts)
 
 
 def _range(option: Option, limits: str) -> str:
-    return ", ".join(f"`{choice}`" for choice in option.choices) if option.choices else f"`{limits or option.type}`"
+    return (
+        ", ".join(f"`{choice}`" for choice in option.choices)
+        if option.choices
+        else f"`{limits or option.type}`"
+    )
 
 
 def _facts(spec: registry.ComponentSpec) -> str:
-    facts = {name: fact for name, fact in spec.info.items() if name not in ("limits", "files") and fact not in ((), "")}
-    return "## Facts\n\n" + _table(("Fact", "Value"), ((n.replace("_", " "), _value(f)) for n, f in facts.items()))
+    facts = {
+        name: fact
+        for name, fact in spec.info.items()
+        if name not in ("limits", "files") and fact not in ((), "")
+    }
+    return "## Facts\n\n" + _table(
+        ("Fact", "Value"), ((n.replace("_", " "), _value(f)) for n, f in facts.items())
+    )
 
 
 def _value(fact: Any) -> str:
@@ -224,7 +279,9 @@ def _value(fact: Any) -> str:
 
 def _section(spec: registry.ComponentSpec) -> str:
     parts = [f"## `{spec.id}`", _plain(spec.summary), f"Source: {_linked(spec.source)}"]
-    facts = {name: fact for name, fact in spec.info.items() if name not in ("limits", "files", "source")}
+    facts = {
+        name: fact for name, fact in spec.info.items() if name not in ("limits", "files", "source")
+    }
     rows = [(name.replace("_", " "), _value(fact)) for name, fact in facts.items()]
     options = [(f"option `{name}`", f"`{option.default}`") for name, option in spec.options.items()]
     return "\n\n".join([*parts, _table(("Fact", "Value"), [*rows, *options])])
@@ -241,12 +298,18 @@ def _notebook(path: Path) -> str:
 
 def _metrics() -> str:
     better = {True: "lower", False: "higher", None: ""}
-    rows = [(f"`{n}`", _plain(m.summary), better[m.lower_is_better], _linked(m.source)) for n, m in METRICS.items()]
+    rows = [
+        (f"`{n}`", _plain(m.summary), better[m.lower_is_better], _linked(m.source))
+        for n, m in METRICS.items()
+    ]
     return f"# Metrics\n\n{_table(('Id', 'What it is', 'Better', 'Source'), rows)}\n"
 
 
 def _protocols() -> str:
-    parts = ["# Protocols", "How networks are trained, a file of `config/protocols` each; `base` takes over another."]
+    parts = [
+        "# Protocols",
+        "How networks are trained, a file of `config/protocols` each; `base` takes over another.",
+    ]
     for path in sorted((HOME / "config" / "protocols").glob("*.yaml")):
         description = yaml.safe_load(path.read_text()).get("description", "")
         code = re.sub(r"^description: >-\n(  .*\n)+", "", path.read_text(), flags=re.MULTILINE)
@@ -261,7 +324,9 @@ def _configuration() -> str:
     return f"# Configuration of a study\n\n{schema['description']}\n\n{table}\n"
 
 
-def _keys(node: Mapping[str, Any], known: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _keys(
+    node: Mapping[str, Any], known: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, str, str]]:
     """Keys of an object, and below them those of the objects that they hold."""
     for name, each in node.get("properties", {}).items():
         target = {**known.get(each.get("$ref", "").rpartition("/")[2], {}), **each}

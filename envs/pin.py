@@ -1,7 +1,7 @@
 """Write the versions of requirements.lock into the conda files beside it; `make lock` calls this.
 
-Which packages a stage needs stands in its file. The files lie here, and not in workflow/envs, beside the lock that they
-follow and that installs the whole project.
+Which packages a stage needs stands in its file. The files lie here, and not in workflow/envs,
+beside the lock that they follow and that installs the whole project.
 """
 
 import re
@@ -18,7 +18,9 @@ def pin(text: str, lock: str) -> str:
 
     def line(found: re.Match[str]) -> str:
         name = found[1]
-        return found[0] if name == "python" else f"  - {name}={locked[CONDA_TO_PYPI.get(name, name)]}"
+        return (
+            found[0] if name == "python" else f"  - {name}={locked[CONDA_TO_PYPI.get(name, name)]}"
+        )
 
     return re.sub(r"^  - ([\w.-]+)=.*$", line, text, flags=re.MULTILINE)
 

@@ -1,4 +1,6 @@
-"""What all tests share: the repository, a small configuration, real processes, and what an error message must be."""
+"""What all tests share: the repository, a small configuration, real processes, and what an error
+message must be.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.workflow.dag import finished_grid
 
-from calgrid import plugins
+from calgrid.components import plugins
 
 HOME = Path(__file__).parents[1]
 #: what takes minutes: begun first, so that the many short tests fill what is left
@@ -21,13 +23,18 @@ TOGETHER = ("tests/slurm/", "tests/reporting/")
 
 def pytest_collection_modifyitems(items):
     def rank(item):
-        return next((number for number, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+        return next(
+            (number for number, start in enumerate(LONG) if item.nodeid.startswith(start)),
+            len(LONG),
+        )
 
     items.sort(key=rank)
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """A file's tests run in one process, as they share what is slow to make; in some folders all tests do."""
+    """A file's tests run in one process, as they share what is slow to make; in some folders all
+    tests do.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
@@ -68,7 +75,9 @@ def finished_once(tmp_path_factory):
 
 @pytest.fixture
 def make_config():
-    """Smallest configuration with one grid; keyword arguments replace its keys, ``grid`` those of the grid."""
+    """Smallest configuration with one grid; keyword arguments replace its keys, ``grid`` those of
+    the grid.
+    """
 
     def make(grid=None, **changes):
         block = {
@@ -95,7 +104,12 @@ def run_python(home):
     def run(program, *arguments, source=home / "src", **changes):
         command = [sys.executable, "-c", program, *map(str, arguments)]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment(source, **changes), timeout=300, check=False
+            command,
+            capture_output=True,
+            text=True,
+            env=environment(source, **changes),
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -105,7 +119,9 @@ def run_python(home):
 
 @pytest.fixture
 def start_python(home):
-    """Start a program in a new interpreter with pipes; whatever still runs is killed after the test."""
+    """Start a program in a new interpreter with pipes; whatever still runs is killed after the
+    test.
+    """
     started = []
 
     def start(program, *arguments, **changes):
@@ -128,7 +144,9 @@ def start_python(home):
 
 @pytest.fixture(scope="session")
 def refuses():
-    """Context in which an error of the given class must be raised, in one sentence that holds all the given parts."""
+    """Context in which an error of the given class must be raised, in one sentence that holds all
+    the given parts.
+    """
 
     @contextlib.contextmanager
     def check(kind, *parts):

@@ -42,7 +42,12 @@ def test_every_column_of_the_summary_is_explained(small_metrics):
 
 @pytest.fixture
 def small_metrics():
-    row = {**dict.fromkeys(schema.METRIC_COLUMNS, ""), "method": "ce", "metric": "ece", "calibrator": "none"}
+    row = {
+        **dict.fromkeys(schema.METRIC_COLUMNS, ""),
+        "method": "ce",
+        "metric": "ece",
+        "calibrator": "none",
+    }
     row |= {"split": "test", "value": 0.1, "seed": 1, "fit_seed": 0, "severity": 0}
     return pd.DataFrame([{**row, "ci_low": 0.05, "ci_high": 0.15, "n_samples": 10}])
 
@@ -65,7 +70,9 @@ def test_a_mean_and_a_test_on_photographs_follow_from_the_runs():
     summary, runs = (pd.read_parquet(folder / f"{name}.parquet") for name in ("summary", "metrics"))
     keys = ["split", "calibrator", "metric"]
     where = dict(zip(keys, ("test", "none", "nll"), strict=True))
-    values, means = (frame[(frame[keys] == pd.Series(where)).all(axis=1)] for frame in (runs, summary))
+    values, means = (
+        frame[(frame[keys] == pd.Series(where)).all(axis=1)] for frame in (runs, summary)
+    )
     by_seed = values.pivot(index="seed", columns="method", values="value")
     row = means.set_index("method").loc["fedlas_mbls"]
     assert row["mean"] == pytest.approx(by_seed["fedlas_mbls"].mean())
@@ -90,7 +97,9 @@ def test_the_notebook_runs(monkeypatch):
 def test_the_tutorial_works_as_it_stands(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    blocks = re.findall(r"```(python|bash)\n(.*?)```", (HOME / "docs" / "tutorial.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```(python|bash)\n(.*?)```", (HOME / "docs" / "tutorial.md").read_text(), re.DOTALL
+    )
     names: dict[str, object] = {}
     printed = io.StringIO()
     for language, code in blocks:

@@ -1,4 +1,6 @@
-"""The pinned release (envs/requirements.lock), the conda files of the stages and pyproject.toml say the same."""
+"""The pinned release (envs/requirements.lock), the conda files of the stages and pyproject.toml say
+the same.
+"""
 
 import importlib.metadata
 import re
@@ -18,7 +20,8 @@ from tests.workflow.test_wheel import SOURCES
 ROOT = Path(__file__).parents[1]
 #: what `make lock` runs
 PIN = runpy.run_path(str(ROOT / "envs" / "pin.py"))
-#: conda file of a stage -> what its jobs import: modules, and packages whose components are loaded by identifier
+#: conda file of a stage -> what its jobs import: modules, and packages whose components are loaded
+#: by identifier
 NETWORK = ("losses", "procedures", "backbones")
 ROOTS = {
     "data": ("datasets",),
@@ -32,7 +35,9 @@ NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photogr
 #: packages that a stage works without, and where it does not
 OPTIONAL = {
     "calibrate": {"torch": "logits of others in .pt files; a sentence says so"},
-    "report": {"torch": "facts of a backbone are counted where a study is planned; reports ask for none"},
+    "report": {
+        "torch": "facts of a backbone are counted where a study is planned; reports ask for none"
+    },
 }
 
 
@@ -44,7 +49,10 @@ def lock_lines() -> list[str]:
 @cache
 def locked() -> dict[str, str]:
     """PyPI name (canonical) -> version."""
-    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lock_lines())}
+    return {
+        canonicalize_name(name): version
+        for name, _, version in (line.partition("==") for line in lock_lines())
+    }
 
 
 def declared(extra: str | None = None) -> list[Requirement]:
@@ -55,7 +63,9 @@ def declared(extra: str | None = None) -> list[Requirement]:
 
 
 def test_lock_has_one_exact_public_version_a_line_and_nothing_else():
-    assert [line for line in lock_lines() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)] == []
+    assert [
+        line for line in lock_lines() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line)
+    ] == []
 
 
 def test_lock_is_sorted_and_names_each_package_once():
@@ -77,25 +87,35 @@ def test_everything_that_a_locked_package_requires_is_locked_too():
         for text in importlib.metadata.requires(name) or ():
             required = Requirement(text)
             applies = required.marker is None or required.marker.evaluate({"extra": ""})
-            if applies and not required.specifier.contains(locked().get(canonicalize_name(required.name), "")):
+            if applies and not required.specifier.contains(
+                locked().get(canonicalize_name(required.name), "")
+            ):
                 missing[text] = name
     assert missing == {}
 
 
 def test_release_is_not_tested_with_another_version_than_it_is_locked_to():
     tested = ("torch", "numpy", "pandas", "pyarrow", "scipy", "scikit-learn", "snakemake")
-    assert {name: importlib.metadata.version(name) for name in tested} == {name: locked()[name] for name in tested}
+    assert {name: importlib.metadata.version(name) for name in tested} == {
+        name: locked()[name] for name in tested
+    }
 
 
 def test_torch_is_the_version_that_torchvision_is_built_for():
-    pair = next(text for text in importlib.metadata.requires("torchvision") if Requirement(text).name == "torch")
+    pair = next(
+        text
+        for text in importlib.metadata.requires("torchvision")
+        if Requirement(text).name == "torch"
+    )
     assert Requirement(pair).specifier.contains(locked()["torch"])
     assert locked()["torch"] != "2.13.0"  # no torchvision goes with it
 
 
 @cache
 def imports() -> grimp.ImportGraph:
-    return grimp.build_graph("calgrid", include_external_packages=True, exclude_type_checking_imports=True)
+    return grimp.build_graph(
+        "calgrid", include_external_packages=True, exclude_type_checking_imports=True
+    )
 
 
 def libraries(modules: set[str]) -> set[str]:
@@ -123,12 +143,17 @@ def imported(roots: tuple[str, ...]) -> set[str]:
 def conda_pins(environment: str) -> dict[str, str]:
     """PyPI name -> version of everything that a conda file lists, except Python."""
     text = (ROOT / "envs" / f"{environment}.yaml").read_text(encoding="utf-8")
-    assert text == PIN["pin"](text, (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")), "make lock"
+    assert text == PIN["pin"](
+        text, (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")
+    ), "make lock"
     content = yaml.safe_load(text)
     assert content["channels"] == ["conda-forge", "nodefaults"]
     assert content["dependencies"][0] == "python=3.11", "the oldest that is supported"
     pins = dict(text.split("=") for text in content["dependencies"][1:])
-    return {canonicalize_name(PIN["CONDA_TO_PYPI"].get(name, name)): version for name, version in pins.items()}
+    return {
+        canonicalize_name(PIN["CONDA_TO_PYPI"].get(name, name)): version
+        for name, version in pins.items()
+    }
 
 
 @pytest.mark.parametrize("environment", ROOTS)
@@ -151,7 +176,8 @@ def test_every_conda_file_is_that_of_a_rule_and_of_a_stage_here():
     assert set(re.findall(r"envs/(\w+)\.yaml", rules)) == files == set(ROOTS)
 
 
-# containers -----------------------------------------------------------------------------------------------------------
+# containers
+# -----------------------------------------------------------------------------------------------------------
 
 
 def copied() -> dict[str, list[tuple[str, str]]]:
@@ -172,7 +198,9 @@ def test_containers_copy_what_a_wheel_is_built_of_and_docker_ignores_none_of_it(
     for name, pairs in copied().items():
         sources = {source.partition("/")[0] for source, _ in pairs}
         assert sources == let_in == {*SOURCES}, name
-        assert all((ROOT / source).exists() and target.startswith("/calgrid/") for source, target in pairs), name
+        assert all(
+            (ROOT / source).exists() and target.startswith("/calgrid/") for source, target in pairs
+        ), name
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "apptainer.def"])

@@ -1,4 +1,6 @@
-"""Metrics of plugins: what their files declare, how they are computed and ranked by, and what a broken one stops."""
+"""Metrics of plugins: what their files declare, how they are computed and ranked by, and what a
+broken one stops.
+"""
 
 import itertools
 import typing
@@ -7,22 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calgrid import plugins, registry
-from calgrid.component_files import METRIC_FACTS
+from calgrid.components import plugins, registry
+from calgrid.components.component_files import METRIC_FACTS
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.files.ranking import rank_calibrators
 from calgrid.metrics import METRICS, Metric, bootstrap, evaluate, resampled_metrics
 from calgrid.metrics.intervals import resample_weights
 from calgrid.plugin_metrics import check_metric, known_metrics, own_metrics
-from calgrid.selection import rank_calibrators
 from calgrid.statistics import paired_bootstrap, summarise
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
 #: mean confidence minus accuracy, which may be negative
 GAP = '''
 import numpy as np
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(source="a paper", lower_is_better=False, unit="number")
@@ -61,13 +63,19 @@ def test_a_function_with_a_register_is_a_metric(write):
     write()
     gap = known_metrics()["gap"]
     assert list(known_metrics()) == [*METRICS, "gap"]
-    assert (gap.summary, gap.source, gap.kind) == ("Mean confidence minus accuracy.", "a paper", "labelled")
+    assert (gap.summary, gap.source, gap.kind) == (
+        "Mean confidence minus accuracy.",
+        "a paper",
+        "labelled",
+    )
     assert (gap.lower_is_better, gap.unit, gap.interval) == (False, "number", "percentile")
     assert gap.bounds == (-np.inf, np.inf)
     values = evaluate(PROBS, LABELS, further=own_metrics())
     assert list(values)[-1] == "gap"
     assert values["gap"] == pytest.approx(0.75 - 0.75)
-    assert evaluate(PROBS[:2], LABELS[:2], further=own_metrics(["ece", "gap"]))["gap"] == pytest.approx(0.85 - 0.5)
+    assert evaluate(PROBS[:2], LABELS[:2], further=own_metrics(["ece", "gap"]))[
+        "gap"
+    ] == pytest.approx(0.85 - 0.5)
 
 
 def test_its_interval_is_that_of_the_first_200_resamples(write):
@@ -75,17 +83,25 @@ def test_its_interval_is_that_of_the_first_200_resamples(write):
     rng = np.random.default_rng(1)
     probs, labels = rng.dirichlet(np.ones(3), 50), rng.integers(0, 3, 50)
     signed = probs.max(axis=1) - (probs.argmax(axis=1) == labels)
-    drawn = np.concatenate([weights @ signed / 50 for weights in resample_weights(50, 300, 5)])[:200]
+    drawn = np.concatenate([weights @ signed / 50 for weights in resample_weights(50, 300, 5)])[
+        :200
+    ]
     options = {"n_resamples": 300, "seed": 5}
-    assert resampled_metrics(probs, labels, **options, further=own_metrics())["gap"] == pytest.approx(drawn)
+    assert resampled_metrics(probs, labels, **options, further=own_metrics())[
+        "gap"
+    ] == pytest.approx(drawn)
     found = bootstrap(probs, labels, **options, further=own_metrics())
     assert found["gap"] == pytest.approx(np.quantile(drawn, [0.025, 0.975], method="weibull"))
-    np.testing.assert_array_equal(list(found.values())[:-1], list(bootstrap(probs, labels, **options).values()))
+    np.testing.assert_array_equal(
+        list(found.values())[:-1], list(bootstrap(probs, labels, **options).values())
+    )
 
 
 def test_without_an_interval_its_function_is_called_once():
     calls = []
-    mine = Metric("mine", lambda *_: calls.append(1) or 0.5, "", "", True, "labelled", interval="none")
+    mine = Metric(
+        "mine", lambda *_: calls.append(1) or 0.5, "", "", True, "labelled", interval="none"
+    )
     assert np.isnan(bootstrap(PROBS, LABELS, n_resamples=50, further=[mine])["mine"]).all()
     assert calls == []
     assert evaluate(PROBS, LABELS, further=[mine])["mine"] == 0.5
@@ -97,7 +113,9 @@ def test_calibrators_and_methods_are_compared_by_it(write):
     labels = rng.integers(0, 3, 300)
     logits = rng.normal(size=(300, 3))
     logits[np.arange(300), labels] += 1
-    ranking, _ = rank_calibrators(4 * logits, labels, candidates=["ts", "none"], rank_by="gap", n_resamples=50)
+    ranking, _ = rank_calibrators(
+        4 * logits, labels, candidates=["ts", "none"], rank_by="gap", n_resamples=50
+    )
     assert [entry.id for entry in ranking] == ["none", "ts"]  # the larger gap, as higher is better
     assert ranking[1].difference[2] < 0
     runs = {"a": [PROBS], "b": [PROBS[:, ::-1]]}
@@ -108,34 +126,80 @@ def test_calibrators_and_methods_are_compared_by_it(write):
 
 def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write):
     write()
-    key = {"protocol": "p", "dataset": "d", "backbone": "b", "checkpoint": "last", "calibrator": "none"}
-    key |= {"fit_on": "val", "fit_seed": 0, "split": "test", "shift": "", "severity": 0, "metric": "gap"}
+    key = {
+        "protocol": "p",
+        "dataset": "d",
+        "backbone": "b",
+        "checkpoint": "last",
+        "calibrator": "none",
+    }
+    key |= {
+        "fit_on": "val",
+        "fit_seed": 0,
+        "split": "test",
+        "shift": "",
+        "severity": 0,
+        "metric": "gap",
+    }
     values = {"ce": (-0.3, -0.1), "ls": (0.1, 0.3)}
     rows = [
-        {**key, "method": method, "seed": seed, "value": value, "ci_low": value - 0.1, "ci_high": value + 0.1}
+        {
+            **key,
+            "method": method,
+            "seed": seed,
+            "value": value,
+            "ci_low": value - 0.1,
+            "ci_high": value + 0.1,
+        }
         for method, pair in values.items()
         for seed, value in enumerate(pair)
     ]
     found = summarise(pd.DataFrame(rows)).set_index("method")
     assert found["rank"].to_dict() == {"ce": 2.0, "ls": 1.0}
-    half = 12.706 * np.std([-0.3, -0.1], ddof=1) / np.sqrt(2)  # Student's t with one degree of freedom
-    assert found.loc["ce", ["ci_low", "ci_high"]].tolist() == pytest.approx([-0.2 - half, -0.2 + half], rel=1e-3)
+    half = (
+        12.706 * np.std([-0.3, -0.1], ddof=1) / np.sqrt(2)
+    )  # Student's t with one degree of freedom
+    assert found.loc["ce", ["ci_low", "ci_high"]].tolist() == pytest.approx(
+        [-0.2 - half, -0.2 + half], rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("labels, n_bins=15", "labels", "gap must take (probs, labels, n_bins), got (probs, labels)."),
-        ("n_bins=15", "n_bins, *, power", "must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power)."),
-        ('    """Mean confidence minus accuracy."""\n', "", "gap needs a docstring, whose first line says what"),
-        ('"number"', '"percent"', "the fact unit must be one of ['fraction', 'nats', 'score', 'number'], got"),
-        (', unit="number"', "", "@register of a metric needs the fact unit (explained in calgrid/metrics/table.py)."),
+        (
+            "labels, n_bins=15",
+            "labels",
+            "gap must take (probs, labels, n_bins), got (probs, labels).",
+        ),
+        (
+            "n_bins=15",
+            "n_bins, *, power",
+            "must take (probs, labels, n_bins), got (probs, labels, n_bins, *, power).",
+        ),
+        (
+            '    """Mean confidence minus accuracy."""\n',
+            "",
+            "gap needs a docstring, whose first line says what",
+        ),
+        (
+            '"number"',
+            '"percent"',
+            "the fact unit must be one of ['fraction', 'nats', 'score', 'number'], got",
+        ),
+        (
+            ', unit="number"',
+            "",
+            "@register of a metric needs the fact unit (explained in calgrid/metrics/table.py).",
+        ),
         ("unit=", "units=", "metrics/gap.py: @register: did you mean 'unit'?"),
         ("@register", "@registered", "must hold exactly one function with @register, found 0."),
         ("def gap(", "def gap((", "line 7, is not valid Python"),
     ],
 )
-def test_a_file_that_declares_no_metric_is_named_and_harms_no_other(write, plugin, refuses, old, new, said):
+def test_a_file_that_declares_no_metric_is_named_and_harms_no_other(
+    write, plugin, refuses, old, new, said
+):
     write(GAP.replace("gap(", "other("), "other")
     write(GAP.replace(old, new, 1))
     with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
@@ -156,7 +220,9 @@ def test_a_file_that_declares_no_metric_is_named_and_harms_no_other(write, plugi
         ("return 1.5", "gap is 1.5 for random predictions, but a fraction lies in [0, 1]"),
     ],
 )
-def test_what_it_returns_is_looked_at_before_any_job(write, plugin, make_config, home, refuses, line, said):
+def test_what_it_returns_is_looked_at_before_any_job(
+    write, plugin, make_config, home, refuses, line, said
+):
     write(GAP.replace("number", "fraction").split("    return")[0] + f"    {line}\n")
     with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
         check_metric("gap", [7])
@@ -177,18 +243,26 @@ def test_names_and_facts_are_those_of_the_table_of_calgrid(write, refuses):
         METRICS, "metric of calgrid/metrics/table.py"
     )
     assert set(METRIC_FACTS["unit"]) == set(typing.get_args(typing.get_type_hints(Metric)["unit"]))
-    assert set(METRIC_FACTS["interval"]) < set(typing.get_args(typing.get_type_hints(Metric)["interval"]))
+    assert set(METRIC_FACTS["interval"]) < set(
+        typing.get_args(typing.get_type_hints(Metric)["interval"])
+    )
     write(metric="ece")
-    with refuses(ConfigError, "/metrics/ece.py: 'ece' is the metric of calgrid/metrics/table.py already"):
+    with refuses(
+        ConfigError, "/metrics/ece.py: 'ece' is the metric of calgrid/metrics/table.py already"
+    ):
         registry.spec("metric", "ece")
     assert known_metrics() == METRICS
 
 
 def test_a_study_asks_for_metrics_of_plugins_alone(write, make_config, home, refuses):
     folder = str(write().parents[1])
-    with refuses(ConfigError, "Unknown metric of a plugin 'gapp' in statistics.metrics: did you mean 'gap'?"):
+    with refuses(
+        ConfigError, "Unknown metric of a plugin 'gapp' in statistics.metrics: did you mean 'gap'?"
+    ):
         Study(make_config(plugins=[folder], statistics={"metrics": ["gapp"]}), home)
-    with refuses(ConfigError, "Unknown metric of a plugin 'ece' in statistics.metrics: valid: gap."):
+    with refuses(
+        ConfigError, "Unknown metric of a plugin 'ece' in statistics.metrics: valid: gap."
+    ):
         Study(make_config(plugins=[folder], statistics={"metrics": ["ece"]}), home)
 
 
@@ -196,8 +270,13 @@ def test_an_edit_scores_again_and_trains_nothing(write, make_config, home):
     def fingerprints(**statistics):
         plan = Plan(Study(make_config(plugins=[str(file.parents[1])], statistics=statistics), home))
         (key, *_) = plan.study.runs
-        stages = {name: getattr(plan, name)(key)["fingerprint"] for name in ("train", "predict", "calibrate")}
-        return stages | {name: plan.stage(name) for name in ("aggregate", "tables", "figures", "report")}
+        stages = {
+            name: getattr(plan, name)(key)["fingerprint"]
+            for name in ("train", "predict", "calibrate")
+        }
+        return stages | {
+            name: plan.stage(name) for name in ("aggregate", "tables", "figures", "report")
+        }
 
     def changed(before, after):
         return {name for name in before if before[name] != after[name]}

@@ -1,4 +1,6 @@
-"""Progress: lines in a log at intervals, a bar in a terminal, the time left without what was done before."""
+"""Progress: lines in a log at intervals, a bar in a terminal, the time left without what was done
+before.
+"""
 
 import io
 import sys
@@ -60,7 +62,14 @@ def test_steps_of_an_interrupted_process_do_not_count_for_the_time_left(clock, c
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599, "59:59"), (3600, "1:00:00"), (86400, "24:00:00")],
+    [
+        (0.2, "0:00"),
+        (59.6, "1:00"),
+        (61, "1:01"),
+        (3599, "59:59"),
+        (3600, "1:00:00"),
+        (86400, "24:00:00"),
+    ],
 )
 def test_durations(seconds, text):
     assert progress._duration(seconds) == text

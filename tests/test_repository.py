@@ -1,4 +1,6 @@
-"""What holds for the repository as a whole: no traces of a machine, links, sizes, safe reading, tests that assert."""
+"""What holds for the repository as a whole: no traces of a machine, links, sizes, safe reading,
+tests that assert.
+"""
 
 import ast
 import re
@@ -15,19 +17,32 @@ ROOT = Path(__file__).parents[1]
 #: folders at the root of somebody's machine, which no file may name
 MACHINE_FOLDERS = ("work", "root", "farm", "opt", "home")
 #: what git ignores
-MADE_HERE = {".git", ".venv", ".snakemake", ".hypothesis", ".pytest_cache", ".ruff_cache", "__pycache__", "results"}
+MADE_HERE = {
+    ".git",
+    ".venv",
+    ".snakemake",
+    ".hypothesis",
+    ".pytest_cache",
+    ".ruff_cache",
+    "__pycache__",
+    "results",
+}
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """Files that git knows or would take in; without git (an unpacked archive), all but what is made here."""
+    """Files that git knows or would take in; without git (an unpacked archive), all but what is
+    made here.
+    """
     if not (ROOT / ".git").exists():
         found = (path for path in sorted(ROOT.rglob("*")) if path.is_file())
         return tuple(path for path in found if MADE_HERE.isdisjoint(path.relative_to(ROOT).parts))
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    names = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.split("\0")
     return tuple(path for path in (ROOT / name for name in names if name) if path.is_file())
 
 
@@ -41,18 +56,27 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def python_files(*folders: str) -> list[Path]:
-    return [path for path in tracked() if path.suffix == ".py" and path.is_relative_to(ROOT.joinpath(*folders))]
+    return [
+        path
+        for path in tracked()
+        if path.suffix == ".py" and path.is_relative_to(ROOT.joinpath(*folders))
+    ]
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-# traces of a machine ----------------------------------------------------------------------------------------------
+# traces of a machine
+# ----------------------------------------------------------------------------------------------
 
 
 def test_what_is_made_here_is_not_tracked():
-    assert [relative(path) for path in tracked() if not MADE_HERE.isdisjoint(path.relative_to(ROOT).parts)] == []
+    assert [
+        relative(path)
+        for path in tracked()
+        if not MADE_HERE.isdisjoint(path.relative_to(ROOT).parts)
+    ] == []
 
 
 def test_no_file_names_a_path_of_a_machine():
@@ -71,20 +95,24 @@ def test_profiles_are_found_from_the_root_and_the_default_one_takes_no_key_from_
     profiles = ROOT / "workflow" / "profiles"
     assert (ROOT / "slurm").samefile(profiles / "slurm")
     assert (ROOT / "profiles").samefile(profiles)
-    default, slurm = (yaml.safe_load(text_of(profiles / name / "config.yaml")) for name in ("default", "slurm"))
+    default, slurm = (
+        yaml.safe_load(text_of(profiles / name / "config.yaml")) for name in ("default", "slurm")
+    )
     assert default == {"rerun-triggers": ["mtime", "params"]}
     assert default.keys().isdisjoint(slurm)
 
 
 def test_the_profile_of_a_cluster_has_each_key_once_also_in_its_comments():
-    # of a key that is repeated YAML keeps the last alone, so that an uncommented partition would be lost in silence
+    # of a key that is repeated YAML keeps the last alone, so that an uncommented partition would be
+    # lost in silence
     lines = text_of(ROOT / "workflow/profiles/slurm/config.yaml").splitlines()
     keys = [found[1] for line in lines if (found := re.match(r"(?:# ?)?([a-z-]+):(?: |$)", line))]
     assert {"default-resources", "set-resources"} <= set(keys)
     assert len(keys) == len(set(keys))
 
 
-# README and Makefile ----------------------------------------------------------------------------------------------
+# README and Makefile
+# ----------------------------------------------------------------------------------------------
 
 
 def make_targets() -> set[str]:
@@ -92,7 +120,9 @@ def make_targets() -> set[str]:
 
 
 def test_make_commands_of_the_readme_exist():
-    blocks = re.findall(r"^```\w*\n(.*?)^```", text_of(ROOT / "README.md"), flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```\w*\n(.*?)^```", text_of(ROOT / "README.md"), flags=re.MULTILINE | re.DOTALL
+    )
     named = set(re.findall(r"^\s*make ([a-z-]+)", "\n".join(blocks), flags=re.MULTILINE))
     assert named >= {"demo", "test"}
     assert named <= make_targets()
@@ -115,11 +145,14 @@ def test_makefile_and_default_configuration_name_the_same_study():
     assert study[1] == f"{config.get('results', 'results')}/{config['study']}"
 
 
-# sizes ------------------------------------------------------------------------------------------------------------
+# sizes
+# ------------------------------------------------------------------------------------------------------------
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    yield from (
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 def test_no_source_file_is_too_long():
@@ -137,24 +170,30 @@ def test_no_function_is_too_long():
     assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES} == {}
 
 
-# safe reading -----------------------------------------------------------------------------------------------------
+# safe reading
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_no_file_is_read_in_a_way_that_could_run_what_it_holds():
-    """What ruff's rules (S, TID251) do not see: arguments. That bad files are refused is tested beside each reader."""
+    """What ruff's rules (S, TID251) do not see: arguments. That bad files are refused is tested
+    beside each reader.
+    """
     loads, found = 0, []
     for path in [*python_files("src"), *python_files("benchmarks"), *python_files(".ci")]:
         for call in (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)):
             given = {each.arg: getattr(each.value, "value", None) for each in call.keywords}
             is_load = ast.unparse(call.func) == "torch.load"
             loads += is_load
-            if given.get("allow_pickle") is True or (is_load and given.get("weights_only") is not True):
+            if given.get("allow_pickle") is True or (
+                is_load and given.get("weights_only") is not True
+            ):
                 found.append(f"{relative(path)}:{call.lineno}")
     assert found == []
     assert loads > 0
 
 
-# tests that test --------------------------------------------------------------------------------------------------
+# tests that test
+# --------------------------------------------------------------------------------------------------
 
 
 def called(node: ast.AST) -> set[str]:
@@ -166,7 +205,12 @@ def called(node: ast.AST) -> set[str]:
 def asserts_itself(node: ast.AST) -> bool:
     names = called(node)
     direct = any(isinstance(each, ast.Assert) for each in ast.walk(node))
-    return direct or "raises" in names or "warns" in names or any(n.startswith("assert_") for n in names)
+    return (
+        direct
+        or "raises" in names
+        or "warns" in names
+        or any(n.startswith("assert_") for n in names)
+    )
 
 
 def test_every_test_asserts_something():
@@ -176,7 +220,9 @@ def test_every_test_asserts_something():
     for _, function in defined:
         if not function.name.startswith("test_"):
             helpers[function.name].append(function)
-    asserting = {name for name, bodies in helpers.items() if all(asserts_itself(body) for body in bodies)}
+    asserting = {
+        name for name, bodies in helpers.items() if all(asserts_itself(body) for body in bodies)
+    }
     tests = [(path, function) for path, function in defined if function.name.startswith("test_")]
     silent = [
         f"{relative(path)}:{function.name}"

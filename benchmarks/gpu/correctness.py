@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from kit import HOME, Runs, device, empty, keep, parser
 
-#: largest difference of logits of one network on GPU and CPU, relative to their spread: fp32 (without TF32), bf16
+#: largest difference of logits of one network on GPU and CPU, relative to their spread: fp32
+#: (without TF32), bf16
 TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2}
 #: largest difference of the mean training loss of the first epoch, relative
 LOSS_TOLERANCE = {"fp32": 1e-2, "bf16": 5e-2}
@@ -54,13 +55,21 @@ def main() -> None:
     }
     if options.pictures is None:  # 8x8 pixels
         for protocol in protocols.values():
-            protocol["augmentation"] = {"crop_padding": min(1, protocol["augmentation"]["crop_padding"]), "flip": False}
+            protocol["augmentation"] = {
+                "crop_padding": min(1, protocol["augmentation"]["crop_padding"]),
+                "flip": False,
+            }
             protocol["batch_size"] = 20
-    grids = [{"protocol": name, "backbones": [BACKBONE], "methods": ["ce"], "seeds": [1]} for name in protocols]
+    grids = [
+        {"protocol": name, "backbones": [BACKBONE], "methods": ["ce"], "seeds": [1]}
+        for name in protocols
+    ]
     runs = Runs(options, protocols, grids, subset=500 if options.rehearse else 5000)
     found = {"cuda_tests": cuda_tests()}
     for precision in ("fp32", "bf16"):
-        found[f"resumed_{precision}"] = resumed(runs, runs.name(f"exact_{precision}", BACKBONE, "ce", 1))
+        found[f"resumed_{precision}"] = resumed(
+            runs, runs.name(f"exact_{precision}", BACKBONE, "ce", 1)
+        )
         found[f"against_cpu_{precision}"] = against_cpu(
             runs, runs.name(f"one_{precision}", BACKBONE, "ce", 1), precision
         )
@@ -72,7 +81,17 @@ def main() -> None:
 
 def cuda_tests() -> dict[str, object]:
     """Tests that need a CUDA device; without one they are skipped, which is no failure."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/training"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "gpu",
+        "-p",
+        "no:cacheprovider",
+        "tests/training",
+    ]
     done = subprocess.run(command, check=False, cwd=HOME, capture_output=True, text=True)
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]
     return {"ok": done.returncode == 0, "says": last[0]}
@@ -96,7 +115,10 @@ def resumed(runs: Runs, name: str) -> dict[str, object]:
     interrupted = process.wait() != 0
     runs.calgrid(*runs.train_command(name, copy="_killed"))
     files = ("model.safetensors", "history.parquet")
-    equal = {file: digest(runs.out(name) / file) == digest(runs.out(name, "_killed") / file) for file in files}
+    equal = {
+        file: digest(runs.out(name) / file) == digest(runs.out(name, "_killed") / file)
+        for file in files
+    }
     return {"ok": interrupted and all(equal.values()), "interrupted": interrupted, "equal": equal}
 
 
@@ -105,13 +127,18 @@ def against_cpu(runs: Runs, name: str, precision: str) -> dict[str, object]:
     for copy, on in (("", device()), ("_cpu", "cpu")):
         runs.calgrid(*runs.train_command(name, copy, on))
         runs.calgrid(*runs.predict_command(name, on, runs.out(name) / "model.safetensors", copy))
-    histories = [pq.read_table(runs.out(name, copy) / "history.parquet").to_pydict() for copy in ("", "_cpu")]
+    histories = [
+        pq.read_table(runs.out(name, copy) / "history.parquet").to_pydict() for copy in ("", "_cpu")
+    ]
     here, there = (history["train_loss"][0] for history in histories)
     loss = abs(here - there) / abs(there)
-    logits = [scores(runs.out(name, copy) / "logits" / "last" / "test.parquet") for copy in ("", "_cpu")]
+    logits = [
+        scores(runs.out(name, copy) / "logits" / "last" / "test.parquet") for copy in ("", "_cpu")
+    ]
     difference = float(np.abs(logits[0] - logits[1]).max() / logits[1].std())
     return {
-        "ok": loss <= LOSS_TOLERANCE[precision] and difference <= TOLERANCE["fp32"],  # logits are exported in fp32
+        "ok": loss <= LOSS_TOLERANCE[precision]
+        and difference <= TOLERANCE["fp32"],  # logits are exported in fp32
         "loss_difference": loss,
         "logit_difference": difference,
         "tolerance": [LOSS_TOLERANCE[precision], TOLERANCE["fp32"]],

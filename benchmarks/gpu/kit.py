@@ -1,4 +1,6 @@
-"""What the scripts of this folder share: a configuration, runs by ``python -m calgrid``, the machine's description."""
+"""What the scripts of this folder share: a configuration, runs by ``python -m calgrid``, the
+machine's description.
+"""
 
 import argparse
 import json
@@ -20,10 +22,16 @@ def parser(description: str, minutes: float) -> argparse.ArgumentParser:
     """Options that all scripts take."""
     made = argparse.ArgumentParser(description=description.splitlines()[0])
     made.add_argument("--out", type=Path, required=True, help="folder for what is measured")
-    made.add_argument("--work", type=Path, default=Path("gpu_work"), help="folder for data and runs (gpu_work)")
-    made.add_argument("--pictures", type=Path, help="folder with train.parquet and test.parquet; else the digits")
+    made.add_argument(
+        "--work", type=Path, default=Path("gpu_work"), help="folder for data and runs (gpu_work)"
+    )
+    made.add_argument(
+        "--pictures", type=Path, help="folder with train.parquet and test.parquet; else the digits"
+    )
     made.add_argument("--minutes", type=float, default=minutes, help="stop in time for this limit")
-    made.add_argument("--rehearse", action="store_true", help="tiny sizes, on the CPU where there is no GPU")
+    made.add_argument(
+        "--rehearse", action="store_true", help="tiny sizes, on the CPU where there is no GPU"
+    )
     return made
 
 
@@ -74,7 +82,9 @@ class Runs:
             **({} if subset is None else {"subset": subset}),
         }
         pictures = (
-            {} if options.pictures is None else {"data_root": str(options.pictures), "datasets": {"pictures": own}}
+            {}
+            if options.pictures is None
+            else {"data_root": str(options.pictures), "datasets": {"pictures": own}}
         )
         self.config = self.folder / "config.yaml"
         study = {
@@ -86,7 +96,9 @@ class Runs:
         self.config.write_text(json.dumps(study))
         self.data = self.folder / "data" / self.unit
         spec = (
-            [] if options.pictures is None else ["--spec", f"{self.config}#pictures", "--data-root", options.pictures]
+            []
+            if options.pictures is None
+            else ["--spec", f"{self.config}#pictures", "--data-root", options.pictures]
         )
         self.calgrid("data", "--unit", self.unit, "--out", self.data, *spec)
 
@@ -95,7 +107,11 @@ class Runs:
         command = [sys.executable, "-m", "calgrid", *map(str, arguments)]
         paths = os.pathsep.join(filter(None, [str(HOME / "src"), os.environ.get("PYTHONPATH")]))
         done = subprocess.run(
-            command, check=False, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
+            command,
+            check=False,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -108,13 +124,28 @@ class Runs:
         """Name of a run in the configuration."""
         return f"{protocol}/{self.unit}/{backbone}/{method}/seed{seed}"
 
-    def train_command(self, name: str, copy: str = "", on: str | None = None, first: str = "") -> list[Any]:
+    def train_command(
+        self, name: str, copy: str = "", on: str | None = None, first: str = ""
+    ) -> list[Any]:
         """Arguments that train a run."""
         spec, out = f"{self.config}#{name}", self.out(name, copy)
         stage = ["--first-stage", self.out(first) / "model.safetensors"] if first else []
-        return ["train", "--spec", spec, "--data", self.data, "--out", out, "--device", on or device(), *stage]
+        return [
+            "train",
+            "--spec",
+            spec,
+            "--data",
+            self.data,
+            "--out",
+            out,
+            "--device",
+            on or device(),
+            *stage,
+        ]
 
-    def predict_command(self, name: str, on: str | None = None, model: Path | None = None, copy: str = "") -> list[Any]:
+    def predict_command(
+        self, name: str, on: str | None = None, model: Path | None = None, copy: str = ""
+    ) -> list[Any]:
         """Arguments that predict val and test."""
         spec, out = f"{self.config}#{name}", self.out(name, copy)
         model = model or out / "model.safetensors"
@@ -137,7 +168,10 @@ def keep(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
     """Write what was found beside its conditions."""
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / f"{name}.json"
-    path.write_text(json.dumps({"conditions": conditions(), "rehearsal": options.rehearse, **found}, indent=2) + "\n")
+    path.write_text(
+        json.dumps({"conditions": conditions(), "rehearsal": options.rehearse, **found}, indent=2)
+        + "\n"
+    )
     print(f"\n{path}", flush=True)
 
 

@@ -1,11 +1,12 @@
-"""``resnet18`` under the protocol ``evening``: as many methods and seeds as fit; logits and histories are kept.
+"""``resnet18`` under the protocol ``evening``: as many methods and seeds as fit; logits and
+histories are kept.
 
 ::
 
     python benchmarks/gpu/results.py --pictures FOLDER --out OUT --minutes 9
 
-Seeds come first: all methods with seed 1, then with seed 2, then with seed 3. Runs that are done already are not made
-again, so that a second call with the same ``--work`` goes on.
+Seeds come first: all methods with seed 1, then with seed 2, then with seed 3. Runs that are done
+already are not made again, so that a second call with the same ``--work`` goes on.
 """
 
 import concurrent.futures
@@ -17,7 +18,13 @@ from kit import Runs, keep, parser
 METHODS = ("ce", "ls", "mbls", "fedlas_ls", "maccal", "fl3", "mixup")
 SEEDS = (1, 2, 3)
 #: files of a run that are brought back
-KEPT = ("train.json", "history.parquet", "predict.json", "logits/last/val.parquet", "logits/last/test.parquet")
+KEPT = (
+    "train.json",
+    "history.parquet",
+    "predict.json",
+    "logits/last/val.parquet",
+    "logits/last/test.parquet",
+)
 
 
 def main() -> None:
@@ -30,9 +37,21 @@ def main() -> None:
     protocols = {}
     if options.rehearse:
         protocol, flat = "rehearsal", {"crop_padding": 0, "flip": False}
-        protocols = {"rehearsal": {"base": "evening", "epochs": 3, "augmentation": flat, "second_stage": {"epochs": 1}}}
+        protocols = {
+            "rehearsal": {
+                "base": "evening",
+                "epochs": 3,
+                "augmentation": flat,
+                "second_stage": {"epochs": 1},
+            }
+        }
     backbone = "resnet8" if options.rehearse else "resnet18"
-    grid = {"protocol": protocol, "backbones": [backbone], "methods": list(METHODS), "seeds": list(SEEDS)}
+    grid = {
+        "protocol": protocol,
+        "backbones": [backbone],
+        "methods": list(METHODS),
+        "seeds": list(SEEDS),
+    }
     runs = Runs(options, protocols, [grid], subset=500 if options.rehearse else None)
     took: dict[str, float] = {}
 
@@ -58,7 +77,11 @@ def main() -> None:
         for run in done:
             for name in KEPT:
                 archive.add(run / name, f"{run.relative_to(folder)}/{name}")
-    keep(options, "results", {"seconds": took, "runs": [str(run.relative_to(folder)) for run in done]})
+    keep(
+        options,
+        "results",
+        {"seconds": took, "runs": [str(run.relative_to(folder)) for run in done]},
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""Images a second of training: calgrid, the usual loop, a loop written by hand, several runs at once.
+"""Images a second of training: calgrid, the usual loop, a loop written by hand, several runs at
+once.
 
 ::
 
     python benchmarks/gpu/speed.py --out OUT --minutes 9
 
-Random 32x32 images, batches of 256, crops and flips, SGD. Each figure is the best of the timed epochs after one that
-warms up; validation is left out. The peak is that of a large matrix product on the same device in the same precision
-(fp32: TF32).
+Random 32x32 images, batches of 256, crops and flips, SGD. Each figure is the best of the timed
+epochs after one that warms up; validation is left out. The peak is that of a large matrix product
+on the same device in the same precision (fp32: TF32).
 """
 
 import os
@@ -26,9 +27,9 @@ from torch import nn
 from torchvision import transforms
 
 from calgrid.backbones import build_backbone
+from calgrid.components.registry import spec
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.registry import spec
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
@@ -36,7 +37,8 @@ from calgrid.training.trainer import Trainer
 
 CLASSES, SIDE, BATCH, PADDING = 10, 32, 256, 4
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
-#: floating-point operations of a training step for each multiply-add of a forward pass: forward 2, backward 4
+#: floating-point operations of a training step for each multiply-add of a forward pass: forward 2,
+#: backward 4
 OPERATIONS = 6
 AT_ONCE = (1, 2, 4)
 
@@ -44,7 +46,12 @@ AT_ONCE = (1, 2, 4)
 def main() -> None:
     """Measure what fits into the time, most telling figures first."""
     made = parser(__doc__, 9)
-    made.add_argument("--one", nargs=2, metavar=("BACKBONE", "PRECISION"), help="one run of calgrid, for --at-once")
+    made.add_argument(
+        "--one",
+        nargs=2,
+        metavar=("BACKBONE", "PRECISION"),
+        help="one run of calgrid, for --at-once",
+    )
     options = made.parse_args()
     size, epochs = (512, 1) if options.rehearse else (20480, 3)
     backbones = ("resnet8",) if options.rehearse else ("resnet18", "resnet50", "resnet110")
@@ -54,7 +61,10 @@ def main() -> None:
         return
     end = time.monotonic() + 60 * options.minutes
     rows: list[dict[str, Any]] = []
-    tops = {precision: peak(where, precision, 512 if options.rehearse else 8192) for precision in ("bf16", "fp32")}
+    tops = {
+        precision: peak(where, precision, 512 if options.rehearse else 8192)
+        for precision in ("bf16", "fp32")
+    }
     work: list[tuple[str, str, str, Callable[..., float]]] = [
         (loop.__name__, backbone, precision, loop)
         for precision in ("bf16", "fp32")
@@ -68,20 +78,36 @@ def main() -> None:
         operations = OPERATIONS * spec("backbone", backbone).info["macs"] * rate
         share = operations / tops[precision]
         epoch = 50_000 / rate
-        rows.append({"loop": name, "backbone": backbone, "precision": precision, "images_s": rate, "peak_share": share})
-        print(f"| {name} | {backbone} | {precision} | {rate:,.0f} | {epoch:.1f} | {share:.1%} |", flush=True)
+        rows.append(
+            {
+                "loop": name,
+                "backbone": backbone,
+                "precision": precision,
+                "images_s": rate,
+                "peak_share": share,
+            }
+        )
+        print(
+            f"| {name} | {backbone} | {precision} | {rate:,.0f} | {epoch:.1f} | {share:.1%} |",
+            flush=True,
+        )
     together = {}
     for count in AT_ONCE:
         if time.monotonic() < end:
             together[count] = at_once(count, backbones[0], options)
-            print(f"| {count} at once | {backbones[0]} | bf16 | {together[count]:,.0f} | | |", flush=True)
+            print(
+                f"| {count} at once | {backbones[0]} | bf16 | {together[count]:,.0f} | | |",
+                flush=True,
+            )
     keep(options, "speed", {"rows": rows, "peak_flops": tops, "images_s_at_once": together})
 
 
 def peak(where: torch.device, precision: str, side: int) -> float:
     """Operations a second of a product of square matrices."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    matrix = torch.randn(side, side, device=where, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    matrix = torch.randn(
+        side, side, device=where, dtype=torch.bfloat16 if precision == "bf16" else torch.float32
+    )
     best = float("inf")
     for _ in range(5):
         wait(where)
@@ -100,7 +126,13 @@ def calgrid(backbone: str, precision: str, where: torch.device, size: int, epoch
         "epochs": 1,
         "batch_size": BATCH,
         "drop_last": True,
-        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": True},
+        "optimizer": {
+            "name": "sgd",
+            "lr": 0.1,
+            "momentum": 0.9,
+            "weight_decay": 5e-4,
+            "nesterov": True,
+        },
         "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
         "augmentation": {"crop_padding": PADDING, "flip": True},
         "crop_size": None,
@@ -119,14 +151,22 @@ def calgrid(backbone: str, precision: str, where: torch.device, size: int, epoch
         loss = build_loss("ce", CLASSES).to(where)
         autocast = precision == "bf16" and environment.computes_bf16(where)
         with tempfile.TemporaryDirectory() as folder, StopRequest() as stop:
-            settings = {"seed": 1, "autocast": autocast, "folder": Path(folder), "resume_every": 1e9, "title": "speed"}
+            settings = {
+                "seed": 1,
+                "autocast": autocast,
+                "folder": Path(folder),
+                "resume_every": 1e9,
+                "title": "speed",
+            }
             Trainer(model, loss, procedure, protocol, train, val, **settings).run(stop)
 
     return fastest(epoch, where, size // BATCH * BATCH, epochs)
 
 
 def by_hand(backbone: str, precision: str, where: torch.device, size: int, epochs: int) -> float:
-    """A short loop that a careful author writes: images on the device, one crop and flip index a batch."""
+    """A short loop that a careful author writes: images on the device, one crop and flip index a
+    batch.
+    """
     images, labels = (torch.from_numpy(each).to(where) for each in pictures(size))
     images = nn.functional.pad(images, (PADDING,) * 4)
     mean, std = (torch.tensor(each, device=where).view(1, 3, 1, 1) * 255 for each in (MEAN, STD))
@@ -138,11 +178,17 @@ def by_hand(backbone: str, precision: str, where: torch.device, size: int, epoch
         order = torch.randperm(size, device=where)
         for begin in range(0, size - BATCH + 1, BATCH):
             index = order[begin : begin + BATCH]
-            down, right = (torch.randint(0, 2 * PADDING + 1, (BATCH, 1), device=where) + side for _ in range(2))
+            down, right = (
+                torch.randint(0, 2 * PADDING + 1, (BATCH, 1), device=where) + side for _ in range(2)
+            )
             right = torch.where(torch.rand(BATCH, 1, device=where) < 0.5, right.flip(1), right)
-            batch = images[index.view(-1, 1, 1), :, down.unsqueeze(2), right.unsqueeze(1)].permute(0, 3, 1, 2)
+            batch = images[index.view(-1, 1, 1), :, down.unsqueeze(2), right.unsqueeze(1)].permute(
+                0, 3, 1, 2
+            )
             with torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
-                loss = nn.functional.cross_entropy(model((batch.float() - mean) / std), labels[index])
+                loss = nn.functional.cross_entropy(
+                    model((batch.float() - mean) / std), labels[index]
+                )
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
@@ -191,7 +237,10 @@ def usual(backbone: str, precision: str, where: torch.device, size: int, epochs:
     def epoch() -> None:
         nonlocal total
         for images, labels in loader:
-            inputs, targets = images.to(where, non_blocking=True), labels.to(where, non_blocking=True)
+            inputs, targets = (
+                images.to(where, non_blocking=True),
+                labels.to(where, non_blocking=True),
+            )
             with torch.autocast(where.type, torch.bfloat16, enabled=precision == "bf16"):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
@@ -214,7 +263,9 @@ def at_once(count: int, backbone: str, options: Any) -> float:
 def pictures(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Random images uint8 ``(N, 3, 32, 32)`` and labels ``(N,)``."""
     rng = np.random.default_rng(1)
-    return rng.integers(0, 256, (size, 3, SIDE, SIDE), dtype=np.uint8), rng.integers(0, CLASSES, size)
+    return rng.integers(0, 256, (size, 3, SIDE, SIDE), dtype=np.uint8), rng.integers(
+        0, CLASSES, size
+    )
 
 
 def fastest(epoch: Callable[[], None], where: torch.device, images: int, epochs: int) -> float:

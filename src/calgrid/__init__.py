@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from calgrid.lazy import lazy_names
+from calgrid.components.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from calgrid.estimator import CalibratedEstimator
-    from calgrid.module import CalibratedModule
+    from calgrid.integrations.sklearn import CalibratedEstimator
+    from calgrid.integrations.torch import CalibratedModule
     from calgrid.reporting.results import load_study
 
 __version__ = "0.1.0"
@@ -15,8 +15,8 @@ __all__ = ["CalibratedEstimator", "CalibratedModule", "__version__", "load_study
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "CalibratedEstimator": "calgrid.estimator",
-        "CalibratedModule": "calgrid.module",
+        "CalibratedEstimator": "calgrid.integrations.sklearn",
+        "CalibratedModule": "calgrid.integrations.torch",
         "load_study": "calgrid.reporting.results",
     },
 )

@@ -4,13 +4,16 @@
 NO_LABEL = -1
 #: maximum rows of a row group of a family's logits, unless one setting has more
 GROUP_ROWS = 2**16
-#: seconds; intermediate results of a job that took longer are stored, so that a killed job continues from them
+#: seconds; intermediate results of a job that took longer are stored, so that a killed job
+#: continues from them
 KEPT_SECONDS = 1.0
-#: maximum logits and features that a calibrator processes at once, because it copies them several times
+#: maximum logits and features that a calibrator processes at once, because it copies them several
+#: times
 PREDICTED_NUMBERS = 2**21
 #: a prepared split with more bytes as an array stays encoded, if that is smaller
 ENCODED_ABOVE = 4 * 10**9
-#: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by batch
+#: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by
+#: batch
 HELD_BYTES = 8 * 10**9
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"

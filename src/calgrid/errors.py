@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 
 class CalgridError(Exception):
-    """Base of all errors caused by invalid input; the command line prints the message and exits with 2."""
+    """Base of all errors caused by invalid input; the command line prints the message and exits
+    with 2.
+    """
 
 
 class ConfigError(CalgridError):
@@ -13,7 +15,9 @@ class ConfigError(CalgridError):
 
 
 class DataError(CalgridError):
-    """A data set, logits file or other input file is missing, damaged or inconsistent with its description."""
+    """A data set, logits file or other input file is missing, damaged or inconsistent with its
+    description.
+    """
 
 
 class StateError(CalgridError):
@@ -34,7 +38,9 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     small = {option.lower(): option for option in options}
     near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
     place = f" in {where}" if where else ""
-    hint = f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
+    hint = (
+        f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
+    )
     shown = name if str(name).isprintable() else ascii(name)[1:-1]
     return ConfigError(f"Unknown {kind} '{shown}'{place}: {hint}")
 
@@ -51,5 +57,7 @@ def number_as_text(value: object, whole: bool = False) -> str:
     except ValueError:
         return ""
     if whole:
-        return ", which is text (write whole numbers without quotes and in digits alone, as in 1000)"
+        return (
+            ", which is text (write whole numbers without quotes and in digits alone, as in 1000)"
+        )
     return ", which is text (write numbers without quotes and with a point, as in 1.0e-3)"

@@ -20,45 +20,57 @@ Result = TypeVar("Result")
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
-def in_threads(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+def in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
     """Return ``function(item)`` in the order of ``items``, computed ahead by threads.
 
-    For functions that release the GIL, such as decoding and resizing in Pillow. ``items`` are consumed in the caller's
-    thread. The result does not depend on the number of threads.
+    For functions that release the GIL, such as decoding and resizing in Pillow. ``items`` are
+    consumed in the caller's thread. The result does not depend on the number of threads.
     """
-    return map(function, items) if threads == 1 else ahead(function, items, AHEAD * threads, threads)
+    return (
+        map(function, items) if threads == 1 else ahead(function, items, AHEAD * threads, threads)
+    )
 
 
-def ahead(function: Callable[[Item], Result], items: Iterable[Item], most: int, threads: int = 1) -> Iterator[Result]:
+def ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], most: int, threads: int = 1
+) -> Iterator[Result]:
     """Yield ``function(item)`` in the order of ``items``; threads compute up to ``most`` ahead."""
     pool = ThreadPoolExecutor(threads)
     try:
         yield from _ahead(pool, most, function, items)
     finally:
-        # Without waiting: Python may collect an abandoned generator while it holds a lock that a thread needs to
-        # end. Each thread ends after its current item.
+        # Without waiting: Python may collect an abandoned generator while it holds a lock that a
+        # thread needs to end. Each thread ends after its current item.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[Map]:
-    """Yield a ``map`` that runs ahead in ``count`` processes; the built-in ``map`` if ``count`` is one.
+    """Yield a ``map`` that runs ahead in ``count`` processes; the built-in ``map`` if ``count`` is
+    one.
 
-    Function, items and results are pickled between processes of this program. Results and exceptions come in the order
-    of the items. The processes end with this one, even if it is killed.
+    Function, items and results are pickled between processes of this program. Results and
+    exceptions come in the order of the items. The processes end with this one, even if it is
+    killed.
     """
     if count == 1:
         yield map
         return
     # a fork would copy held locks of Arrow's and torch's threads
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(
+        count, multiprocessing.get_context("spawn"), initializer=_end_with_parent
+    )
     try:
         yield functools.partial(_ahead, pool, AHEAD_PROCESSES * count)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _ahead(pool: Executor, most: int, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def _ahead(
+    pool: Executor, most: int, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
     pending: deque[Future[Result]] = deque()
     for item in items:
         pending.append(pool.submit(function, item))
@@ -69,7 +81,9 @@ def _ahead(pool: Executor, most: int, function: Callable[[Item], Result], items:
 
 
 def _end_with_parent() -> None:
-    """End when the parent dies: workers of a killed process would wait forever, each keeping the pipe open."""
+    """End when the parent dies: workers of a killed process would wait forever, each keeping the
+    pipe open.
+    """
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

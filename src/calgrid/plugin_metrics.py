@@ -1,7 +1,7 @@
 """Metrics of calgrid and of plugins (``my_folder/metrics/my_metric.py``, one function each).
 
-Files of plugins are read without importing them; a file is imported when its function is first called. Plugins can
-define only metrics of predictions with labels.
+Files of plugins are read without importing them; a file is imported when its function is first
+called. Plugins can define only metrics of predictions with labels.
 """
 
 import math
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid import plugins, registry
+from calgrid.components import plugins, registry
+from calgrid.components.registry import ComponentSpec
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, Metric, Predictions
-from calgrid.registry import ComponentSpec
 
 #: rows and bins of the random predictions for the check of a metric
 TRIED_ROWS, TRIED_BINS = 200, 15
@@ -27,7 +27,9 @@ TRIED_ROWS, TRIED_BINS = 200, 15
 def known_metrics() -> Mapping[str, Metric]:
     """All metrics by identifier: those of calgrid, then those of plugins."""
     own = {
-        id: Metric(spec.id, _Function(spec), spec.summary, spec.source, kind="labelled", **spec.info)
+        id: Metric(
+            spec.id, _Function(spec), spec.summary, spec.source, kind="labelled", **spec.info
+        )
         for id, spec in registry.specs("metric").items()
     }
     return MappingProxyType({**METRICS, **own})
@@ -42,7 +44,11 @@ def find_metric(name: str, where: str = "") -> Metric:
 
 def ranking_metrics() -> list[str]:
     """Metrics of predictions with labels by which models can be ranked."""
-    return [id for id, each in known_metrics().items() if each.kind == "labelled" and each.lower_is_better is not None]
+    return [
+        id
+        for id, each in known_metrics().items()
+        if each.kind == "labelled" and each.lower_is_better is not None
+    ]
 
 
 def own_metrics(names: Iterable[str] | None = None) -> list[Metric]:
@@ -54,26 +60,32 @@ def own_metrics(names: Iterable[str] | None = None) -> list[Metric]:
 def check_metric(name: str, n_classes: Iterable[int]) -> None:
     """Import a plugin metric, and compute it on random predictions of these numbers of classes.
 
-    Raises ConfigError: it cannot be imported or computed, or its value is no number or not within the bounds of its
-    unit.
+    Raises ConfigError: it cannot be imported or computed, or its value is no number or not within
+    the bounds of its unit.
     """
     metric = find_metric(name)
     registry.load("metric", name)
     for k in n_classes:
         rng = np.random.default_rng(0)
-        predictions = Predictions(rng.dirichlet(np.ones(k), TRIED_ROWS), rng.integers(0, k, TRIED_ROWS))
+        predictions = Predictions(
+            rng.dirichlet(np.ones(k), TRIED_ROWS), rng.integers(0, k, TRIED_ROWS)
+        )
         value = metric.function(predictions, predictions.labels, TRIED_BINS)
         low, high = metric.bounds
         if not (math.isnan(value) or low <= value <= high or metric.corrected):
             raise ConfigError(
-                f"{plugins.shown(registry.spec('metric', name).module)}: {name} is {value:.6g} for random predictions, "
-                f"but a {metric.unit} lies in [{low:g}, {high:g}]: correct it, or register another unit."
+                f"{plugins.shown(registry.spec('metric', name).module)}: {name} is {value:.6g} for "
+                f"random predictions, "
+                f"but a {metric.unit} lies in [{low:g}, {high:g}]: correct it, or register another "
+                f"unit."
             )
 
 
 @dataclass(frozen=True)
 class _Function:
-    """Function of a plugin's file with the signature of calgrid's metrics; its arrays are read-only."""
+    """Function of a plugin's file with the signature of calgrid's metrics; its arrays are
+    read-only.
+    """
 
     spec: ComponentSpec
 
@@ -84,7 +96,8 @@ class _Function:
             value = function(probs, labels, n_bins)
         if not isinstance(value, Real) or isinstance(value, bool):
             raise ConfigError(
-                f"{plugins.shown(self.spec.module)}: {self.spec.id} must return a float, got {type(value).__name__}."
+                f"{plugins.shown(self.spec.module)}: {self.spec.id} must return a float, got "
+                f"{type(value).__name__}."
             )
         return float(value)
 

@@ -41,7 +41,9 @@ class Progress:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            self._bar = tqdm(total=self.total, initial=self.done, desc=self.title, unit=self.unit, leave=False)
+            self._bar = tqdm(
+                total=self.total, initial=self.done, desc=self.title, unit=self.unit, leave=False
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,7 +54,9 @@ class Progress:
         """Count one step; ``shown`` are numbers to print (loss, accuracy)."""
         self.done += 1
         if self._bar is not None:
-            self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()}, refresh=False)
+            self._bar.set_postfix(
+                {name: f"{value:.4g}" for name, value in shown.items()}, refresh=False
+            )
             self._bar.update(1)
             return
         now = time.monotonic()

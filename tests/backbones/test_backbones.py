@@ -1,6 +1,8 @@
-"""Every backbone: published size, features before a linear head, stages that compose to the features.
+"""Every backbone: published size, features before a linear head, stages that compose to the
+features.
 
-Sizes and costs are counted for all of them without computing anything; numbers are computed by one of each kind.
+Sizes and costs are counted for all of them without computing anything; numbers are computed by one
+of each kind.
 """
 
 from functools import cache
@@ -15,13 +17,13 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones._measured import measure
 from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.backbones.base import HeadDropout
+from calgrid.components.registry import load, spec, specs
 from calgrid.errors import ConfigError
-from calgrid.registry import load, spec, specs
 
 BACKBONES = sorted(set(specs("backbone")) - {"timm"})
 ONE_OF_EACH_KIND = ("resnet8", "resnet50", "densenet121")
-#: backbone -> classes: parameters, tensors, entries of running means and variances, features: all counted in the
-#: official code
+#: backbone -> classes: parameters, tensors, entries of running means and variances, features: all
+#: counted in the official code
 OFFICIAL = {
     "resnet18": ({10: 11_173_962, 100: 11_220_132}, 62, 9_600, 512),
     "resnet50": ({10: 23_520_842, 100: 23_705_252}, 161, 53_120, 2048),
@@ -83,13 +85,17 @@ def test_cifar_networks_have_the_sizes_of_the_official_code(name):
     assert spec("backbone", name).info["parameters"] == parameters
     model = on_meta(name)
     assert len(list(model.parameters())) == tensors
-    assert sum(buffer.numel() for key, buffer in model.named_buffers() if "running_" in key) == running
+    assert (
+        sum(buffer.numel() for key, buffer in model.named_buffers() if "running_" in key) == running
+    )
     assert model.num_features == features
 
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_registered_facts_are_those_that_are_counted(name):
-    """They size jobs, so activations need not be exact: what attention keeps depends on the version of torch."""
+    """They size jobs, so activations need not be exact: what attention keeps depends on the version
+    of torch.
+    """
     info = spec("backbone", name).info
     found = measure(load("backbone", name), info["image_size"], name)
     for classes, parameters in info["parameters"].items():
@@ -97,7 +103,12 @@ def test_registered_facts_are_those_that_are_counted(name):
     assert found["num_features"] == info["num_features"]
     assert found["macs"] == pytest.approx(info["macs"], rel=0.02)
     assert found["activations"] == pytest.approx(info["activations"], rel=0.5)
-    assert found["min_size"] <= info["min_size"] <= info["image_size"] <= info.get("max_size", info["image_size"])
+    assert (
+        found["min_size"]
+        <= info["min_size"]
+        <= info["image_size"]
+        <= info.get("max_size", info["image_size"])
+    )
     assert info.get("max_size") == found.get("max_size", info.get("max_size"))
 
 
@@ -159,10 +170,13 @@ def test_convolutions_are_drawn_with_he_standard_deviation():
 
 
 @pytest.mark.parametrize(
-    ("name", "std"), [("resnet50", (3 * 9 * 512) ** -0.5), ("resnet50_tiny", (2 / (9 * 512)) ** 0.5)]
+    ("name", "std"),
+    [("resnet50", (3 * 9 * 512) ** -0.5), ("resnet50_tiny", (2 / (9 * 512)) ** 0.5)],
 )
 def test_tiny_imagenet_networks_alone_are_drawn_as_he_proposes(name, std):
-    """The official CIFAR networks keep PyTorch's initialisation, uniform with variance 1 / (3 fan_in)."""
+    """The official CIFAR networks keep PyTorch's initialisation, uniform with variance 1 / (3
+    fan_in).
+    """
     weight = build(name).stages[4][1].conv2.weight
     assert weight.std().item() == pytest.approx(std, rel=0.02)
 
@@ -187,12 +201,16 @@ def on_a_cifar_stem(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "densenet121"])
 def test_trunks_compute_what_torchvisions_compute(name):
-    """Tensors have the same order in both, so that one's weights are the other's whatever they are called."""
+    """Tensors have the same order in both, so that one's weights are the other's whatever they are
+    called.
+    """
     model, reference = build(name).train(), on_a_cifar_stem(name).train()
     ours = model.state_dict()
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.values(), strict=True)))
     torch.testing.assert_close(model(images(32)), reference(images(32)), rtol=1e-4, atol=1e-4)
-    for tensor, expected in zip(model.state_dict().values(), reference.state_dict().values(), strict=True):
+    for tensor, expected in zip(
+        model.state_dict().values(), reference.state_dict().values(), strict=True
+    ):
         torch.testing.assert_close(tensor, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -232,7 +250,8 @@ def test_one_class_is_refused():
         build_backbone("resnet8", 1)
 
 
-# dropout before the head ------------------------------------------------------------------------------------------
+# dropout before the head
+# ------------------------------------------------------------------------------------------
 
 
 def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole():
@@ -251,6 +270,8 @@ def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole
     logits = dropped.head(features)
     torch.manual_seed(1)
     kept = torch.nn.functional.dropout(features, 0.5)
-    assert torch.equal(logits, torch.nn.functional.linear(kept, dropped.head.weight, dropped.head.bias))
+    assert torch.equal(
+        logits, torch.nn.functional.linear(kept, dropped.head.weight, dropped.head.bias)
+    )
     assert set(kept.unique().tolist()) == {0.0, 2.0}
     torch.testing.assert_close(logits.mean(0), plain.head(features).mean(0), atol=0.2, rtol=0)

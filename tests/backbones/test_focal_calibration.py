@@ -1,4 +1,6 @@
-"""Checkpoints of torrvision/focal_calibration: files in their form, from small networks written as theirs are."""
+"""Checkpoints of torrvision/focal_calibration: files in their form, from small networks written as
+theirs are.
+"""
 
 import pickle
 from functools import partial
@@ -21,7 +23,9 @@ def conv(inputs, outputs, size, stride=1):
 
 
 class TheirBlock(nn.Module):
-    """Bottleneck of their ResNet, or basic block of their Wide ResNet, whose shortcut is called otherwise."""
+    """Bottleneck of their ResNet, or basic block of their Wide ResNet, whose shortcut is called
+    otherwise.
+    """
 
     def __init__(self, inputs, widths, sizes, stride, name, empty):
         super().__init__()
@@ -32,7 +36,11 @@ class TheirBlock(nn.Module):
             setattr(self, f"conv{number}", conv(before, width, size, step))
             setattr(self, f"bn{number}", nn.BatchNorm2d(width))
         changes = stride != 1 or inputs != widths[-1]
-        way = nn.Sequential(conv(inputs, widths[-1], 1, stride), nn.BatchNorm2d(widths[-1])) if changes else empty()
+        way = (
+            nn.Sequential(conv(inputs, widths[-1], 1, stride), nn.BatchNorm2d(widths[-1]))
+            if changes
+            else empty()
+        )
         setattr(self, name, way)
 
     def forward(self, x):
@@ -50,7 +58,9 @@ class TheirResidual(nn.Module):
         self.levels = len(blocks)
         for number, level in enumerate(blocks, 1):
             setattr(self, f"layer{number}", nn.Sequential(*level))
-        self.fc = nn.Linear(blocks[-1][-1].bn1.num_features * (4 if blocks[-1][-1].count == 3 else 1), classes)
+        self.fc = nn.Linear(
+            blocks[-1][-1].bn1.num_features * (4 if blocks[-1][-1].count == 3 else 1), classes
+        )
 
     def forward(self, x):
         out = F.relu(self.bn1(self.conv1(x)))
@@ -71,9 +81,17 @@ def their_network(stem, widths, counts, sizes, name, empty):
 
 
 their_resnet = partial(
-    their_network, 64, (64, 128, 256, 512), (1, 2, 1, 1), (1, 3, 1), name="shortcut", empty=nn.Sequential
+    their_network,
+    64,
+    (64, 128, 256, 512),
+    (1, 2, 1, 1),
+    (1, 3, 1),
+    name="shortcut",
+    empty=nn.Sequential,
 )
-their_wide = partial(their_network, 16, (32, 64, 128), (2, 2, 2), (3, 3), name="downsample", empty=lambda: None)
+their_wide = partial(
+    their_network, 16, (32, 64, 128), (2, 2, 2), (3, 3), name="downsample", empty=lambda: None
+)
 
 
 class TheirLayer(nn.Module):
@@ -103,7 +121,9 @@ class TheirDenseNet(nn.Module):
         self.conv1 = conv(3, width, 3)
         for block, count in enumerate(layers, 1):
             setattr(
-                self, f"dense{block}", nn.Sequential(*(TheirLayer(width + i * growth, growth) for i in range(count)))
+                self,
+                f"dense{block}",
+                nn.Sequential(*(TheirLayer(width + i * growth, growth) for i in range(count))),
             )
             width += count * growth
             if block < len(layers):
@@ -126,17 +146,25 @@ PAIRS = {
 
 
 def trained(network):
-    """No two channels of a trained network are alike, in the statistics of batch normalisation neither."""
+    """No two channels of a trained network are alike, in the statistics of batch normalisation
+    neither.
+    """
     generator = torch.Generator().manual_seed(5)
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point():
             noise = torch.rand(tensor.shape, generator=generator)
-            tensor.copy_(0.5 + noise if "bn" in name or "running_var" in name else 0.2 * (noise - 0.5))
+            tensor.copy_(
+                0.5 + noise if "bn" in name or "running_var" in name else 0.2 * (noise - 0.5)
+            )
     return network.eval()
 
 
 def save(network, path, wrapper="module.", **options):
-    torch.save({f"{wrapper}{name}": tensor for name, tensor in network.state_dict().items()}, path, **options)
+    torch.save(
+        {f"{wrapper}{name}": tensor for name, tensor in network.state_dict().items()},
+        path,
+        **options,
+    )
 
 
 @pytest.mark.parametrize("family", PAIRS)
@@ -165,7 +193,11 @@ def test_every_tensor_of_densenet_121_has_its_place(tmp_path):
 
 def test_files_that_count_no_batches_are_taken(tmp_path):
     theirs = trained(their_wide())
-    state = {f"module.{n}": t for n, t in theirs.state_dict().items() if not n.endswith("num_batches_tracked")}
+    state = {
+        f"module.{n}": t
+        for n, t in theirs.state_dict().items()
+        if not n.endswith("num_batches_tracked")
+    }
     torch.save(state, tmp_path / "net.model")
     ours = PAIRS["wide_resnet"][1]().eval()
     load_checkpoint(ours, tmp_path / "net.model")

@@ -12,9 +12,9 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones.imagenet import ImageNetDenseNet121, take_apart
+from calgrid.components.registry import load
 from calgrid.datasets import _download
 from calgrid.errors import DataError
-from calgrid.registry import load
 
 #: V1 weights: the end of a name is the beginning of the file's SHA-256
 FILES = {
@@ -30,7 +30,9 @@ FILES = {
 FAMILIES = {
     "resnet": lambda: torchvision.models.resnet18(num_classes=5),
     "densenet": lambda: torchvision.models.DenseNet(4, (2, 2, 2, 2), 8, num_classes=5),
-    "swin": lambda: torchvision.models.SwinTransformer([4, 4], 8, [1, 1, 2, 1], [1, 2, 2, 4], [7, 7], num_classes=5),
+    "swin": lambda: torchvision.models.SwinTransformer(
+        [4, 4], 8, [1, 1, 2, 1], [1, 2, 2, 4], [7, 7], num_classes=5
+    ),
     "vit": lambda: torchvision.models.VisionTransformer(64, 16, 12, 2, 16, 32, num_classes=5),
 }
 
@@ -90,7 +92,9 @@ def test_every_tensor_of_the_network_is_in_one_place(family):
 
 
 def published(cache, monkeypatch, change=lambda state: state):
-    """Put weights into the cache as if they were the published ones of DenseNet-121; returns the network."""
+    """Put weights into the cache as if they were the published ones of DenseNet-121; returns the
+    network.
+    """
     torch.manual_seed(7)
     network = torchvision.models.densenet121()
     buffer = io.BytesIO()
@@ -101,7 +105,11 @@ def published(cache, monkeypatch, change=lambda state: state):
 
 def keep(cache, monkeypatch, content):
     prefix = hashlib.sha256(content).hexdigest()[:8]
-    file = {"name": f"densenet121-{prefix}.pth", "url": "https://example.org/x.pth", "sha256_prefix": prefix}
+    file = {
+        "name": f"densenet121-{prefix}.pth",
+        "url": "https://example.org/x.pth",
+        "sha256_prefix": prefix,
+    }
     cache.mkdir(parents=True)
     (cache / file["name"]).write_bytes(content)
     monkeypatch.setattr(ImageNetDenseNet121, "weights_file", classmethod(lambda cls: file))
@@ -127,20 +135,25 @@ def test_another_number_of_classes_gets_a_new_head_on_published_features(cache, 
 
 
 def test_names_of_old_files_are_understood(cache, monkeypatch):
-    """The published DenseNet file says ``denselayer1.norm.1`` where the network has ``denselayer1.norm1``."""
+    """The published DenseNet file says ``denselayer1.norm.1`` where the network has
+    ``denselayer1.norm1``.
+    """
 
     def old(state):
         return {
-            name.replace(".norm1.", ".norm.1.").replace(".conv2.", ".conv.2."): tensor for name, tensor in state.items()
+            name.replace(".norm1.", ".norm.1.").replace(".conv2.", ".conv.2."): tensor
+            for name, tensor in state.items()
         }
 
     network = published(cache, monkeypatch, old)
     model = build_backbone("imagenet_densenet121", 1000, pretrained=True)
     assert torch.equal(
-        model.stages[1][0].denselayer1.norm1.weight, network.features.denseblock1.denselayer1.norm1.weight
+        model.stages[1][0].denselayer1.norm1.weight,
+        network.features.denseblock1.denselayer1.norm1.weight,
     )
     assert torch.equal(
-        model.stages[4][1].denselayer16.conv2.weight, network.features.denseblock4.denselayer16.conv2.weight
+        model.stages[4][1].denselayer16.conv2.weight,
+        network.features.denseblock4.denselayer16.conv2.weight,
     )
 
 
@@ -166,13 +179,21 @@ def test_another_file_of_the_published_name_is_refused(cache, refuses):
     cache.mkdir(parents=True)
     path = cache / FILES["imagenet_resnet50"]
     path.write_bytes(b"something else")
-    with refuses(DataError, str(path), "is not the published file", "instead of beginning with 0676ba61"):
+    with refuses(
+        DataError, str(path), "is not the published file", "instead of beginning with 0676ba61"
+    ):
         build_backbone("imagenet_resnet50", 1000, pretrained=True)
     assert path.read_bytes() == b"something else"
 
 
 def test_missing_weights_without_a_network_are_one_sentence(cache, refuses):
     name = FILES["imagenet_resnet50"]
-    parts = [f"https://download.pytorch.org/models/{name}", "no network here", f"put {name}", str(cache), "by hand"]
+    parts = [
+        f"https://download.pytorch.org/models/{name}",
+        "no network here",
+        f"put {name}",
+        str(cache),
+        "by hand",
+    ]
     with refuses(DataError, *parts):
         build_backbone("imagenet_resnet50", 10, pretrained=True)

@@ -63,13 +63,18 @@ def test_blocks_of_the_trunk_are_peeled(name):
 
 
 def test_a_model_of_one_image_size_says_so(refuses):
-    with refuses(ConfigError, "'timm/test_vit' takes images of 160x160 pixels only", "these have 32x32"):
+    with refuses(
+        ConfigError, "'timm/test_vit' takes images of 160x160 pixels only", "these have 32x32"
+    ):
         build("test_vit")(images(32))
 
 
 @pytest.mark.parametrize("name", ["deit_tiny_distilled_patch16_224", "resnetv2_50"])
 def test_a_model_without_one_linear_classifier_is_refused(name, refuses):
-    with torch.device("meta"), refuses(ConfigError, f"'timm/{name}' does not end in one linear layer"):
+    with (
+        torch.device("meta"),
+        refuses(ConfigError, f"'timm/{name}' does not end in one linear layer"),
+    ):
         build_backbone(f"timm/{name}", 5)
 
 
@@ -77,7 +82,9 @@ def test_vit_b16_384_is_the_named_model_of_timm():
     with torch.device("meta"):
         model = build_backbone("vit_b16_384", 100)
         own = timm.create_model("vit_base_patch16_384", num_classes=100)
-    assert {tuple(p.shape) for p in model.parameters()} == {tuple(p.shape) for p in own.parameters()}
+    assert {tuple(p.shape) for p in model.parameters()} == {
+        tuple(p.shape) for p in own.parameters()
+    }
     assert own.pretrained_cfg["tag"] == "augreg_in21k_ft_in1k"
     assert timm.get_pretrained_cfg("vit_base_patch16_384.augreg_in21k_ft_in1k").has_weights
 
@@ -90,7 +97,12 @@ def test_published_weights_that_cannot_be_had_are_one_sentence(monkeypatch, refu
         raise OSError("no\nnetwork")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with refuses(DataError, "'timm/test_vit' could not be loaded (no network)", "timm/test_vit.r160_in1k", "HF_HOME"):
+    with refuses(
+        DataError,
+        "'timm/test_vit' could not be loaded (no network)",
+        "timm/test_vit.r160_in1k",
+        "HF_HOME",
+    ):
         build_backbone("timm/test_vit", 5, pretrained=True)
     assert asked == [("test_vit", {"pretrained": True, "num_classes": 5})]
 
@@ -109,17 +121,22 @@ def test_published_weights_are_asked_for_with_the_number_of_classes(monkeypatch)
 
 
 def test_a_model_without_published_weights_cannot_be_pretrained(refuses):
-    without = next(name for name in timm.list_models() if not timm.get_pretrained_cfg(name).has_weights)
+    without = next(
+        name for name in timm.list_models() if not timm.get_pretrained_cfg(name).has_weights
+    )
     with refuses(ConfigError, f"'timm/{without}' has no pretrained weights"):
         build_backbone(f"timm/{without}", 5, pretrained=True)
 
 
 def test_weights_that_only_another_model_has_are_refused_by_timm(refuses):
-    with refuses(ConfigError, "Unknown timm model 'test_vit.untrained'", "(untrained) for test_vit"):
+    with refuses(
+        ConfigError, "Unknown timm model 'test_vit.untrained'", "(untrained) for test_vit"
+    ):
         build_backbone("timm/test_vit.untrained", 5)
 
 
-# names, known without importing timm ------------------------------------------------------------------------------
+# names, known without importing timm
+# ------------------------------------------------------------------------------
 
 
 def test_names_are_those_that_timm_lists():

@@ -32,7 +32,9 @@ def torch_confidence_loss(name, confidence, correct, sigma=0.05, delta=1e-3, n_b
     weights = torch.exp(-((confidence[:, None] - centres) ** 2) / (2 * sigma**2))
     weights = weights / (weights.sum(dim=1, keepdim=True) + 1e-6)
     if name == "pointwise":
-        return (weights * torch.sqrt((correct[:, None] - centres) ** 2 + delta**2)).sum(dim=1).mean()
+        return (
+            (weights * torch.sqrt((correct[:, None] - centres) ** 2 + delta**2)).sum(dim=1).mean()
+        )
     mass = weights.sum(dim=0)
     mean = (weights * (confidence - correct)[:, None]).sum(dim=0) / (mass + 1e-6)
     penalty = mean.abs() if name == "softece" else torch.sqrt(mean**2 + delta**2) - delta

@@ -9,7 +9,8 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
 
 N_FEATURES = 8
-#: hyper-parameters for tests that ask no more than a fit of reasonable quality, where the default takes many seconds
+#: hyper-parameters for tests that ask no more than a fit of reasonable quality, where the default
+#: takes many seconds
 QUICK = {"pts_paper": {"steps": 2000, "learning_rate": 2e-3}}
 
 
@@ -24,7 +25,9 @@ class Problem:
 
     def fit(self, id, **overrides):
         options = {**QUICK.get(id, {}), **overrides}
-        return build_calibrator(id, **options).fit(self.logits, self.labels, self.features, self.head)
+        return build_calibrator(id, **options).fit(
+            self.logits, self.labels, self.features, self.head
+        )
 
     def predict(self, calibrator):
         return calibrator.predict_proba(self.logits, self.features)

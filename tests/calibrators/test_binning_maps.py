@@ -18,14 +18,18 @@ from calgrid.calibrators.iso import fit_isotonic
 
 
 def fit_example(id, **overrides):
-    return build_calibrator(id, **overrides).fit(top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1))
+    return build_calibrator(id, **overrides).fit(
+        top_heavy(CONFIDENCE), np.where(CORRECT == 1, 0, 1)
+    )
 
 
 def top_after(calibrator, confidence):
     return calibrator.predict_proba(top_heavy(np.asarray(confidence)))[:, 0]
 
 
-@pytest.mark.parametrize(("prior_count", "accuracies"), [(0.0, [0, 1 / 3, 2 / 3, 1]), (2.0, [1 / 3, 0.4, 0.6, 0.8])])
+@pytest.mark.parametrize(
+    ("prior_count", "accuracies"), [(0.0, [0, 1 / 3, 2 / 3, 1]), (2.0, [1 / 3, 0.4, 0.6, 0.8])]
+)
 def test_equal_width_bins_give_the_accuracies_of_the_worked_example(prior_count, accuracies):
     calibrator = fit_example("hb", n_bins=5, spacing="width", prior_count=prior_count)
     np.testing.assert_allclose(top_after(calibrator, [0.38, 0.5, 0.7, 0.9]), accuracies, atol=1e-12)
@@ -37,18 +41,25 @@ def test_bins_are_open_below_and_closed_above_and_an_empty_one_gives_its_centre(
     assert calibrator.fit_history["n_empty"] == 3
     # below (0.3, 0.4], and the bins above 0.9 and below 0.5 hold samples
     np.testing.assert_allclose(top_after(calibrator, [0.28, 0.39, 0.92]), [0.25, 0.0, 1.0])
-    np.testing.assert_array_equal(bin_of(make_cuts(CONFIDENCE, 4, "width"), [0.0, 0.25, 0.2500001, 1.0]), [0, 0, 1, 3])
+    np.testing.assert_array_equal(
+        bin_of(make_cuts(CONFIDENCE, 4, "width"), [0.0, 0.25, 0.2500001, 1.0]), [0, 0, 1, 3]
+    )
 
 
 def test_equal_count_bins_hold_their_smoothed_accuracy():
     calibrator = fit_example("hb", n_bins=2)
-    # five samples below (0.65 + 0.71) / 2, of which two are right, and five above, of which four are
-    np.testing.assert_allclose(top_after(calibrator, [0.3, 0.679, 0.681, 1.0]), [3 / 7, 3 / 7, 5 / 7, 5 / 7])
+    # five samples below (0.65 + 0.71) / 2, of which two are right, and five above, of which four
+    # are
+    np.testing.assert_allclose(
+        top_after(calibrator, [0.3, 0.679, 0.681, 1.0]), [3 / 7, 3 / 7, 5 / 7, 5 / 7]
+    )
 
 
 @settings(deadline=None, max_examples=100)
 @given(
-    scores=st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]) | st.floats(0, 1), min_size=1, max_size=60),
+    scores=st.lists(
+        st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]) | st.floats(0, 1), min_size=1, max_size=60
+    ),
     n_bins=st.integers(1, 20),
 )
 def test_equal_count_bins_are_not_empty_and_never_part_equal_scores(scores, n_bins):
@@ -81,7 +92,8 @@ def test_bbq_scores_values_and_outputs_of_the_worked_example():
 
 
 @pytest.mark.parametrize(
-    ("n_samples", "sizes"), [(1, (1, 1)), (50, (1, 10)), (5000, (1, 171)), (50_000, (3, 369)), (10**6, (10, 1000))]
+    ("n_samples", "sizes"),
+    [(1, (1, 1)), (50, (1, 10)), (5000, (1, 171)), (50_000, (3, 369)), (10**6, (10, 1000))],
 )
 def test_bbq_averages_over_the_published_range_of_bins(n_samples, sizes):
     found = binning_sizes(n_samples)
@@ -90,7 +102,10 @@ def test_bbq_averages_over_the_published_range_of_bins(n_samples, sizes):
 
 def test_bbq_equals_a_plain_loop_over_bins(problem):
     logits = check_logits(problem.logits)
-    confidence, right = softmax(logits).max(axis=1), (logits.argmax(axis=1) == problem.labels).astype(float)
+    confidence, right = (
+        softmax(logits).max(axis=1),
+        (logits.argmax(axis=1) == problem.labels).astype(float),
+    )
     scores, functions = [], []
     for size in binning_sizes(len(right)):
         edges = [0.0, *equal_count_cuts(np.sort(confidence), size), 1.0]
@@ -130,7 +145,8 @@ def test_isotonic_values_solve_the_least_squares_problem():
     order = np.argsort(scores)
     fitted, target = np.interp(scores[order], points, values), hits[order]
     assert (np.diff(fitted) >= -1e-12).all()
-    # optimal iff on every block of equal values the value is the mean, and no prefix of a block lies below it
+    # optimal iff on every block of equal values the value is the mean, and no prefix of a block
+    # lies below it
     for value in np.unique(fitted.round(12)):
         block = target[np.abs(fitted - value) < 1e-9]
         assert block.mean() == pytest.approx(value, abs=1e-6)
@@ -161,14 +177,22 @@ def test_one_vs_all_maps_are_those_of_each_class_alone_and_an_absent_class_keeps
             expected[:, k] = alone(expected[:, k], (data.labels == k).astype(float))
         fitted = data.fit(id, **options)
         assert fitted.fit_history["n_absent"] == n_absent
-        np.testing.assert_allclose(data.predict(fitted), expected / expected.sum(axis=1, keepdims=True), rtol=1e-12)
+        np.testing.assert_allclose(
+            data.predict(fitted), expected / expected.sum(axis=1, keepdims=True), rtol=1e-12
+        )
 
 
 def test_irm_is_one_isotonic_map_for_all_classes_and_keeps_their_order(problem, held_out):
     pairs, hits = softmax(check_logits(problem.logits)), np.eye(5, dtype=bool)[problem.labels]
-    probabilities, after = softmax(check_logits(held_out.logits)), held_out.predict(problem.fit("irm"))
+    probabilities, after = (
+        softmax(check_logits(held_out.logits)),
+        held_out.predict(problem.fit("irm")),
+    )
     # classes on one step of the map are still told apart by the tie break
-    mapped = np.interp(probabilities, *fit_isotonic(pairs.ravel(), hits.ravel(), hits.size)) + 1e-9 * probabilities
+    mapped = (
+        np.interp(probabilities, *fit_isotonic(pairs.ravel(), hits.ravel(), hits.size))
+        + 1e-9 * probabilities
+    )
     np.testing.assert_allclose(after, mapped / mapped.sum(axis=1, keepdims=True), rtol=1e-9)
     order = np.argsort(probabilities, axis=1)
     assert (np.diff(np.take_along_axis(after, order, axis=1), axis=1) >= -1e-15).all()

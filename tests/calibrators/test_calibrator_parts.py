@@ -62,7 +62,13 @@ def test_a_safetensors_file_of_another_kind_is_refused(tmp_path):
     ],
 )
 def test_a_file_of_another_version_is_refused(tmp_path, arrays, change):
-    whole = {"id": "ts", "hyperparameters": {}, "n_classes": 5, "feature_width": None, "fit_history": {}}
+    whole = {
+        "id": "ts",
+        "hyperparameters": {},
+        "n_classes": 5,
+        "feature_width": None,
+        "fit_history": {},
+    }
     write_arrays(tmp_path / "x", {"beta": np.ones(1), "unit": np.ones(1)}, whole)
     assert load_calibrator(tmp_path / "x").n_classes == 5
     write_arrays(tmp_path / "x", dict.fromkeys(arrays, np.ones(1)), {**whole, **change})
@@ -94,14 +100,18 @@ def bowl(parameters):
 
 def test_minimise_finds_the_minimum_and_leaves_the_start_alone():
     start = np.array([1.0, -2.0])
-    found, _ = minimise(bowl, start, learning_rate=0.05, max_epochs=2000, patience=500, min_delta=0.0)
+    found, _ = minimise(
+        bowl, start, learning_rate=0.05, max_epochs=2000, patience=500, min_delta=0.0
+    )
     np.testing.assert_allclose(found, 0.0, atol=1e-6)
     np.testing.assert_array_equal(start, [1.0, -2.0])
 
 
 def test_minimise_stops_after_patience_epochs_without_a_real_decrease():
     options = {"max_epochs": 99, "patience": 7}
-    _, flat = minimise(lambda p: (1.0, 0.0 * p), np.ones(1), learning_rate=1.0, min_delta=0.0, **options)
+    _, flat = minimise(
+        lambda p: (1.0, 0.0 * p), np.ones(1), learning_rate=1.0, min_delta=0.0, **options
+    )
     _, small = minimise(bowl, np.ones(1), learning_rate=1e-6, min_delta=1e-2, **options)
     assert flat["epochs"] == small["epochs"] == 1 + 7
     # decreases too small to wait for still count as the best
@@ -109,7 +119,9 @@ def test_minimise_stops_after_patience_epochs_without_a_real_decrease():
 
 
 def test_minimise_returns_the_lowest_loss_not_the_last():
-    found, history = minimise(bowl, np.array([0.1]), learning_rate=0.15, max_epochs=3, patience=9, min_delta=0.0)
+    found, history = minimise(
+        bowl, np.array([0.1]), learning_rate=0.15, max_epochs=3, patience=9, min_delta=0.0
+    )
     assert bowl(found)[0] == history["best_loss"] == min(history["loss"]) < history["loss"][-1]
 
 
@@ -125,7 +137,9 @@ def test_the_network_and_its_gradient_are_those_of_automatic_differentiation(tor
     output, kept = network.forward(parameters, inputs)
     np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-12)
     flat = torch.cat([parameter.grad.ravel() for parameter in model.parameters()])
-    np.testing.assert_allclose(network.gradient(parameters, kept, d_output), flat.numpy(), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(
+        network.gradient(parameters, kept, d_output), flat.numpy(), rtol=1e-8, atol=1e-12
+    )
 
 
 def test_initial_weights_fill_the_range_of_a_linear_layer():
@@ -140,7 +154,9 @@ def test_initial_weights_fill_the_range_of_a_linear_layer():
 def test_softplus_and_sigmoid_are_exact_without_overflow():
     x = np.array([-1e4, -30.0, -1.0, 0.0, 2.0, 30.0, 1e4])
     tensor = torch.tensor(x)
-    np.testing.assert_allclose(softplus(x), torch.logaddexp(tensor, torch.zeros(7, dtype=torch.float64)), rtol=1e-14)
+    np.testing.assert_allclose(
+        softplus(x), torch.logaddexp(tensor, torch.zeros(7, dtype=torch.float64)), rtol=1e-14
+    )
     np.testing.assert_allclose(sigmoid(x), torch.sigmoid(tensor), rtol=1e-14)
     for value in (1e-3, 0.5, 3.0, 80.0):
         assert softplus(np.array(inverse_softplus(value))) == pytest.approx(value, rel=1e-12)

@@ -41,7 +41,9 @@ def make(seed, case, n_samples=400, n_classes=8):
     if case == "ties":
         logits = np.round(2.0 * logits) / 2.0
     labels = np.where(
-        generator.uniform(size=n_samples) < 0.5, logits.argmax(axis=1), generator.integers(0, n_classes, n_samples)
+        generator.uniform(size=n_samples) < 0.5,
+        logits.argmax(axis=1),
+        generator.integers(0, n_classes, n_samples),
     )
     if case == "absent":
         labels[labels == 2] = 3
@@ -52,14 +54,18 @@ def make(seed, case, n_samples=400, n_classes=8):
 
 
 @pytest.mark.parametrize("keep_accuracy", [True, False])
-@pytest.mark.parametrize(("seed", "case"), [(0, ""), (2, ""), (3, "ties"), (4, "impossible"), (5, "absent")])
+@pytest.mark.parametrize(
+    ("seed", "case"), [(0, ""), (2, ""), (3, "ties"), (4, "impossible"), (5, "absent")]
+)
 def test_temperatures_are_those_of_the_search_over_all_logits(seed, case, keep_accuracy):
     logits, labels = make(seed, case)
     calibrator = build_calibrator("cts", keep_accuracy=keep_accuracy).fit(logits, labels)
     history, found = calibrator.fit_history, calibrator._state()["temperatures"]
     expected = brute_force(centred(logits), labels, history["start_temperature"], keep_accuracy)
     np.testing.assert_array_equal(found, expected)
-    assert history["loss"][-1] == pytest.approx(ece(calibrator.predict_proba(logits), labels), abs=1e-12)
+    assert history["loss"][-1] == pytest.approx(
+        ece(calibrator.predict_proba(logits), labels), abs=1e-12
+    )
     assert history["loss"][-1] <= history["loss"][0]
 
 
@@ -72,18 +78,26 @@ def test_errors_stay_exact_while_temperatures_change(case):
         label, temperature = int(generator.integers(8)), float(generator.choice(GRID))
         errors, correct = search.errors(label)
         expected = [
-            score(centred(logits), labels, np.where(np.arange(8) == label, candidate, search.temperatures))
+            score(
+                centred(logits),
+                labels,
+                np.where(np.arange(8) == label, candidate, search.temperatures),
+            )
             for candidate in GRID
         ]
         np.testing.assert_allclose(errors, [error for error, _ in expected], atol=1e-12)
         np.testing.assert_array_equal(correct, [right for _, right in expected])
         search.accept(label, temperature)
-        assert search.current()[0] == pytest.approx(expected[int(np.argmin(np.abs(GRID - temperature)))][0], abs=1e-12)
+        assert search.current()[0] == pytest.approx(
+            expected[int(np.argmin(np.abs(GRID - temperature)))][0], abs=1e-12
+        )
 
 
 def test_sweeps_end_with_one_that_changes_nothing_or_at_their_number():
     logits, labels = make(3, "ties")
-    one, all_of_them = (build_calibrator("cts", sweeps=n).fit(logits, labels).fit_history for n in (1, 50))
+    one, all_of_them = (
+        build_calibrator("cts", sweeps=n).fit(logits, labels).fit_history for n in (1, 50)
+    )
     assert one["sweeps"] == 1
     assert all_of_them["changed"][-1] == 0
     assert all(all_of_them["changed"][:-1])
@@ -91,7 +105,9 @@ def test_sweeps_end_with_one_that_changes_nothing_or_at_their_number():
 
 
 def test_the_two_largest_are_the_first_among_ties():
-    top, first, runner_up, second = two_largest(np.array([[1.0, 3.0, 3.0], [-np.inf, 0.0, -np.inf], [2.0, 5.0, 2.0]]))
+    top, first, runner_up, second = two_largest(
+        np.array([[1.0, 3.0, 3.0], [-np.inf, 0.0, -np.inf], [2.0, 5.0, 2.0]])
+    )
     np.testing.assert_array_equal(top, [3.0, 0.0, 5.0])
     np.testing.assert_array_equal(first, [1, 1, 1])
     np.testing.assert_array_equal(runner_up, [3.0, -np.inf, 2.0])

@@ -11,19 +11,32 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.components.registry import load, spec, specs
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.registry import load, spec, specs
 
 CALIBRATORS = sorted(specs("calibrator"))
 NEEDS_FEATURES = [id for id in CALIBRATORS if "features" in spec("calibrator", id).info["needs"]]
 #: one of each family, whose odd cases are always tested; those of the others are marked slow
-FAMILIES = ("ts", "cts", "ets", "dirichlet", "hb", "irm", "spline", "smart", "gc_ts", "procal_dr", "fc")
+FAMILIES = (
+    "ts",
+    "cts",
+    "ets",
+    "dirichlet",
+    "hb",
+    "irm",
+    "spline",
+    "smart",
+    "gc_ts",
+    "procal_dr",
+    "fc",
+)
 MATRIX = [pytest.param(id, marks=() if id in FAMILIES else pytest.mark.slow) for id in CALIBRATORS]
-#: these compute logits from features and head, and refuse validation logits that do not come from them
+#: these compute logits from features and head, and refuse validation logits that do not come from
+#: them
 NEEDS_HEAD = [id for id in CALIBRATORS if "head" in spec("calibrator", id).info["needs"]]
 N_CLASSES = 5
-#: a calibrator may move the mean top probability by this much on 3,000 calibrated samples: three standard errors
-#: of an accuracy are 0.027
+#: a calibrator may move the mean top probability by this much on 3,000 calibrated samples: three
+#: standard errors of an accuracy are 0.027
 IDENTITY_TOLERANCE = 0.03
 
 
@@ -94,19 +107,27 @@ def test_samples_do_not_see_each_other(fitted, held_out):
 
 def test_a_constant_added_to_a_row_changes_nothing(fitted, held_out):
     shifted = held_out.replace(logits=held_out.logits + np.arange(len(held_out.labels))[:, None])
-    np.testing.assert_allclose(shifted.predict(fitted), held_out.predict(fitted), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        shifted.predict(fitted), held_out.predict(fitted), rtol=1e-6, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e4])
 @pytest.mark.parametrize("id", [id for id in CALIBRATORS if load("calibrator", id).scale_free])
 def test_the_unit_of_the_logits_does_not_matter(id, problem, fitted, held_out, factor):
-    """Beyond the training of a network, nothing but rounding differs; temperatures are in the given unit."""
+    """Beyond the training of a network, nothing but rounding differs; temperatures are in the given
+    unit.
+    """
     again = problem.replace(logits=factor * problem.logits).fit(id)
     scaled = held_out.replace(logits=factor * held_out.logits)
-    np.testing.assert_allclose(scaled.predict(again), held_out.predict(fitted), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        scaled.predict(again), held_out.predict(fitted), rtol=1e-7, atol=1e-9
+    )
     for name in ("temperature", "temperature_mean"):
         if name in fitted.fit_history:
-            assert again.fit_history[name] == pytest.approx(factor * fitted.fit_history[name], rel=1e-7)
+            assert again.fit_history[name] == pytest.approx(
+                factor * fitted.fit_history[name], rel=1e-7
+            )
     assert len(again.fit_history["warnings"]) == len(fitted.fit_history["warnings"])
 
 
@@ -132,7 +153,9 @@ def test_few_validation_samples_are_enough_to_give_distributions(id, problem, he
     "case", ["all right", "all wrong", "absent class", "one class", "ties", "equal", "1e4", "-inf"]
 )
 @pytest.mark.parametrize("id", MATRIX)
-def test_degenerate_validation_data_give_distributions_or_contradict_the_head(id, problem, held_out, case):
+def test_degenerate_validation_data_give_distributions_or_contradict_the_head(
+    id, problem, held_out, case
+):
     data = degenerate(problem.rows(slice(200)), case)
     if case == "-inf" and id in NEEDS_HEAD:
         with pytest.raises(DataError, match="do not give these logits"):
@@ -140,11 +163,17 @@ def test_degenerate_validation_data_give_distributions_or_contradict_the_head(id
         return
     calibrator = data.fit(id)
     assert_distributions(held_out.predict(calibrator), held_out.logits.shape)
-    assert all(np.isfinite(value).all() for name, value in calibrator.fit_history.items() if name != "warnings")
+    assert all(
+        np.isfinite(value).all()
+        for name, value in calibrator.fit_history.items()
+        if name != "warnings"
+    )
 
 
 def degenerate(problem, case):
-    """Change labels, or the head with the logits that come from it; only "-inf" needs logits that no head gives."""
+    """Change labels, or the head with the logits that come from it; only "-inf" needs logits that
+    no head gives.
+    """
     labels, rows = problem.labels, np.arange(len(problem.labels))
     top, bottom = problem.logits.argmax(axis=1), problem.logits.argmin(axis=1)
     others = {"all right": top, "all wrong": bottom, "one class": np.full_like(labels, 1)}
@@ -203,8 +232,12 @@ def test_a_saved_calibrator_gives_the_same_bits(fitted, held_out, tmp_path):
     assert loaded.hyperparameters == fitted.hyperparameters
     assert loaded.n_classes == N_CLASSES
     assert loaded.fit_seconds is None
-    histories = {name for name, value in fitted.fit_history.items() if isinstance(value, list)} - {"warnings"}
-    assert loaded.fit_history == {name: fitted.fit_history[name] for name in fitted.fit_history.keys() - histories}
+    histories = {name for name, value in fitted.fit_history.items() if isinstance(value, list)} - {
+        "warnings"
+    }
+    assert loaded.fit_history == {
+        name: fitted.fit_history[name] for name in fitted.fit_history.keys() - histories
+    }
 
 
 def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
@@ -212,7 +245,11 @@ def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
     for name, calibrator in (("a", fitted), ("b", again)):
         calibrator.save(tmp_path / name)
     load_calibrator(tmp_path / "a").save(tmp_path / "c")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    assert (
+        (tmp_path / "a").read_bytes()
+        == (tmp_path / "b").read_bytes()
+        == (tmp_path / "c").read_bytes()
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
@@ -221,7 +258,9 @@ def test_another_seed_gives_another_fit(id, problem, fitted, held_out):
     assert (held_out.predict(problem.fit(id, seed=1)) != held_out.predict(fitted)).any()
 
 
-@pytest.mark.parametrize("id", [each for each in MATRIX if each.values[0] not in ("dirichlet", "ms_odir", "sms")])
+@pytest.mark.parametrize(
+    "id", [each for each in MATRIX if each.values[0] not in ("dirichlet", "ms_odir", "sms")]
+)
 def test_a_thousand_classes_and_twenty_samples(id, make):
     """Three calibrators refuse as many classes."""
     few = make(60, n_classes=1000)
@@ -265,20 +304,28 @@ def test_no_calibrator_imports_torch_or_scikit_learn(quick):
         f"    build_calibrator(id, **{quick}.get(id, {{}})).fit(z, y).predict_proba(z)\n"
         "assert not {'torch', 'sklearn'} & set(sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint8, "tensor", "tensor with gradient"])
 def test_logits_of_any_real_numbers_are_fitted_alike(kind):
     logits, labels = np.random.default_rng(0).integers(0, 9, (50, 3)), np.arange(50) % 3
-    expected = build_calibrator("ts").fit(logits.astype(np.float64), labels).predict_proba(logits.astype(np.float64))
+    expected = (
+        build_calibrator("ts")
+        .fit(logits.astype(np.float64), labels)
+        .predict_proba(logits.astype(np.float64))
+    )
     if isinstance(kind, str):
         given = torch.tensor(logits, dtype=torch.float64, requires_grad="gradient" in kind)
         labels = torch.tensor(labels)
     else:
         given = logits.astype(kind)
-    np.testing.assert_array_equal(build_calibrator("ts").fit(given, labels).predict_proba(given), expected)
+    np.testing.assert_array_equal(
+        build_calibrator("ts").fit(given, labels).predict_proba(given), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +336,11 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
         (np.zeros((2, 1)), [0, 0], "K >= 2"),
         (np.zeros((2, 3), dtype=bool), [0, 0], "real numbers, got bool"),
         (np.zeros((2, 3), dtype=object), [0, 0], "real numbers, got object"),
-        (np.zeros((2, 3)), np.array([0, "b"], dtype=object), "labels must be integers, got object: give class indices"),
+        (
+            np.zeros((2, 3)),
+            np.array([0, "b"], dtype=object),
+            "labels must be integers, got object: give class indices",
+        ),
         (np.zeros((3, 3)), [1, 2, 3], "subtract 1, as they seem to count from 1"),
         ([[0.0, np.nan], [0.0, 1.0]], [0, 1], "row 0 has NaN"),
         ([[0.0, 1.0], [np.inf, 1.0]], [0, 1], r"row 1 has NaN, \+inf"),

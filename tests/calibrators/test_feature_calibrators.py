@@ -20,20 +20,25 @@ def plain_proximity(queries, points, k, leave_out=False):
     values = []
     for row, query in enumerate(queries):
         distance = [
-            np.square(query - point).sum() for column, point in enumerate(points) if not leave_out or column != row
+            np.square(query - point).sum()
+            for column, point in enumerate(points)
+            if not leave_out or column != row
         ]
         values.append(np.exp(-np.sort(distance)[:k]).mean())
     return np.array(values)
 
 
-# proximity --------------------------------------------------------------------------------------------------------
+# proximity
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_proximity_of_hand_computed_points():
     points = np.array([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]])
     known = unit_rows(points)
     # squared distances of unit vectors: 0, 2 and 4
-    np.testing.assert_allclose(proximity(known, 2, np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0)
+    np.testing.assert_allclose(
+        proximity(known, 2, np.array([[5.0, 0.0]])), (1.0 + np.exp(-2.0)) / 2.0
+    )
     corner, side = (np.exp(-2.0) + np.exp(-4.0)) / 2.0, np.exp(-2.0)
     np.testing.assert_allclose(proximity(known, 2), [corner, side, corner])
 
@@ -43,30 +48,44 @@ def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, m
     monkeypatch.setattr(proximity_module, "_BLOCK", block)
     points, queries = unit_rows(problem.features[:150]), unit_rows(held_out.features[:40])
     np.testing.assert_allclose(
-        proximity(points, 10, held_out.features[:40]), plain_proximity(queries, points, 10), rtol=1e-6
+        proximity(points, 10, held_out.features[:40]),
+        plain_proximity(queries, points, 10),
+        rtol=1e-6,
     )
-    np.testing.assert_allclose(proximity(points, 10), plain_proximity(points, points, 10, True), rtol=1e-6)
+    np.testing.assert_allclose(
+        proximity(points, 10), plain_proximity(points, points, 10, True), rtol=1e-6
+    )
 
 
 def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(problem, held_out):
     known = unit_rows(problem.features)
     scaled = held_out.features * np.linspace(0.1, 50.0, len(held_out.labels))[:, None]
-    np.testing.assert_allclose(proximity(known, 10, scaled), proximity(known, 10, held_out.features), rtol=1e-9)
+    np.testing.assert_allclose(
+        proximity(known, 10, scaled), proximity(known, 10, held_out.features), rtol=1e-9
+    )
     # the origin is at distance 1 from every unit vector
     np.testing.assert_allclose(proximity(known, 10, np.zeros((1, 8))), np.exp(-1.0), rtol=1e-6)
 
 
-# density ratio ----------------------------------------------------------------------------------------------------
+# density ratio
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", [1 << 22, 100])
 def test_the_density_estimate_is_a_mean_of_gaussians(monkeypatch, block):
     monkeypatch.setattr(procal_module, "_BLOCK", block)
     generator = np.random.default_rng(0)
-    points, queries = generator.normal(size=(60, 2)) * [0.2, 0.05], generator.normal(size=(9, 2)) * 0.3
+    points, queries = (
+        generator.normal(size=(60, 2)) * [0.2, 0.05],
+        generator.normal(size=(9, 2)) * 0.3,
+    )
     widths = 1.06 * points.std(axis=0) * 60 ** (-1 / 6)
-    expected = np.mean([multivariate_normal(point, np.diag(widths**2)).pdf(queries) for point in points], axis=0)
-    np.testing.assert_allclose(np.exp(log_density(queries, points)), expected, rtol=1e-9, atol=1e-300)
+    expected = np.mean(
+        [multivariate_normal(point, np.diag(widths**2)).pdf(queries) for point in points], axis=0
+    )
+    np.testing.assert_allclose(
+        np.exp(log_density(queries, points)), expected, rtol=1e-9, atol=1e-300
+    )
 
 
 def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
@@ -74,20 +93,30 @@ def test_density_ratio_is_the_rule_of_bayes(problem, held_out):
     right = logits.argmax(axis=1) == problem.labels
     confidence, queries = softmax(logits).max(axis=1), check_logits(held_out.logits)
     known = np.column_stack(
-        [confidence, plain_proximity(unit_rows(problem.features), unit_rows(problem.features), 10, True)]
+        [
+            confidence,
+            plain_proximity(unit_rows(problem.features), unit_rows(problem.features), 10, True),
+        ]
     )
     asked = np.column_stack(
-        [softmax(queries).max(axis=1), plain_proximity(unit_rows(held_out.features), unit_rows(problem.features), 10)]
+        [
+            softmax(queries).max(axis=1),
+            plain_proximity(unit_rows(held_out.features), unit_rows(problem.features), 10),
+        ]
     )
     f1, f0 = np.exp(log_density(asked, known[right])), np.exp(log_density(asked, known[~right]))
     expected = f1 / (f1 + f0 * (~right).sum() / right.sum())
-    found = held_out.predict(problem.fit("procal_dr"))[np.arange(len(asked)), queries.argmax(axis=1)]
+    found = held_out.predict(problem.fit("procal_dr"))[
+        np.arange(len(asked)), queries.argmax(axis=1)
+    ]
     np.testing.assert_allclose(found, np.clip(expected, 1 / 601, 600 / 601), rtol=1e-4)
 
 
 def test_far_from_all_data_the_output_is_no_division_by_zero(problem):
     fitted = problem.fit("procal_dr")
-    far = fitted.predict_proba(np.array([[0.0, -1e-9, 0.0, 0.0, 0.0]]), -np.abs(problem.features[:1]))
+    far = fitted.predict_proba(
+        np.array([[0.0, -1e-9, 0.0, 0.0, 0.0]]), -np.abs(problem.features[:1])
+    )
     assert np.isfinite(far).all()
     assert far.max() > 0.2
 
@@ -98,11 +127,14 @@ def test_too_few_wrong_samples_mean_temperature_scaling(problem, held_out, wrong
     labels[:wrong] = problem.logits[:wrong].argmin(axis=1)
     data = problem.replace(labels=labels)
     fitted, single = data.fit("procal_dr"), data.fit("ts")
-    np.testing.assert_allclose(held_out.predict(fitted), held_out.predict(single), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(
+        held_out.predict(fitted), held_out.predict(single), rtol=1e-9, atol=1e-15
+    )
     assert fitted.fit_history["temperature"] == pytest.approx(single.fit_history["temperature"])
 
 
-# parts by proximity -----------------------------------------------------------------------------------------------
+# parts by proximity
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", ["irm", "iso", "iso_ova", "hb", "hb_ova"])
@@ -124,7 +156,8 @@ def test_each_part_is_fitted_to_its_samples_only(problem, held_out):
         np.testing.assert_array_equal(found[there], held_out.rows(there).predict(alone))
 
 
-# feature clipping -------------------------------------------------------------------------------------------------
+# feature clipping
+# -------------------------------------------------------------------------------------------------
 
 
 def clip_by_hand(problem, threshold):
@@ -160,7 +193,9 @@ def test_nothing_is_clipped_where_every_sample_is_wrong(problem, held_out):
     wrong = problem.replace(labels=problem.logits.argmin(axis=1))
     fitted = wrong.fit("fc")
     assert fitted.fit_history["clipped"] is False
-    np.testing.assert_allclose(held_out.predict(fitted), held_out.predict(problem.fit("none")), rtol=1e-9)
+    np.testing.assert_allclose(
+        held_out.predict(fitted), held_out.predict(problem.fit("none")), rtol=1e-9
+    )
 
 
 def test_prediction_reads_features_not_logits(problem, held_out):
@@ -171,7 +206,9 @@ def test_prediction_reads_features_not_logits(problem, held_out):
 
 def test_logits_of_another_head_are_refused_and_rounded_ones_are_not(problem):
     weight, bias = problem.head
-    rounded = problem.replace(logits=problem.logits.astype(np.float32) + 7.0, head=(weight.astype(np.float32), bias))
+    rounded = problem.replace(
+        logits=problem.logits.astype(np.float32) + 7.0, head=(weight.astype(np.float32), bias)
+    )
     assert rounded.fit("fc").fit_history["accuracy"] == problem.fit("fc").fit_history["accuracy"]
     for head in ((weight[::-1], bias), (weight, bias + np.arange(5)), (2.0 * weight, bias)):
         with pytest.raises(DataError, match=r"do not give these logits .* off by up to"):

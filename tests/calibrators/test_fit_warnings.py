@@ -1,4 +1,6 @@
-"""What a fit says of bounds that hold it, of optimisers that did not converge, and of ends of grids."""
+"""What a fit says of bounds that hold it, of optimisers that did not converge, and of ends of
+grids.
+"""
 
 import numpy as np
 import pytest
@@ -14,15 +16,45 @@ from calgrid.calibrators import build_calibrator
         ("ts", {"objective": "brier"}, "right", "temperature is the smallest that is allowed"),
         ("ts_mix", {}, "right", "temperature is the smallest"),
         ("tva_ts", {}, "right", "temperature is the smallest"),
-        ("ts_ece_grid", {}, "right", "temperature that was chosen, 0.1, is the smallest of those tried"),
-        ("cts", {}, "right", "5 of 5 classes have the smallest or largest temperature of the grid, 0.5 or 5"),
-        ("hts", {}, "right", "temperature of 100.00% of the validation samples is the smallest or largest"),
+        (
+            "ts_ece_grid",
+            {},
+            "right",
+            "temperature that was chosen, 0.1, is the smallest of those tried",
+        ),
+        (
+            "cts",
+            {},
+            "right",
+            "5 of 5 classes have the smallest or largest temperature of the grid, 0.5 or 5",
+        ),
+        (
+            "hts",
+            {},
+            "right",
+            "temperature of 100.00% of the validation samples is the smallest or largest",
+        ),
         ("ets", {}, "right", "temperature is the smallest"),
-        ("gc_ts", {"n_partitions": 1, "min_group": 1}, "right", "In 2 of 2 groups: The temperature is the smallest"),
+        (
+            "gc_ts",
+            {"n_partitions": 1, "min_group": 1},
+            "right",
+            "In 2 of 2 groups: The temperature is the smallest",
+        ),
         ("vs", {}, "right", "weights with bounds ended at one"),
         ("svs", {}, "right", "temperature is the smallest"),
-        ("dirichlet", {}, "calibrated", "penalty that was chosen, 100, is the largest of those tried"),
-        ("smart", {"max_epochs": 3}, "calibrated", "stopped at its 3 epochs while the loss still fell"),
+        (
+            "dirichlet",
+            {},
+            "calibrated",
+            "penalty that was chosen, 100, is the largest of those tried",
+        ),
+        (
+            "smart",
+            {"max_epochs": 3},
+            "calibrated",
+            "stopped at its 3 epochs while the loss still fell",
+        ),
         ("smart", {}, "wrong", "validation samples is the smallest or largest allowed"),
     ],
 )
@@ -40,7 +72,9 @@ def test_a_result_at_a_bound_is_warned_of(problem, id, options, labels, warning)
 def test_a_fit_that_does_not_converge_is_warned_of(problem, monkeypatch):
     monkeypatch.setattr("calgrid.calibrators._linear.MAX_STEPS", 1)
     (warning,) = problem.fit("vs").fit_history["warnings"]
-    assert warning.startswith("The fit did not converge: after 1 steps the largest component of the gradient is")
+    assert warning.startswith(
+        "The fit did not converge: after 1 steps the largest component of the gradient is"
+    )
 
 
 def test_a_good_fit_is_not_warned_of(problem):

@@ -15,7 +15,9 @@ from calgrid.calibrators.gc_ts import PartitionLoss
 from calgrid.metrics import nll
 
 
-def test_the_loss_of_each_partition_is_the_likelihood_of_its_mixture_plus_the_penalty_and_has_its_gradient(problem):
+def test_the_loss_of_each_partition_is_the_likelihood_of_its_mixture_plus_the_penalty_and_has_its_gradient(
+    problem,
+):
     generator = np.random.default_rng(3)
     weights = generator.uniform(size=(3, 600)) * (generator.uniform(size=(3, 600)) < 0.6)
     weights /= weights.sum(axis=1, keepdims=True)
@@ -23,7 +25,9 @@ def test_the_loss_of_each_partition_is_the_likelihood_of_its_mixture_plus_the_pe
     evidence = Evidence.gather(check_logits(problem.logits), problem.labels, *BETA_BOUNDS)
     parameters = np.hstack([generator.normal(size=(3, 16)), generator.uniform(-1.5, 0.5, (3, 2))])
     which = np.array([2, 0, 1])
-    values, gradients = PartitionLoss(features, evidence, weights, n_groups=2, penalty=0.1)(parameters, which)
+    values, gradients = PartitionLoss(features, evidence, weights, n_groups=2, penalty=0.1)(
+        parameters, which
+    )
     for row, partition in enumerate(which):
         leaf = torch.tensor(parameters[row], requires_grad=True)
         weight, beta = leaf[:16].reshape(2, 8), torch.exp(leaf[16:])
@@ -50,7 +54,9 @@ def test_many_problems_at_once_reach_known_minima():
     curvature = np.arange(1.0, 9.0)
 
     def bowls(x, which):
-        return 0.5 * (curvature * np.square(x - which[:, None])).sum(axis=1), curvature * (x - which[:, None])
+        return 0.5 * (curvature * np.square(x - which[:, None])).sum(axis=1), curvature * (
+            x - which[:, None]
+        )
 
     found, _, _ = minimise_each(bowls, np.zeros((4, 8)), 100)
     np.testing.assert_allclose(found, np.repeat(np.arange(4.0)[:, None], 8, axis=1), atol=1e-4)
@@ -66,7 +72,9 @@ def test_groups_that_are_too_small_get_the_calibrator_of_all(problem, held_out):
     few = problem.rows(slice(80))
     grouped = few.fit("gc_ts")
     assert grouped.fit_history["n_groups_fitted"] == 0
-    np.testing.assert_allclose(held_out.predict(grouped), held_out.predict(few.fit("ts")), rtol=1e-12)
+    np.testing.assert_allclose(
+        held_out.predict(grouped), held_out.predict(few.fit("ts")), rtol=1e-12
+    )
 
 
 def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, held_out):
@@ -80,9 +88,14 @@ def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, 
 
 
 def feature_dependent(n_samples, seed):
-    """Ten-class logits of which the true temperature is 4 or 1, by the sign of the first of six features."""
+    """Ten-class logits of which the true temperature is 4 or 1, by the sign of the first of six
+    features.
+    """
     generator = np.random.default_rng(seed)
-    features, logits = generator.normal(size=(n_samples, 6)), 3.0 * generator.normal(size=(n_samples, 10))
+    features, logits = (
+        generator.normal(size=(n_samples, 6)),
+        3.0 * generator.normal(size=(n_samples, 10)),
+    )
     temperature = np.where(features[:, 0] > 0.0, 4.0, 1.0)
     true = softmax((logits - logits.max(axis=1, keepdims=True)) / temperature[:, None])
     labels = (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(max=9)
@@ -119,10 +132,13 @@ def test_a_constant_feature_changes_nothing(problem, held_out):
     def widened(data):
         return np.column_stack([data.features, np.full(len(data.labels), 0.1)])
 
-    fitted = build_calibrator("gc_ts", n_partitions=2).fit(problem.logits, problem.labels, widened(problem))
+    fitted = build_calibrator("gc_ts", n_partitions=2).fit(
+        problem.logits, problem.labels, widened(problem)
+    )
     assert np.isfinite(fitted.predict_proba(held_out.logits, widened(held_out))).all()
     shifted = widened(held_out)
     shifted[:, -1] = 1e6
     np.testing.assert_array_equal(
-        fitted.predict_proba(held_out.logits, shifted), fitted.predict_proba(held_out.logits, widened(held_out))
+        fitted.predict_proba(held_out.logits, shifted),
+        fitted.predict_proba(held_out.logits, widened(held_out)),
     )

@@ -7,7 +7,13 @@ from scipy.special import log_softmax
 from tests.calibrators.cases import nll_of, shifted
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._linear import DiagonalDesign, FullDesign, LinearMap, PenalisedLikelihood, fit_linear
+from calgrid.calibrators._linear import (
+    DiagonalDesign,
+    FullDesign,
+    LinearMap,
+    PenalisedLikelihood,
+    fit_linear,
+)
 from calgrid.calibrators._probabilities import centred, logit_unit
 from calgrid.calibrators.ms_odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
 from calgrid.errors import DataError
@@ -17,7 +23,8 @@ def smoothed(problem):
     return np.log(problem.predict(problem.fit("ts_mix")))
 
 
-# ------------------------------------------------------------------------------------------------ shared parts
+# ------------------------------------------------------------------------------------------------
+# shared parts
 
 
 @pytest.mark.parametrize("design", [DiagonalDesign, FullDesign])
@@ -25,34 +32,47 @@ def test_the_likelihood_comes_with_its_derivatives(design):
     """Enough samples for several blocks of rows."""
     generator = np.random.default_rng(0)
     inputs, labels = generator.normal(size=(4000, 40)), generator.integers(0, 40, 4000)
-    values, direction, target = generator.normal(size=(3, 40, 2 if design is DiagonalDesign else 41))
+    values, direction, target = generator.normal(
+        size=(3, 40, 2 if design is DiagonalDesign else 41)
+    )
     likelihood = PenalisedLikelihood(design(inputs), labels, np.abs(target) / 10, target)
     point = likelihood(values)
     scores = (
-        inputs * values[:, 0] + values[:, 1] if design is DiagonalDesign else inputs @ values[:, :-1].T + values[:, -1]
+        inputs * values[:, 0] + values[:, 1]
+        if design is DiagonalDesign
+        else inputs @ values[:, :-1].T + values[:, -1]
     )
     penalty = (np.abs(target) / 10 * (values - target) ** 2).sum()
     assert point.loss == pytest.approx(nll_of(scores, labels) + penalty, abs=1e-12)
     after, before = likelihood(values + 1e-5 * direction), likelihood(values - 1e-5 * direction)
-    assert np.vdot(point.gradient, direction) == pytest.approx((after.loss - before.loss) / 2e-5, rel=1e-7)
-    np.testing.assert_allclose(point.curve(direction), (after.gradient - before.gradient) / 2e-5, atol=1e-7)
+    assert np.vdot(point.gradient, direction) == pytest.approx(
+        (after.loss - before.loss) / 2e-5, rel=1e-7
+    )
+    np.testing.assert_allclose(
+        point.curve(direction), (after.gradient - before.gradient) / 2e-5, atol=1e-7
+    )
     row = np.zeros_like(values)
     row[3] = direction[3]
     # the blocks leave out samples with a hundredth of the weight
-    np.testing.assert_allclose(point.blocks()[3] @ direction[3], point.curve(row)[3], rtol=0.02, atol=1e-3)
+    np.testing.assert_allclose(
+        point.blocks()[3] @ direction[3], point.curve(row)[3], rtol=0.02, atol=1e-3
+    )
 
 
 def test_fixed_entries_do_not_move_and_bounds_hold(problem):
     start = LinearMap(np.ones(5), np.zeros(5))
     lower, upper = np.array([1.0, 0.9, 0.0, 0.0, 0.0]), np.array([1.0, 1.1, 9.0, 9.0, 9.0])
-    found, history = fit_linear(centred(problem.logits), problem.labels, start, bounds=(lower, upper), bias_ridge=1e-3)
+    found, history = fit_linear(
+        centred(problem.logits), problem.labels, start, bounds=(lower, upper), bias_ridge=1e-3
+    )
     assert found.weight[0] == 1.0
     assert 0.9 <= found.weight[1] <= 1.1
     assert history["gradient_norm"] < 1e-6
     assert history["loss"] >= history["nll"]
 
 
-# ------------------------------------------------------------------------------------------------ vs
+# ------------------------------------------------------------------------------------------------
+# vs
 
 
 def test_vector_scaling_is_a_stationary_point_and_better_than_one_temperature(problem):
@@ -71,7 +91,9 @@ def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
     calibrator = absent.fit("vs")
     state, history = calibrator._state(), calibrator.fit_history
     assert history["n_absent"] == 1
-    assert state["weight"][2] == pytest.approx(logit_unit(shifted(absent)) / history["temperature"], rel=1e-12)
+    assert state["weight"][2] == pytest.approx(
+        logit_unit(shifted(absent)) / history["temperature"], rel=1e-12
+    )
     assert state["bias"][2] == 0.0
     assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
     assert absent.predict(calibrator)[:, 2].mean() > 1e-3
@@ -81,7 +103,9 @@ def test_vector_scaling_keeps_impossible_classes_impossible(problem):
     logits = problem.logits.copy()
     lowest = logits.argmin(axis=1)
     logits[np.arange(600), lowest] = -np.inf
-    data = problem.replace(logits, np.where(problem.labels == lowest, logits.argmax(axis=1), problem.labels))
+    data = problem.replace(
+        logits, np.where(problem.labels == lowest, logits.argmax(axis=1), problem.labels)
+    )
     assert (data.predict(data.fit("vs"))[np.arange(600), lowest] == 0.0).all()
 
 
@@ -90,12 +114,15 @@ def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
     logits = problem.logits.copy()
     logits[:3, :] = [1.0, 2.0, -np.inf, 0.0, 0.0]
     labels = np.append([2, 2, 2], problem.labels[3:])
-    with_them, without = (problem.replace(logits, labels).rows(rows).fit(id) for rows in (slice(None), slice(3, None)))
+    with_them, without = (
+        problem.replace(logits, labels).rows(rows).fit(id) for rows in (slice(None), slice(3, None))
+    )
     assert with_them.fit_history["n_infinite_loss"] == 3
     np.testing.assert_array_equal(problem.predict(with_them), problem.predict(without))
 
 
-# ------------------------------------------------------------------------------------------------ svs, sms
+# ------------------------------------------------------------------------------------------------
+# svs, sms
 
 
 def structured_loss(inputs, labels, full):
@@ -105,10 +132,14 @@ def structured_loss(inputs, labels, full):
     def loss(x):
         change, bias = x[:-k], x[-k:]
         if not full:
-            return nll_of(inputs * (1.0 + change) + bias, labels) + k / n * (change @ change + bias @ bias)
+            return nll_of(inputs * (1.0 + change) + bias, labels) + k / n * (
+                change @ change + bias @ bias
+            )
         matrix = change.reshape(k, k)
         diagonal = matrix.diagonal() @ matrix.diagonal()
-        penalty = k / n * (diagonal + bias @ bias) + k * (k - 1) / n * ((matrix**2).sum() - diagonal)
+        penalty = k / n * (diagonal + bias @ bias) + k * (k - 1) / n * (
+            (matrix**2).sum() - diagonal
+        )
         return nll_of(inputs @ (np.eye(k) + matrix).T + bias, labels) + penalty
 
     return loss
@@ -129,7 +160,8 @@ def test_structured_scaling_minimises_the_loss_of_the_paper(problem, id, full):
     assert calibrator.fit_history["gradient_norm"] < 1e-6
 
 
-# ------------------------------------------------------------------------------------------------ ms_odir, dirichlet
+# ------------------------------------------------------------------------------------------------
+# ms_odir, dirichlet
 
 
 def inputs_of(id, problem):
@@ -148,7 +180,9 @@ def test_odir_is_a_stationary_point_of_its_penalised_loss(problem, id):
     np.testing.assert_allclose(residual.mean(axis=0) + 0.02 * state["bias"], 0.0, atol=1e-6)
     penalty = 0.01 * ((off_diagonal**2).sum() + state["bias"] @ state["bias"])
     scores = inputs @ state["weight"].T + state["bias"]
-    assert calibrator.fit_history["loss"] == pytest.approx(nll_of(scores, problem.labels) + penalty, abs=1e-10)
+    assert calibrator.fit_history["loss"] == pytest.approx(
+        nll_of(scores, problem.labels) + penalty, abs=1e-10
+    )
 
 
 @pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
@@ -163,7 +197,9 @@ def test_the_strength_of_lowest_cross_validated_loss_is_taken(problem, id):
         for number in range(N_FOLDS):
             out = folds(problem.labels) == number
             found, _ = fit_odir(inputs[~out], problem.labels[~out], start, start, strength)
-            total += nll_of(inputs[out] @ found.weight.T + found.bias, problem.labels[out]) * out.sum()
+            total += (
+                nll_of(inputs[out] @ found.weight.T + found.bias, problem.labels[out]) * out.sum()
+            )
         scores.append(total / 600)
     np.testing.assert_allclose(history["fold_nll"], scores, rtol=1e-4)
     assert history["strength"] == STRENGTHS[int(np.argmin(scores))]

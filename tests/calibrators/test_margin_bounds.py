@@ -1,7 +1,9 @@
-"""What the margin says of the temperature that a confidence needs (SMART, arXiv 2506.23492, Appendix A.1).
+"""What the margin says of the temperature that a confidence needs (SMART, arXiv 2506.23492,
+Appendix A.1).
 
-For K classes, margin m > 0 and a wanted confidence p in (1/K, 1), let S = 1/p - 1. The other K - 1 terms of the softmax
-lie between one and K - 1 times exp(-m/T), so that T >= m / ln((K - 1) / S), and, where p > 1/2, T <= m / ln(1 / S).
+For K classes, margin m > 0 and a wanted confidence p in (1/K, 1), let S = 1/p - 1. The other K - 1
+terms of the softmax lie between one and K - 1 times exp(-m/T), so that T >= m / ln((K - 1) / S),
+and, where p > 1/2, T <= m / ln(1 / S).
 """
 
 import numpy as np
@@ -70,7 +72,11 @@ def test_both_bounds_are_reached():
 @settings(deadline=None, max_examples=30)
 @given(largest=st.floats(-5.0, 20.0), wanted=st.floats(0.05, 50.0))
 def test_the_largest_logit_alone_allows_every_temperature(largest, wanted):
-    """K - 1 equal other logits, at the distance that makes just this temperature give confidence 0.8."""
+    """K - 1 equal other logits, at the distance that makes just this temperature give confidence
+    0.8.
+    """
     distance = wanted * np.log(4 / (1.0 / 0.8 - 1.0))
     assume(distance > 1e-3)
-    assert temperature_for([largest, *[largest - distance] * 4], 0.8) == pytest.approx(wanted, rel=1e-7)
+    assert temperature_for([largest, *[largest - distance] * 4], 0.8) == pytest.approx(
+        wanted, rel=1e-7
+    )

@@ -1,4 +1,6 @@
-"""Objectives of temperatures: hand-computed values, the textbook formulas on the full softmax, exact gradients."""
+"""Objectives of temperatures: hand-computed values, the textbook formulas on the full softmax,
+exact gradients.
+"""
 
 import dataclasses
 
@@ -33,7 +35,9 @@ def exact_evidence(logits, labels):
 def torch_loss(name, scaled, labels, **options):
     """The objective as its formula is usually written, on scaled logits ``(N, K)``."""
     if name in ("nll", "ls"):
-        return functional.cross_entropy(scaled, labels, label_smoothing=ALPHA if name == "ls" else 0.0)
+        return functional.cross_entropy(
+            scaled, labels, label_smoothing=ALPHA if name == "ls" else 0.0
+        )
     probabilities = torch.softmax(scaled, dim=1)
     if name in ("mse", "brier"):
         squares = (probabilities - functional.one_hot(labels, scaled.shape[1])) ** 2
@@ -50,11 +54,15 @@ def torch_loss(name, scaled, labels, **options):
         *(("charbonnier", {"sigma": s, "delta": d}) for s in (0.01, 0.3) for d in (1e-3, 0.1)),
     ],
 )
-def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(make, name, options, n_classes):
+def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiation(
+    make, name, options, n_classes
+):
     data = make(300, n_classes)
     beta = np.random.default_rng(0).uniform(0.1, 3.0, 300)
     leaf = torch.tensor(beta, requires_grad=True)
-    expected = torch_loss(name, torch.tensor(data.logits) * leaf[:, None], torch.tensor(data.labels), **options)
+    expected = torch_loss(
+        name, torch.tensor(data.logits) * leaf[:, None], torch.tensor(data.labels), **options
+    )
     expected.backward()
     loss, gradient = build(name, **options)(exact_evidence(data.logits, data.labels), beta)
     assert loss == pytest.approx(expected.item(), rel=1e-10)
@@ -71,11 +79,15 @@ def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives
         objective(exact_evidence(data.logits, data.labels), beta)[0], abs=1e-5
     )
     direction, step = np.random.default_rng(2).normal(size=200) * beta, 1e-6
-    slope = (objective(table, beta + step * direction)[0] - objective(table, beta - step * direction)[0]) / (2 * step)
+    slope = (
+        objective(table, beta + step * direction)[0] - objective(table, beta - step * direction)[0]
+    ) / (2 * step)
     assert objective(table, beta)[1] @ direction == pytest.approx(slope, rel=1e-5, abs=1e-9)
 
 
-@pytest.mark.parametrize(("name", "loss"), [("nll", 0.6866905425), ("brier", 0.3855333333), ("mse", 0.3855333333 / 3)])
+@pytest.mark.parametrize(
+    ("name", "loss"), [("nll", 0.6866905425), ("brier", 0.3855333333), ("mse", 0.3855333333 / 3)]
+)
 def test_the_proper_scores_of_the_worked_example(name, loss):
     probabilities, labels = B
     evidence = exact_evidence(np.log(probabilities), labels)
@@ -84,7 +96,11 @@ def test_the_proper_scores_of_the_worked_example(name, loss):
 
 @pytest.mark.parametrize(
     ("binning", "loss"),
-    [(SoftBinning(delta=0.0), 0.1440570), (SoftBinning(), 0.1430625), (PointwiseBinning(), 0.3598993)],
+    [
+        (SoftBinning(delta=0.0), 0.1440570),
+        (SoftBinning(), 0.1430625),
+        (PointwiseBinning(), 0.3598993),
+    ],
 )
 def test_the_soft_binned_losses_of_the_worked_example(binning, loss):
     assert binning.of_confidence(CONFIDENCE, CORRECT)[0] == pytest.approx(loss, abs=5e-8)
@@ -156,4 +172,6 @@ def test_evidence_of_some_rows_is_that_of_their_logits(make, name):
     assert one[0] == pytest.approx(other[0], rel=1e-12)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-12)
     twice = build(name)(whole.rows(np.arange(10, 20)).rows(np.array([2, 5])), beta[:2])
-    assert twice[0] == pytest.approx(build(name)(whole.rows(np.array([12, 15])), beta[:2])[0], rel=1e-12)
+    assert twice[0] == pytest.approx(
+        build(name)(whole.rows(np.array([12, 15])), beta[:2])[0], rel=1e-12
+    )

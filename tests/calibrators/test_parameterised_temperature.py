@@ -1,4 +1,6 @@
-"""`pts` and `pts_paper`: size and inputs of the paper's network, its loss, and what each starts and ends with."""
+"""`pts` and `pts_paper`: size and inputs of the paper's network, its loss, and what each starts and
+ends with.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,9 @@ def test_inputs_are_the_ten_largest_logits_in_descending_order_whatever_their_le
     logits = np.array([[1.0, 5.0, 3.0, -1.0, *[-1.0] * 8], [0.0, 2.0, -np.inf, 7.0, *[-1.125] * 8]])
     for level in (0.0, 9.0):
         inputs = build_calibrator("pts")._inputs(check_logits(logits + level))
-        np.testing.assert_allclose(inputs.T, [[5.0, 3.0, 1.0, *[-1.0] * 7], [7.0, 2.0, 0.0, *[-1.125] * 7]], atol=1e-14)
+        np.testing.assert_allclose(
+            inputs.T, [[5.0, 3.0, 1.0, *[-1.0] * 7], [7.0, 2.0, 0.0, *[-1.125] * 7]], atol=1e-14
+        )
 
 
 def test_the_fit_starts_at_the_single_temperature_for_every_sample_of_pts(problem):
@@ -34,7 +38,9 @@ def test_the_fit_starts_at_the_single_temperature_for_every_sample_of_pts(proble
 
 
 def paper_reference(logits, labels, start, layers, steps, learning_rate):
-    """The published loop on one batch, in PyTorch: |t| clamped, mean square over N x K, Adam with epsilon 1e-7."""
+    """The published loop on one batch, in PyTorch: |t| clamped, mean square over N x K, Adam with
+    epsilon 1e-7.
+    """
     model, scores = layers, torch.tensor(logits).clip(-100.0, 100.0)
     with torch.no_grad():
         torch.nn.utils.vector_to_parameters(torch.tensor(start), model.parameters())
@@ -65,7 +71,12 @@ def test_the_published_loop_takes_the_steps_of_its_formula(make, torch_network):
 def test_batches_cover_all_samples_of_an_epoch_and_stop_at_the_last_step(problem):
     seven, nine = (problem.fit("pts_paper", batch_size=250, steps=steps) for steps in (7, 9))
     # 600 samples are three batches: two epochs and one batch
-    assert seven.fit_history["epochs"] == len(seven.fit_history["loss"]) == nine.fit_history["epochs"] == 3
+    assert (
+        seven.fit_history["epochs"]
+        == len(seven.fit_history["loss"])
+        == nine.fit_history["epochs"]
+        == 3
+    )
     assert (seven._parameters != nine._parameters).any()
 
 
@@ -77,6 +88,9 @@ def test_published_temperatures_are_absolute_values_within_their_bounds():
 
 def test_published_logits_are_clipped_at_100(problem):
     calibrator = problem.fit("pts_paper")
-    far, clipped = np.array([[300.0, -100.0, -100.0, -100.0, 0.0]]), np.array([[100.0, -100.0, -100.0, -100.0, 0.0]])
+    far, clipped = (
+        np.array([[300.0, -100.0, -100.0, -100.0, 0.0]]),
+        np.array([[100.0, -100.0, -100.0, -100.0, 0.0]]),
+    )
     values = calibrator._scaled(check_logits(far))
     np.testing.assert_array_equal(values, check_logits(clipped))

@@ -37,7 +37,9 @@ def test_the_gradient_of_the_whole_objective_is_that_of_finite_differences(probl
     charbonnier = build_objective("charbonnier", sigma=0.05, delta=1e-3, alpha=0.0)
     objective = calibrator._problem(logits, problem.labels, calibrator._inputs(logits), charbonnier)
     margin, _ = margin_and_excess(logits)
-    np.testing.assert_allclose(objective.inputs[0], (margin - margin.mean()) / margin.std(), rtol=1e-9)
+    np.testing.assert_allclose(
+        objective.inputs[0], (margin - margin.mean()) / margin.std(), rtol=1e-9
+    )
     parameters = MLP((1, *[16] * hidden_layers, 1)).initial(np.random.default_rng(5))
     assert check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], parameters) < 1e-6
 
@@ -49,7 +51,9 @@ def test_the_table_of_confidences_is_exact_to_a_few_millionths(make, n_classes):
     generator = np.random.default_rng(0)
     for _ in range(20):
         beta = np.exp(generator.uniform(np.log(0.01), np.log(10.0), len(margin)))
-        tabled, exact = (confidence(margin, beta, *rest) for rest in (table(beta), log_rest(excess, beta)))
+        tabled, exact = (
+            confidence(margin, beta, *rest) for rest in (table(beta), log_rest(excess, beta))
+        )
         np.testing.assert_allclose(tabled[0], exact[0], rtol=0, atol=2e-6)
         np.testing.assert_allclose(tabled[1] * beta, exact[1] * beta, rtol=0, atol=2e-4)
 
@@ -59,7 +63,9 @@ def test_beyond_its_nodes_the_table_is_constant(make):
     table = RestTable(excess, 0.1, 1.0)
     for outside, edge in ((0.01, 0.1), (5.0, 1.0)):
         value, slope = table(np.full(50, outside))
-        np.testing.assert_allclose(value, log_rest(excess, np.full(50, edge))[0], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            value, log_rest(excess, np.full(50, edge))[0], rtol=1e-12, atol=1e-12
+        )
         np.testing.assert_array_equal(slope, 0.0)
 
 
@@ -76,7 +82,9 @@ def margin_dependent(n_samples, seed):
     ordered = np.sort(logits, axis=1)
     temperature = 1.0 + 3.0 * np.exp(-(ordered[:, -1] - ordered[:, -2]))
     true = softmax((logits - ordered[:, -1:]) / temperature[:, None])
-    return logits, (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(max=9)
+    return logits, (true.cumsum(axis=1) < generator.uniform(size=(n_samples, 1))).sum(axis=1).clip(
+        max=9
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -153,10 +161,14 @@ def test_indicators_of_a_row_that_can_be_computed_by_hand():
     np.testing.assert_allclose(read("entropy", logits), [[1.5 * np.log(2.0), 0.0]], atol=1e-15)
     np.testing.assert_allclose(read("confidence", logits), [[0.5, 1.0]])
     np.testing.assert_allclose(read("max_logit", logits), [[1.0 + np.log(2.0), 5.0]])
-    np.testing.assert_allclose(read("max_minus_mean", logits), [[2 / 3 * np.log(2.0), 0.0]], atol=1e-15)
+    np.testing.assert_allclose(
+        read("max_minus_mean", logits), [[2 / 3 * np.log(2.0), 0.0]], atol=1e-15
+    )
     third = np.log(2.0) / 3
     np.testing.assert_allclose(
-        read("all_logits", logits), [[-third, 0.0], [2 * third, -np.inf], [-third, -np.inf]], atol=1e-15
+        read("all_logits", logits),
+        [[-third, 0.0], [2 * third, -np.inf], [-third, -np.inf]],
+        atol=1e-15,
     )
 
 
@@ -167,7 +179,9 @@ def test_only_the_largest_logit_depends_on_the_level_of_a_row(problem, indicator
     assert same == (indicator != "max_logit")
 
 
-@pytest.mark.parametrize("options", [{"indicator": i} for i in INDICATORS] + [{"objective": o} for o in OBJECTIVES])
+@pytest.mark.parametrize(
+    "options", [{"indicator": i} for i in INDICATORS] + [{"objective": o} for o in OBJECTIVES]
+)
 def test_every_form_improves_on_one_temperature_keeps_the_top_class_and_survives_a_file(
     problem, held_out, options, tmp_path
 ):
@@ -184,7 +198,9 @@ def test_the_trace_holds_what_the_metrics_say_of_the_fit(problem):
     assert history["trace_epoch"] == [0, 20, 40]
     np.testing.assert_allclose(history["trace_nll"], np.array(history["loss"])[::20])
     first = problem.fit("smart", objective="nll", max_epochs=1)
-    assert history["trace_ece"][0] == pytest.approx(ece(problem.predict(first), problem.labels), abs=1e-4)
+    assert history["trace_ece"][0] == pytest.approx(
+        ece(problem.predict(first), problem.labels), abs=1e-4
+    )
     assert "trace_nll" not in first.fit_history
 
 
@@ -196,7 +212,8 @@ def test_watching_a_fit_does_not_change_it(problem, held_out):
 def test_the_guard_keeps_a_network_that_helps_on_samples_it_has_not_seen():
     data, options = margin_dependent(1000, 0), {"max_epochs": 300, "learning_rate": 0.02}
     guarded, free = (
-        build_calibrator("smart", guard=guard, **options).fit(*data) for guard in ("cross_validation", "none")
+        build_calibrator("smart", guard=guard, **options).fit(*data)
+        for guard in ("cross_validation", "none")
     )
     assert guarded.fit_history["guard_kept"] is True
     assert guarded.fit_history["guard_gain"] > guarded.fit_history["guard_error"] > 0.0
@@ -206,7 +223,9 @@ def test_the_guard_keeps_a_network_that_helps_on_samples_it_has_not_seen():
 @pytest.mark.parametrize("indicator", ["margin", "max_logit", "all_logits"])
 def test_the_guard_falls_back_to_one_temperature_where_the_network_learns_noise(make, indicator):
     data = make(150, temperature=2.0, seed=5)
-    guarded = data.fit("smart", guard="cross_validation", indicator=indicator, objective="nll", max_epochs=300)
+    guarded = data.fit(
+        "smart", guard="cross_validation", indicator=indicator, objective="nll", max_epochs=300
+    )
     assert guarded.fit_history["guard_kept"] is False
     np.testing.assert_allclose(data.predict(guarded), data.predict(data.fit("ts")), rtol=1e-9)
 

@@ -1,4 +1,6 @@
-"""Calibrators with a temperature: of lowest loss, the grid, the mixtures, entropy and top-versus-all temperatures."""
+"""Calibrators with a temperature: of lowest loss, the grid, the mixtures, entropy and
+top-versus-all temperatures.
+"""
 
 import math
 
@@ -24,18 +26,22 @@ PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
 OTHERS = ["ls", "mse", "brier", "softece", "charbonnier", "pointwise"]
 
 
-# ------------------------------------------------------------------------------------------------ shared parts
+# ------------------------------------------------------------------------------------------------
+# shared parts
 
 
 def test_row_blocks_cover_all_rows_once():
     for n_samples, n_classes in ((1, 3), (10, 4), (1000, 1000), (3, 10 * BLOCK)):
-        rows = np.concatenate([np.arange(n_samples)[block] for block in row_blocks(n_samples, n_classes)])
+        rows = np.concatenate(
+            [np.arange(n_samples)[block] for block in row_blocks(n_samples, n_classes)]
+        )
         np.testing.assert_array_equal(rows, np.arange(n_samples))
 
 
 def test_centring_uses_the_finite_logits_of_each_row():
     np.testing.assert_allclose(
-        centred(np.array([[3.0, 1.0, -np.inf], [4.0, 4.0, 1.0]])), [[1.0, -1.0, -np.inf], [1.0, 1.0, -2.0]]
+        centred(np.array([[3.0, 1.0, -np.inf], [4.0, 4.0, 1.0]])),
+        [[1.0, -1.0, -np.inf], [1.0, 1.0, -2.0]],
     )
 
 
@@ -49,7 +55,11 @@ def test_moments_are_those_of_the_softmax(n_samples, each):
     scores = logits * np.reshape(beta, (-1, 1))
     weights = softmax(scores)
     mean = (weights * logits).sum(axis=1)
-    expected = np.log(np.exp(scores).sum(axis=1)), mean, (weights * (logits - mean[:, None]) ** 2).sum(axis=1)
+    expected = (
+        np.log(np.exp(scores).sum(axis=1)),
+        mean,
+        (weights * (logits - mean[:, None]) ** 2).sum(axis=1),
+    )
     for found, wanted in zip(moments(logits, beta), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
 
@@ -88,7 +98,10 @@ def test_a_flat_loss_leaves_the_temperature_at_one():
 @given(beta=st.floats(0.05, 15.0), seed=st.integers(0, 99))
 def test_losses_of_one_temperature_come_with_their_derivative(make, beta, seed):
     data = make(60, seed=seed)
-    for loss in (squared_error(shifted(data), data.labels), top_versus_all(shifted(data), data.labels)[0]):
+    for loss in (
+        squared_error(shifted(data), data.labels),
+        top_versus_all(shifted(data), data.labels)[0],
+    ):
         error = check_grad(
             lambda x, loss=loss: loss(float(x[0]), slice(None))[0],
             lambda x, loss=loss: np.array([loss(float(x[0]), slice(None))[1]]),
@@ -97,11 +110,16 @@ def test_losses_of_one_temperature_come_with_their_derivative(make, beta, seed):
         assert error < 1e-5
 
 
-# ------------------------------------------------------------------------------------------------ ts
+# ------------------------------------------------------------------------------------------------
+# ts
 
 
 def fit(logits, labels, **options):
-    return build_calibrator("ts", **options).fit(np.asarray(logits, dtype=float), np.asarray(labels)).fit_history
+    return (
+        build_calibrator("ts", **options)
+        .fit(np.asarray(logits, dtype=float), np.asarray(labels))
+        .fit_history
+    )
 
 
 def test_the_temperature_is_exact_where_it_can_be_solved_by_hand():
@@ -115,7 +133,9 @@ def test_the_temperature_is_exact_where_it_can_be_solved_by_hand():
 def test_no_other_temperature_has_a_lower_nll(problem):
     history = fit(problem.logits, problem.labels)
     found = minimize_scalar(
-        lambda beta: nll_of(beta * problem.logits, problem.labels), bounds=(0.01, 20.0), method="bounded"
+        lambda beta: nll_of(beta * problem.logits, problem.labels),
+        bounds=(0.01, 20.0),
+        method="bounded",
     )
     best = nll_of(history["beta"] * problem.logits, problem.labels)
     assert best <= found.fun + 1e-12
@@ -124,7 +144,9 @@ def test_no_other_temperature_has_a_lower_nll(problem):
     assert history["loss"][0] == pytest.approx(nll_of(problem.logits / unit, problem.labels))
 
 
-@pytest.mark.parametrize(("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)])
+@pytest.mark.parametrize(
+    ("label", "bound", "temperature"), [(0, "upper", 0.05), (1, "lower", 100.0)]
+)
 def test_a_likelihood_without_minimum_stops_at_a_flagged_bound(label, bound, temperature):
     # rows of deviation 5 have unit 1
     history = fit([[10.0, 0.0]] * 4, [label] * 4)
@@ -147,7 +169,9 @@ def test_one_wildly_wrong_sample_does_not_break_the_fit():
 
 def test_prediction_is_the_softmax_at_that_temperature():
     calibrator = build_calibrator("ts").fit(*PAIR)
-    np.testing.assert_allclose(calibrator.predict_proba([[2.0, 0.0], [0.0, 4.0]]), [[0.75, 0.25], [0.1, 0.9]])
+    np.testing.assert_allclose(
+        calibrator.predict_proba([[2.0, 0.0], [0.0, 4.0]]), [[0.75, 0.25], [0.1, 0.9]]
+    )
 
 
 @pytest.mark.parametrize("objective", OTHERS)
@@ -158,7 +182,9 @@ def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem,
     logits /= unit
     function = build_objective(objective, sigma=0.05, delta=1e-3, alpha=0.05)
     evidence = Evidence.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
-    others = [function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)]
+    others = [
+        function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)
+    ]
     assert min(history["loss"]) <= min(others) + 1e-7
     found = function(evidence, np.full(len(logits), unit * history["beta"]))[0]
     assert found == pytest.approx(min(history["loss"]), abs=1e-9)
@@ -177,15 +203,22 @@ def test_objectives_with_one_minimiser_give_one_temperature(problem):
 @pytest.mark.parametrize("objective", ["nll", *OTHERS])
 def test_a_flat_objective_changes_nothing(objective, logits):
     history = fit(logits, [0, 0, 0, 0], objective=objective)
-    assert (history["temperature"], history["at_lower_bound"], history["at_upper_bound"]) == (1.0, False, False)
+    assert (history["temperature"], history["at_lower_bound"], history["at_upper_bound"]) == (
+        1.0,
+        False,
+        False,
+    )
 
 
-# ------------------------------------------------------------------------------------------------ ts_ece_grid
+# ------------------------------------------------------------------------------------------------
+# ts_ece_grid
 
 
 def test_the_grid_gives_the_temperature_of_lowest_calibration_error(problem):
     calibrator = problem.fit("ts_ece_grid")
-    errors = [ece(softmax(shifted(problem) / (0.1 * step)), problem.labels) for step in range(1, 101)]
+    errors = [
+        ece(softmax(shifted(problem) / (0.1 * step)), problem.labels) for step in range(1, 101)
+    ]
     np.testing.assert_allclose(calibrator.fit_history["loss"], errors, atol=1e-12)
     assert calibrator.fit_history["temperature"] == pytest.approx(0.1 * (np.argmin(errors) + 1))
     assert calibrator.fit_history["ece"] == pytest.approx(min(errors))
@@ -196,7 +229,8 @@ def test_the_first_of_equal_errors_wins():
     assert equal.fit_history["temperature"] == pytest.approx(0.1)
 
 
-# ------------------------------------------------------------------------------------------------ ts_mix
+# ------------------------------------------------------------------------------------------------
+# ts_mix
 
 
 def test_smoothing_by_hand():
@@ -214,12 +248,15 @@ def test_smoothing_bounds_the_loss(problem, held_out):
     np.testing.assert_allclose(held_out.predict(calibrator), mixed, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------------ hts
+# ------------------------------------------------------------------------------------------------
+# hts
 
 
 def test_entropy_is_relative_to_its_largest_value():
     # the last row has the probabilities 1/2, 1/4, 1/4
-    logits = np.array([[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [0.0, *[-math.log(2)] * 2]])
+    logits = np.array(
+        [[0.0, 0.0, 0.0], [0.0, -np.inf, -np.inf], [0.0, 0.0, -np.inf], [0.0, *[-math.log(2)] * 2]]
+    )
     expected = np.log(np.array([math.log(3), 1e-12, math.log(2), 1.5 * math.log(2)]) / math.log(3))
     np.testing.assert_allclose(log_entropy(logits), expected, atol=1e-12)
 
@@ -227,8 +264,12 @@ def test_entropy_is_relative_to_its_largest_value():
 def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
     calibrator = problem.fit("hts")
     history = calibrator.fit_history
-    assert history["start_loss"] == pytest.approx(problem.fit("ts").fit_history["loss"][-1], abs=1e-12)
-    assert history["loss"] == pytest.approx(nll(problem.predict(calibrator), problem.labels), abs=1e-12)
+    assert history["start_loss"] == pytest.approx(
+        problem.fit("ts").fit_history["loss"][-1], abs=1e-12
+    )
+    assert history["loss"] == pytest.approx(
+        nll(problem.predict(calibrator), problem.labels), abs=1e-12
+    )
     logits, inputs = shifted(problem), log_entropy(shifted(problem))
 
     def loss(weights):
@@ -241,11 +282,14 @@ def test_entropy_weights_are_a_minimum_of_the_likelihood(problem):
         assert loss(best + 1e-3 * step) > loss(best)
 
 
-# ------------------------------------------------------------------------------------------------ tva_ts
+# ------------------------------------------------------------------------------------------------
+# tva_ts
 
 
 def test_with_two_classes_top_versus_all_is_the_likelihood():
-    assert build_calibrator("tva_ts").fit(*PAIR).fit_history["temperature"] == pytest.approx(2 / math.log(3), abs=1e-9)
+    assert build_calibrator("tva_ts").fit(*PAIR).fit_history["temperature"] == pytest.approx(
+        2 / math.log(3), abs=1e-9
+    )
 
 
 def test_top_versus_all_is_the_lowest_binary_cross_entropy(make):
@@ -259,20 +303,27 @@ def test_top_versus_all_is_the_lowest_binary_cross_entropy(make):
 
     assert history["loss"] == pytest.approx(loss(history["temperature"]), abs=1e-10)
     assert all(loss(temperature) >= history["loss"] for temperature in np.geomspace(0.3, 20.0, 200))
-    assert loss(history["temperature"] * 1.001) > history["loss"] < loss(history["temperature"] / 1.001)
+    assert (
+        loss(history["temperature"] * 1.001)
+        > history["loss"]
+        < loss(history["temperature"] / 1.001)
+    )
 
 
 def test_certain_samples_have_no_say_in_top_versus_all():
     logits, labels = PAIR
     padded = np.concatenate([logits, np.zeros((4, 1)) - np.inf], axis=1)
     certain = np.array([[0.0, -np.inf, -np.inf]] * 3)
-    fit = build_calibrator("tva_ts").fit(np.concatenate([padded, certain]), np.append(labels, [0, 1, 2]))
+    fit = build_calibrator("tva_ts").fit(
+        np.concatenate([padded, certain]), np.append(labels, [0, 1, 2])
+    )
     assert fit.fit_history["temperature"] == pytest.approx(2 / math.log(3), abs=1e-9)
     alone = build_calibrator("tva_ts").fit(certain, np.array([0, 1, 2]))
     assert alone.fit_history["temperature"] == 1.0
 
 
-# ------------------------------------------------------------------------------------------------ ets
+# ------------------------------------------------------------------------------------------------
+# ets
 
 
 @settings(deadline=None, max_examples=50)
@@ -291,7 +342,11 @@ def test_the_quadratic_minimum_on_the_simplex_is_not_beaten(seed, rank):
 
 def test_the_likelihood_weights_satisfy_the_optimality_conditions(problem):
     for seed in range(5):
-        members = np.random.default_rng(seed).uniform(0.01, 1.0, size=(200, 3)) * [1.0, 0.3 * seed, 0.9]
+        members = np.random.default_rng(seed).uniform(0.01, 1.0, size=(200, 3)) * [
+            1.0,
+            0.3 * seed,
+            0.9,
+        ]
         weights = likelihood_on_simplex(members)
         slope = (members / (members @ weights)[:, None]).mean(axis=0)
         np.testing.assert_allclose(slope[weights > 0.0], 1.0, atol=1e-6)
@@ -311,15 +366,25 @@ def test_the_ensemble_is_at_least_as_good_as_sequential_programming_finds(proble
 
     def loss(weights):
         mixture = np.tensordot(weights, members, axes=1)
-        return ((mixture - truth) ** 2).sum(axis=1).mean() if objective == "mse" else nll(mixture, problem.labels)
+        return (
+            ((mixture - truth) ** 2).sum(axis=1).mean()
+            if objective == "mse"
+            else nll(mixture, problem.labels)
+        )
 
     simplex = {"type": "eq", "fun": lambda weights: weights.sum() - 1.0}
     # the sum over classes: with their mean the reference stops early
-    found = minimize(loss, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=simplex, tol=1e-12)
+    found = minimize(
+        loss, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=simplex, tol=1e-12
+    )
     weights = np.array([history["w_tempered"], history["w_plain"], history["w_uniform"]])
     assert loss(weights) == pytest.approx(history["loss"], abs=1e-10)
     assert history["loss"] <= found.fun + 1e-10
-    assert history["loss"] <= history["temperature_loss"] == pytest.approx(loss(np.array([1.0, 0.0, 0.0])), abs=1e-10)
+    assert (
+        history["loss"]
+        <= history["temperature_loss"]
+        == pytest.approx(loss(np.array([1.0, 0.0, 0.0])), abs=1e-10)
+    )
 
 
 def test_the_ensembles_temperature_has_the_lowest_squared_error(make):

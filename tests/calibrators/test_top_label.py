@@ -15,7 +15,18 @@ from calgrid.errors import DataError
 
 #: accuracies of `spline` for the worked example in the published setting
 ACCURACY = np.array(
-    [0.238254, 0.344568, 0.491889, 0.616697, 0.721511, 0.669688, 0.537056, 0.720889, 1.063625, 1.188045]
+    [
+        0.238254,
+        0.344568,
+        0.491889,
+        0.616697,
+        0.721511,
+        0.669688,
+        0.537056,
+        0.720889,
+        1.063625,
+        1.188045,
+    ]
 )
 
 
@@ -43,7 +54,9 @@ def test_isotonic_regression_gives_the_pooled_accuracies_of_the_worked_example()
         ([0.0, -1.0, -np.inf], 0.7, [0.7, 0.3, 0.0]),
     ],
 )
-def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion(logits, target, expected):
+def test_the_top_label_takes_its_target_and_the_others_share_the_rest_in_proportion(
+    logits, target, expected
+):
     np.testing.assert_allclose(top_label_map(np.array([logits]), np.array([target])), [expected])
 
 
@@ -95,7 +108,11 @@ def test_the_map_interpolates_the_worked_example_within_its_bounds():
     np.testing.assert_allclose(calibrator.predict_proba(logits)[:, 0], expected, atol=5e-7)
     between = np.array([[0.62, 0.19, 0.19], [0.34, 0.33, 0.33], [0.99, 0.005, 0.005]])
     found = calibrator.predict_proba(logits_from_probabilities(between))[:, 0]
-    wanted = [expected[3] + (0.62 - 0.58) / (0.65 - 0.58) * (expected[4] - expected[3]), expected[0], expected[-1]]
+    wanted = [
+        expected[3] + (0.62 - 0.58) / (0.65 - 0.58) * (expected[4] - expected[3]),
+        expected[0],
+        expected[-1],
+    ]
     np.testing.assert_allclose(found, wanted, atol=5e-7)
 
 
@@ -109,7 +126,11 @@ def test_the_spline_is_the_least_squares_natural_spline():
     def spline(values):
         return CubicSpline(knots, values, bc_type="natural")
 
-    best = minimize(lambda values: np.square(spline(values)(position) - residual).sum() * 1e4, np.zeros(6), tol=1e-14)
+    best = minimize(
+        lambda values: np.square(spline(values)(position) - residual).sum() * 1e4,
+        np.zeros(6),
+        tol=1e-14,
+    )
     expected = confidence + spline(best.x)(position, 1)
     np.testing.assert_allclose(spline_accuracy(confidence, correct, 6), expected, atol=1e-4)
 
@@ -119,7 +140,9 @@ def test_equal_confidences_get_their_accuracy():
     labels = (np.arange(100) >= 60).astype(int)
     calibrator = build_calibrator("spline").fit(top_heavy(confidence, 2), labels)
     # the error -0.2 i / N is read over t = (i - 1) / (N - 1): the slope is -0.2 (N - 1) / N
-    np.testing.assert_allclose(calibrator.predict_proba(top_heavy(confidence, 2))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9)
+    np.testing.assert_allclose(
+        calibrator.predict_proba(top_heavy(confidence, 2))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9
+    )
     assert calibrator.fit_history == {"n_points": 1, "warnings": []}
 
 

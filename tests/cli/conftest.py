@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from calgrid.cli import main
-from calgrid.joblogs import MARK
+from calgrid.cli.joblogs import MARK
 from calgrid.storage.logits import Logits, write_logits
 
 
@@ -16,7 +16,9 @@ from calgrid.storage.logits import Logits, write_logits
 def calgrid(capsys, monkeypatch):
     """Run a command as the shell would; returns its exit code and what it wrote."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, os.environ.get(name, "1"))  # the command sets them; they are set back afterwards
+        monkeypatch.setenv(
+            name, os.environ.get(name, "1")
+        )  # the command sets them; they are set back afterwards
 
     def run(*arguments):
         try:
@@ -31,7 +33,8 @@ def calgrid(capsys, monkeypatch):
 
 @pytest.fixture
 def fails(calgrid, refuses):
-    """Run a command that must fail: exit code 2, one sentence on standard error, nothing on standard output.
+    """Run a command that must fail: exit code 2, one sentence on standard error, nothing on
+    standard output.
 
     A stage begins what it writes into a log with a line that says where it runs.
     """
@@ -42,7 +45,9 @@ def fails(calgrid, refuses):
         assert done.out == ""
         assert "Traceback" not in done.err
         with refuses(RuntimeError, *parts):
-            raise RuntimeError("\n".join(line for line in done.err.splitlines() if not line.startswith(MARK)))
+            raise RuntimeError(
+                "\n".join(line for line in done.err.splitlines() if not line.startswith(MARK))
+            )
 
     return run
 
@@ -67,7 +72,9 @@ def write(path, kind, logits, labels):
     path = path.with_suffix(".npz" if kind == "probabilities" else f".{kind}")
     if kind == "parquet":
         index = np.arange(len(labels), dtype=np.int32)
-        write_logits(path, Logits(index, labels.astype(np.int32), logits, metadata={"split": path.stem}))
+        write_logits(
+            path, Logits(index, labels.astype(np.int32), logits, metadata={"split": path.stem})
+        )
     elif kind == "safetensors":
         save_file({"logits": logits, "labels": labels}, path)
     elif kind == "npz":

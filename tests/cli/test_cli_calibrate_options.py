@@ -1,11 +1,13 @@
-"""Options of ``calgrid calibrate`` that do not go together are refused before anything is fitted, none is ignored."""
+"""Options of ``calgrid calibrate`` that do not go together are refused before anything is fitted,
+none is ignored.
+"""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from calgrid.selection import usable
+from calgrid.files.ranking import usable
 
 FAST = ("--bootstrap", 0)
 
@@ -22,15 +24,35 @@ def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, 
     val, _ = files()
     fit = ("calibrate", "--calibrator", "ts,iso", "--fit", val)
     out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
-    fails(*fit, "--out", out, parts=["--out: a ranking without --apply writes no file; give --apply"])
-    fails(*fit, "--out", out, "--save", saved, parts=["--save and --out: a ranking without --apply writes no file"])
+    fails(
+        *fit, "--out", out, parts=["--out: a ranking without --apply writes no file; give --apply"]
+    )
+    fails(
+        *fit,
+        "--out",
+        out,
+        "--save",
+        saved,
+        parts=["--save and --out: a ranking without --apply writes no file"],
+    )
 
 
 def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, monkeypatch):
     fit = (*pair(), "--calibrator", "ts")
-    saved, one, folder = tmp_path / "ts.safetensors", tmp_path / "one.parquet", tmp_path / "d.parquet"
+    saved, one, folder = (
+        tmp_path / "ts.safetensors",
+        tmp_path / "one.parquet",
+        tmp_path / "d.parquet",
+    )
     folder.mkdir()
-    fails(*fit, "--save", one, "--out", one, parts=["--save and --out are the same file", "one.parquet"])
+    fails(
+        *fit,
+        "--save",
+        one,
+        "--out",
+        one,
+        parts=["--save and --out are the same file", "one.parquet"],
+    )
     fails(*fit, "--save", saved, "--out", folder, parts=[f"--out {folder} is a folder"])
     below = tmp_path / "val.parquet" / "out.parquet"
     fails(*fit, "--save", saved, "--out", below, parts=["The path", "cannot be used (file exists)"])
@@ -38,7 +60,14 @@ def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, mon
     fails(*fit, "--save", saved, "--out", long, parts=[f"The path {long} is too long"])
     closed = tmp_path / "closed" / "out.parquet"
     deny(monkeypatch, "touch", lambda path: path.parent.name == "closed")
-    fails(*fit, "--save", saved, "--out", closed, parts=[f"The path {closed} cannot be used (permission denied)"])
+    fails(
+        *fit,
+        "--save",
+        saved,
+        "--out",
+        closed,
+        parts=[f"The path {closed} cannot be used (permission denied)"],
+    )
     assert not saved.exists()
     assert not one.exists()
 
@@ -65,7 +94,9 @@ def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
     assert "Warning: --fit and --apply are the same file" in again.err
 
 
-@pytest.mark.parametrize(("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)])
+@pytest.mark.parametrize(
+    ("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)]
+)
 def test_spaces_and_empty_parts_of_a_list(calibrated, text, ranked):
     done = calibrated("--calibrator", text)
     assert ("Ranked by" in done.out) == (ranked is not None)
@@ -73,11 +104,17 @@ def test_spaces_and_empty_parts_of_a_list(calibrated, text, ranked):
 
 
 @pytest.mark.parametrize("applied", ["without", "with"])
-def test_features_rank_only_where_the_file_to_calibrate_has_them(calgrid, data, tmp_path, monkeypatch, applied):
+def test_features_rank_only_where_the_file_to_calibrate_has_them(
+    calgrid, data, tmp_path, monkeypatch, applied
+):
     width = 3
     for name in ("val", "test"):
         logits, labels = getattr(data, name), getattr(data, f"{name}_labels")
-        features = {"features": np.ones((len(labels), width))} if (name, applied) != ("test", "without") else {}
+        features = (
+            {"features": np.ones((len(labels), width))}
+            if (name, applied) != ("test", "without")
+            else {}
+        )
         np.savez(tmp_path / f"{name}.npz", logits=logits, label=labels, **features)
     asked = []
 
@@ -95,7 +132,9 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(calgrid, data, 
     assert (f"test.npz has no features: {lost}." in done.err) == (applied == "without")
 
 
-def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(calibrated, files, fails, tmp_path, monkeypatch):
+def test_a_calibrator_that_may_not_be_read_is_not_called_damaged(
+    calibrated, files, fails, tmp_path, monkeypatch
+):
     fitted = tmp_path / "ts.safetensors"
     calibrated("--calibrator", "ts", "--save", fitted)
     deny(monkeypatch, "open", lambda path: path == fitted)

@@ -1,4 +1,6 @@
-"""The command line as a whole: quick to start, lists what exists, checks configurations, stops on mistakes."""
+"""The command line as a whole: quick to start, lists what exists, checks configurations, stops on
+mistakes.
+"""
 
 import json
 import os
@@ -11,8 +13,8 @@ import yaml
 from tests.datasets.pictures import write_parquet
 
 import calgrid as package
-from calgrid import registry
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
+from calgrid.components import registry
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.plan import Plan
@@ -35,14 +37,18 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(calgrid, tmp_p
     manifests = []
     for place in ("first", "second"):
         folder = tmp_path / place
-        assert calgrid("data", "--unit", "digits", "--out", folder, "--fingerprint", "abc").code == 0
+        assert (
+            calgrid("data", "--unit", "digits", "--out", folder, "--fingerprint", "abc").code == 0
+        )
         manifests.append((folder / "manifest.json").read_bytes())
         record = json.loads((folder / "prepare.json").read_text())
         assert record["spec"] == {"unit": "digits", "base": None}
         assert record["fingerprint"] == "abc"
         assert record["seconds"] > 0
         assert record["peak_memory_mb"] > 10
-        assert {"commit", "calgrid", "python", "numpy", "machine", "cpu"} <= set(record["environment"])
+        assert {"commit", "calgrid", "python", "numpy", "machine", "cpu"} <= set(
+            record["environment"]
+        )
     assert manifests[0] == manifests[1]
 
 
@@ -50,7 +56,9 @@ def test_every_command_has_help_for_every_option(calgrid):
     (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
     for command, parser in subparsers.choices.items():
         assert calgrid(command, "--help").code == 0
-        options = [action for action in parser._actions if action.dest not in ("help", "device", "kind")]
+        options = [
+            action for action in parser._actions if action.dest not in ("help", "device", "kind")
+        ]
         assert all(action.help for action in options), command
 
 
@@ -100,7 +108,10 @@ def test_all_that_is_known_of_a_component_is_in_lines(calgrid):
     (entry,) = json.loads(calgrid("list", "mbls", "--json").out)
     assert entry["defaults"] == {"margin": 6.0, "lambda_": 0.1, "reduction": "mean"}
     lines = [line.split() for line in calgrid("list", "calibrators", "smart").out.splitlines()]
-    assert all(fact in lines for fact in (["needs", "logits"], ["keeps_argmax", "yes"], ["parameters", "49"]))
+    assert all(
+        fact in lines
+        for fact in (["needs", "logits"], ["keeps_argmax", "yes"], ["parameters", "49"])
+    )
 
 
 def test_a_component_or_kind_that_is_not_there(fails):
@@ -112,11 +123,16 @@ def test_a_component_or_kind_that_is_not_there(fails):
 
 def test_the_help_tells_commands_for_people_from_those_of_rules(calgrid):
     people, rules = calgrid("--help").out.split("commands of the workflow rules:")
-    assert all(f"  {name} " in people for name in ("list", "calibrate", "metrics", "compare", "cost", "status", "show"))
+    assert all(
+        f"  {name} " in people
+        for name in ("list", "calibrate", "metrics", "compare", "cost", "status", "show")
+    )
     assert all(f"  {name} " in rules for name in ("data", "import", *REPORTS))
 
 
-def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(calgrid, monkeypatch):
+def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(
+    calgrid, monkeypatch
+):
     asked = []
     monkeypatch.setitem(sys.modules, "argcomplete", SimpleNamespace(autocomplete=asked.append))
     monkeypatch.setenv("_ARGCOMPLETE", "1")
@@ -141,13 +157,25 @@ class TestCheck:
         first, *runs = done.out.splitlines()
         assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
         plan = Plan(Study(config, home))
-        assert runs == [f"  {plan.train(key)['fingerprint']}  {key.path}" for key in plan.study.runs]
+        assert runs == [
+            f"  {plan.train(key)['fingerprint']}  {key.path}" for key in plan.study.runs
+        ]
 
     def test_another_data_root_takes_the_place_of_the_configurations(
         self, calgrid, fails, write, make_config, tmp_path
     ):
-        mine = {"val": "val.npz", "test": "test", "kind": "logits", "backbone": "resnet8", "method": "ce"}
-        path = write(make_config(external={"mine": {**mine, "calibrators": ["ts"]}}, data_root=str(tmp_path / "none")))
+        mine = {
+            "val": "val.npz",
+            "test": "test",
+            "kind": "logits",
+            "backbone": "resnet8",
+            "method": "ce",
+        }
+        path = write(
+            make_config(
+                external={"mine": {**mine, "calibrators": ["ts"]}}, data_root=str(tmp_path / "none")
+            )
+        )
         fails("check", path, parts=[f"data_root: the folder '{tmp_path}/none' does not exist"])
         (tmp_path / "there" / "test").mkdir(parents=True)
         for name in ("val.npz", "test/state.json"):  # the second is a stored data set
@@ -167,27 +195,45 @@ class TestCheck:
         fails("check", write(text), parts=["calgrid check: ", *parts])
 
     def test_says_which_overrides_match_nothing(self, calgrid, write, make_config):
-        matches = [{"method": "mbls"}, {"method": "acls"}, {"backbone": "resnet50"}, {"dataset": "digits"}]
+        matches = [
+            {"method": "mbls"},
+            {"method": "acls"},
+            {"backbone": "resnet50"},
+            {"dataset": "digits"},
+        ]
         overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
         done = calgrid("check", write(make_config(overrides=overrides)))
         assert done.code == 0
-        said = [f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)]
+        said = [
+            f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)
+        ]
         assert done.err.splitlines() == said
 
-    def test_says_that_a_gpu_which_is_not_here_is_not_checked(self, calgrid, write, make_config, monkeypatch):
+    def test_says_that_a_gpu_which_is_not_here_is_not_checked(
+        self, calgrid, write, make_config, monkeypatch
+    ):
         monkeypatch.setattr(jobs, "GPU_DEVICES", ())
         done = calgrid("check", write(make_config(device="cuda")))
         assert done.code == 0
-        assert done.err.startswith("calgrid check: 'device: cuda' needs a GPU, and this machine has none")
+        assert done.err.startswith(
+            "calgrid check: 'device: cuda' needs a GPU, and this machine has none"
+        )
 
     def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
         mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
-        path = write(make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path)))
-        parts = ["datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller number"]
+        path = write(
+            make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
+        )
+        parts = [
+            "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller "
+            "number"
+        ]
         fails("check", path, parts=parts)
 
-    def test_the_schemas_are_found_from_any_folder(self, calgrid, write, make_config, tmp_path, monkeypatch):
+    def test_the_schemas_are_found_from_any_folder(
+        self, calgrid, write, make_config, tmp_path, monkeypatch
+    ):
         path = write(make_config())
         monkeypatch.chdir(tmp_path)
         assert calgrid("check", path).out.startswith("study 'small': ")
@@ -203,15 +249,33 @@ class TestSpecifications:
             ("{bad", ["--spec is not valid JSON"]),
             ("{}", ["--spec lacks the key 'key'"]),
             ("no.json", ["The specification no.json does not exist"]),
-            ("no.yaml#digits/digits/resnet8/ce/seed1", ["The configuration no.yaml does not exist"]),
-            ("config/config.yaml#digits/digits/resnet8/ce/seed9", ["Unknown run", "config.yaml", "did you mean"]),
-            ("config/config.yaml#digits/digits/resnet8/ce/seed1", ["is trained and cannot be imported"]),
+            (
+                "no.yaml#digits/digits/resnet8/ce/seed1",
+                ["The configuration no.yaml does not exist"],
+            ),
+            (
+                "config/config.yaml#digits/digits/resnet8/ce/seed9",
+                ["Unknown run", "config.yaml", "did you mean"],
+            ),
+            (
+                "config/config.yaml#digits/digits/resnet8/ce/seed1",
+                ["is trained and cannot be imported"],
+            ),
         ],
     )
     def test_mistakes(self, fails, home, monkeypatch, tmp_path, spec, parts):
         monkeypatch.chdir(home)
         out = tmp_path / "out"
-        fails("import", "--spec", spec, "--files", "x.npz", "--out", out, parts=["calgrid import: ", *parts])
+        fails(
+            "import",
+            "--spec",
+            spec,
+            "--files",
+            "x.npz",
+            "--out",
+            out,
+            parts=["calgrid import: ", *parts],
+        )
         assert not out.exists()
 
     def test_a_registered_data_set_needs_none(self, fails, home, tmp_path):
@@ -223,7 +287,13 @@ class TestSpecifications:
     def test_a_specification_without_keys(self, fails, command, tmp_path):
         model = [] if command == "train" else ["--model", "m"]
         options = ["--data", tmp_path, "--out", tmp_path / "out", *model]
-        fails(command, "--spec", "{}", *options, parts=[f"calgrid {command}: --spec lacks the key 'key'"])
+        fails(
+            command,
+            "--spec",
+            "{}",
+            *options,
+            parts=[f"calgrid {command}: --spec lacks the key 'key'"],
+        )
 
     def test_a_manifest_without_keys(self, fails, tmp_path):
         manifest = tmp_path / "manifest.json"
@@ -232,11 +302,19 @@ class TestSpecifications:
             fails(command, "--manifest", manifest, "--out", tmp_path / "out", parts=parts)
         write_record(manifest, {})
         right = manifest.read_text()
-        for text, said in ((right, "lacks the key 'study'"), ("[]", "has been changed"), ("{}", "has been changed")):
+        for text, said in (
+            (right, "lacks the key 'study'"),
+            ("[]", "has been changed"),
+            ("{}", "has been changed"),
+        ):
             manifest.write_text(text)
             for command in REPORTS:
                 arguments = ("--manifest", manifest, "--out", tmp_path / "out")
-                fails(command, *arguments, parts=[f"calgrid {command}: The manifest {manifest} {said}"])
+                fails(
+                    command,
+                    *arguments,
+                    parts=[f"calgrid {command}: The manifest {manifest} {said}"],
+                )
 
 
 class TestExit:
@@ -258,10 +336,15 @@ class TestExit:
 
         ends_with(StoppedError("Stopped by SIGTERM: run again to continue."))
         done = calgrid("list", "methods")
-        assert (done.code, done.err) == (EXIT_STOPPED, "calgrid list: Stopped by SIGTERM: run again to continue.\n")
+        assert (done.code, done.err) == (
+            EXIT_STOPPED,
+            "calgrid list: Stopped by SIGTERM: run again to continue.\n",
+        )
 
     @pytest.mark.parametrize("error", [KeyError("ours"), TimeoutError(110, "timed out")])
-    def test_a_fault_that_is_no_path_of_the_user_shows_its_traceback(self, calgrid, ends_with, error):
+    def test_a_fault_that_is_no_path_of_the_user_shows_its_traceback(
+        self, calgrid, ends_with, error
+    ):
         ends_with(error)
         with pytest.raises(type(error)):
             calgrid("list", "methods")
@@ -269,11 +352,16 @@ class TestExit:
     @pytest.mark.parametrize(
         ("error", "parts"),
         [
-            (FileNotFoundError(2, "No such file", "a/b"), ["The path a/b cannot be used", "correct it"]),
+            (
+                FileNotFoundError(2, "No such file", "a/b"),
+                ["The path a/b cannot be used", "correct it"],
+            ),
             (OSError(36, "Too long", "a/b"), ["The path a/b is too long", "give shorter names"]),
         ],
     )
-    def test_what_the_file_system_says_of_a_path_is_one_sentence(self, fails, ends_with, error, parts):
+    def test_what_the_file_system_says_of_a_path_is_one_sentence(
+        self, fails, ends_with, error, parts
+    ):
         ends_with(error)
         fails("list", "methods", parts=["calgrid list: ", *parts])
 
@@ -283,7 +371,9 @@ class TestExit:
         assert (done.code, done.err) == (130, "calgrid list: Interrupted.\n")
 
     def test_a_reader_that_has_seen_enough_is_no_error(self, start_python):
-        process = start_python("import sys\nfrom calgrid.cli import main\nsys.exit(main(['list', 'losses']))")
+        process = start_python(
+            "import sys\nfrom calgrid.cli import main\nsys.exit(main(['list', 'losses']))"
+        )
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 0
@@ -293,7 +383,9 @@ def test_threads_are_set_before_libraries_are_imported(calgrid, monkeypatch):
     seen = {}
     monkeypatch.setattr("calgrid.cli.files.metrics", lambda _: seen.update(os.environ))
     assert calgrid("metrics", "x.npz", "--threads", 3).code == 0
-    assert [seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")] == ["3"] * 3
+    assert [
+        seen[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    ] == ["3"] * 3
 
 
 @pytest.mark.parametrize("threads", ["0", "-2", "1.5", "many"])
@@ -310,7 +402,9 @@ def test_threads_are_at_least_one(calgrid, threads):
         ("CALGRID_DEVICE", "foo", "--device: must be one of auto, cpu, cuda, got 'foo'"),
     ],
 )
-def test_variables_are_checked_where_they_are_used(calgrid, monkeypatch, tmp_path, name, value, said):
+def test_variables_are_checked_where_they_are_used(
+    calgrid, monkeypatch, tmp_path, name, value, said
+):
     monkeypatch.setenv(name, value)
     assert calgrid("list", "methods").code == 0
     done = calgrid("train", "--spec", "{}", "--data", tmp_path, "--out", tmp_path)
@@ -319,7 +413,7 @@ def test_variables_are_checked_where_they_are_used(calgrid, monkeypatch, tmp_pat
 
 
 def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
-    from calgrid.cli.stages import _replace_folder
+    from calgrid.cli.jobs import _replace_folder
 
     out = tmp_path / "tables"
     _replace_folder(out, lambda folder: (folder / "old.csv").write_text("old"))

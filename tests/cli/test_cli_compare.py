@@ -1,4 +1,6 @@
-"""``calgrid compare``: the paired bootstrap of the Python interface, from files, or one clear sentence."""
+"""``calgrid compare``: the paired bootstrap of the Python interface, from files, or one clear
+sentence.
+"""
 
 import json
 
@@ -15,7 +17,9 @@ FEW = ("--bootstrap", 50)
 
 @pytest.fixture
 def two(files, data, tmp_path):
-    """The test file, and one of the same samples with logits three times smaller, which are calibrated."""
+    """The test file, and one of the same samples with logits three times smaller, which are
+    calibrated.
+    """
     _, sharp = files()
     return sharp, write(tmp_path / "soft", "parquet", data.test / 3, data.test_labels)
 
@@ -40,7 +44,9 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
 
 
 def test_text_says_which_is_lower(calgrid, two):
-    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", "mce", *FEW)
+    done = calgrid(
+        "compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", "mce", *FEW
+    )
     assert done.code == 0, done.err
     lines = {line.split()[0]: line for line in done.out.splitlines() if line}
     assert lines["nll"].endswith("higher")
@@ -54,7 +60,10 @@ def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
     order = np.random.default_rng(0).permutation(len(data.test))
     shuffled = tmp_path / "shuffled.parquet"
     labels = data.test_labels[order].astype(np.int32)
-    write_logits(shuffled, Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}))
+    write_logits(
+        shuffled,
+        Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}),
+    )
     done = calgrid("compare", f"a={two[0]}", f"b={shuffled}", "--json", *FEW)
     assert done.code == 0, done.err
     assert {row["difference"] for row in json.loads(done.out)} == {0.0}
@@ -62,7 +71,10 @@ def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
 
 def test_seeds_are_files_with_commas_and_the_verdict_is_about_them_too(calgrid, two):
     both = ("compare", f"a={two[0]},{two[1]}", f"b={two[1]},{two[0]}", *FEW)
-    assert "(seeds: 2; interval and verdict: over test samples and seeds)" in calgrid(*both, "--metrics", "nll").out
+    assert (
+        "(seeds: 2; interval and verdict: over test samples and seeds)"
+        in calgrid(*both, "--metrics", "nll").out
+    )
     done = calgrid(*both, "--json")
     assert done.code == 0, done.err
     (nll,) = [row for row in json.loads(done.out) if row["metric"] == "nll"]
@@ -84,11 +96,19 @@ def test_what_cannot_be_compared_is_refused(fails, two, data, tmp_path):
     for few in ("0", "1", "9"):
         said = [f"--bootstrap {few}", "needs at least 10 resamples"]
         fails("compare", a, f"b={two[1]}", "--bootstrap", few, parts=said)
-    fails("compare", f"{a},{two[0]}", f"b={two[1]}", *FEW, parts=["different numbers of runs (a 2, b 1)"])
+    fails(
+        "compare",
+        f"{a},{two[0]}",
+        f"b={two[1]}",
+        *FEW,
+        parts=["different numbers of runs (a 2, b 1)"],
+    )
 
 
 def test_a_metric_named_twice_is_shown_once(calgrid, two):
-    done = calgrid("compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW)
+    done = calgrid(
+        "compare", f"a={two[0]}", f"b={two[1]}", "--metrics", "ece", "nll", "ece", "--json", *FEW
+    )
     assert done.code == 0, done.err
     assert [row["metric"] for row in json.loads(done.out)] == ["ece", "nll"]
 
@@ -106,10 +126,15 @@ def test_rows_that_cannot_be_paired_are_refused(fails, two, data, tmp_path):
 def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, data, tmp_path):
     rows, labels = len(data.test), data.test_labels.astype(np.int32)
     index, order = np.arange(rows, dtype=np.int32) % 100, np.random.default_rng(0).permutation(rows)
-    shift, severity = np.repeat(["blur", "noise", "noise"], 100), np.repeat(np.array([1, 1, 2], np.int8), 100)
+    shift, severity = (
+        np.repeat(["blur", "noise", "noise"], 100),
+        np.repeat(np.array([1, 1, 2], np.int8), 100),
+    )
     family = Logits(index, labels, data.test, shift=shift, severity=severity)
     write_logits(tmp_path / "a.parquet", family)
     write_logits(tmp_path / "b.parquet", family.rows(order))
-    done = calgrid("compare", f"a={tmp_path / 'a.parquet'}", f"b={tmp_path / 'b.parquet'}", "--json", *FEW)
+    done = calgrid(
+        "compare", f"a={tmp_path / 'a.parquet'}", f"b={tmp_path / 'b.parquet'}", "--json", *FEW
+    )
     assert done.code == 0, done.err
     assert {row["difference"] for row in json.loads(done.out)} == {0.0}

@@ -22,7 +22,11 @@ def configuration(tmp_path):
 
 
 def rows(text):
-    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line and line[0] not in "- "}
+    return {
+        line.split()[0]: line.split()[1:]
+        for line in text.splitlines()
+        if line and line[0] not in "- "
+    }
 
 
 def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
@@ -31,11 +35,22 @@ def test_totals_are_the_sums_of_their_rows(calgrid, configuration):
     hours = 350 * (45_000 + 5_000 / 3) / 1000 / 3600
     found = rows(done.out)
     assert found["ce"][:3] == found["ls"][:3] == ["2", f"{2 * hours:.1f}", "h"]
-    assert found["total"][:3] == found["aclsline/cifar10/resnet50"][:3] == ["4", f"{4 * hours:.1f}", "h"]
+    assert (
+        found["total"][:3]
+        == found["aclsline/cifar10/resnet50"][:3]
+        == ["4", f"{4 * hours:.1f}", "h"]
+    )
     assert found["ce"][4] == "s"  # predictions would be 0.0 h
-    assert re.search(r"processor cores: [\d.]+ \w+ of one core \(prepare_data 3.1 s, calibrate", done.out)
-    assert "jobs: 18 (prepare_data 1, train 4, predict 4, calibrate 4, aggregate and report 5)" in done.out
-    assert "Stated by you, for training on images of this study: resnet50 1000 images/s." in done.out
+    assert re.search(
+        r"processor cores: [\d.]+ \w+ of one core \(prepare_data 3.1 s, calibrate", done.out
+    )
+    assert (
+        "jobs: 18 (prepare_data 1, train 4, predict 4, calibrate 4, aggregate and report 5)"
+        in done.out
+    )
+    assert (
+        "Stated by you, for training on images of this study: resnet50 1000 images/s." in done.out
+    )
     assert "Estimated" not in done.out
 
 
@@ -46,7 +61,13 @@ def test_an_estimate_says_that_it_is_one(calgrid, configuration):
 
 
 def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
-    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"], "methods": ["ce"], "seeds": [1]}
+    grid = {
+        "protocol": "digits",
+        "datasets": ["digits"],
+        "backbones": ["resnet8"],
+        "methods": ["ce"],
+        "seeds": [1],
+    }
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump({"study": "small", "grids": [grid]}))
     done = calgrid("cost", path, "--throughput", "resnet8=100")
@@ -60,7 +81,12 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     (tmp_path / "images").mkdir()
     for name in ("train", "test"):
         (tmp_path / f"images/{name}.parquet").touch()
-    mine = {"base": "image_parquet", "train": "images/train.parquet", "test": "images/test.parquet", "val_size": 10}
+    mine = {
+        "base": "image_parquet",
+        "train": "images/train.parquet",
+        "test": "images/test.parquet",
+        "val_size": 10,
+    }
     config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump({**config, "grids": [{**GRID, "datasets": ["mine"]}]}))
@@ -69,6 +95,8 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     assert "their size is unknown before preparation: mine." in done.out
 
 
-@pytest.mark.parametrize("text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"])
+@pytest.mark.parametrize(
+    "text", ["resnet50", "resnet50=fast", "resnet50=0", "=100", "resnet50=inf"]
+)
 def test_a_throughput_that_is_none_is_refused(fails, configuration, text):
     fails("cost", configuration, "--throughput", text, parts=[f"'{text}' is not BACKBONE=IMAGES"])

@@ -1,4 +1,6 @@
-"""``calgrid calibrate`` and ``calgrid metrics``: what the Python interface gives, from files, or one clear sentence."""
+"""``calgrid calibrate`` and ``calgrid metrics``: what the Python interface gives, from files, or
+one clear sentence.
+"""
 
 import json
 import re
@@ -6,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from calgrid import plugins
 from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.components import plugins
+from calgrid.files.ranking import usable
 from calgrid.metrics import bootstrap, evaluate, evaluate_soft
-from calgrid.selection import usable
 from calgrid.storage.logits import read_logits, write_logits
 
 FAST = ("--bootstrap", 0)
@@ -28,7 +30,10 @@ def softmax(logits):
 def table(text):
     """Printed comparison as {metric: (before, after)}."""
     rows = [line.split() for line in text.splitlines()[1:]]
-    return {row[0]: [float(cell) for cell in row[1:] if re.fullmatch(r"[0-9.e+-]+", cell)] for row in rows}
+    return {
+        row[0]: [float(cell) for cell in row[1:] if re.fullmatch(r"[0-9.e+-]+", cell)]
+        for row in rows
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,11 +49,16 @@ def test_calibrate_gives_what_the_python_interface_gives(calibrated, data, tmp_p
     assert written.metadata["n_classes"] == 4
 
 
-def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_are_any(calibrated, data):
+def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_are_any(
+    calibrated, data
+):
     done = calibrated("--calibrator", "ts")
     assert done.out.split()[:2] == ["none", "ts"]
     before = evaluate(softmax(data.test), data.test_labels)
-    after = evaluate(build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test), data.test_labels)
+    after = evaluate(
+        build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test),
+        data.test_labels,
+    )
     shown = table(done.out)
     assert {"nll", "brier", "accuracy", "ece", "ece_debiased", "ece_null"} <= shown.keys()
     for name, (one, two) in shown.items():
@@ -63,7 +73,9 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
 
 
 def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fails, tmp_path):
-    fitted, one, two = (tmp_path / name for name in ("ts.safetensors", "one.parquet", "two.parquet"))
+    fitted, one, two = (
+        tmp_path / name for name in ("ts.safetensors", "one.parquet", "two.parquet")
+    )
     first = calibrated("--calibrator", "ts", "--save", fitted, "--out", one)
     load = ("calibrate", "--load", fitted, "--apply", files()[1], *FAST)
     second, named = calgrid(*load, "--out", two), calgrid(*load, "--calibrator", "ts")
@@ -75,7 +87,18 @@ def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fai
 
 def test_hyper_parameters_and_the_seed(calibrated, data, tmp_path):
     out = tmp_path / "out.parquet"
-    calibrated("--calibrator", "smart", "--set", "max_epochs=3", "--set", "sigma=2", "--seed", 7, "--out", out)
+    calibrated(
+        "--calibrator",
+        "smart",
+        "--set",
+        "max_epochs=3",
+        "--set",
+        "sigma=2",
+        "--seed",
+        7,
+        "--out",
+        out,
+    )
     smart = build_calibrator("smart", max_epochs=3, sigma=2, seed=7).fit(data.val, data.val_labels)
     expected = smart.predict_proba(data.test)
     assert np.exp(read_logits(out).logits.astype(np.float64)) == pytest.approx(expected, abs=1e-6)
@@ -87,9 +110,15 @@ def test_impossible_classes_are_written_as_finite_numbers(calibrated, tmp_path):
 
 
 @pytest.mark.usefixtures("without_plugins")
-def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(calgrid, files, data, tmp_path, monkeypatch):
+def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(
+    calgrid, files, data, tmp_path, monkeypatch
+):
     folder = tmp_path / "own_in_files"
-    faults = {"mine": ("", ""), "fails": ("is_wrong =", "wrong ="), "unread": ("lower_is_better=True,", "")}
+    faults = {
+        "mine": ("", ""),
+        "fails": ("is_wrong =", "wrong ="),
+        "unread": ("lower_is_better=True,", ""),
+    }
     for name, fault in faults.items():
         calgrid("new", "metric", name, "--into", folder)
         file = folder / f"metrics/{name}.py"
@@ -103,8 +132,12 @@ def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(calgrid, files
     assert json.loads(done.out)["mine"]["value"] == pytest.approx(wrong.mean())
     assert not {"fails", "unread"} & set(json.loads(done.out))
     unread, fails = done.err.splitlines()
-    assert unread.startswith("calgrid metrics: own_in_files/metrics/unread.py: @register of a metric needs the fact lo")
-    assert fails.startswith("calgrid metrics: own_in_files/metrics/fails.py, line 25, fails on probabilities of shape")
+    assert unread.startswith(
+        "calgrid metrics: own_in_files/metrics/unread.py: @register of a metric needs the fact lo"
+    )
+    assert fails.startswith(
+        "calgrid metrics: own_in_files/metrics/fails.py, line 25, fails on probabilities of shape"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,20 +159,35 @@ def test_metrics_are_those_of_the_python_interface(calgrid, files, data, kind):
                 assert cell[bound] == pytest.approx(expected, abs=1e-5), name
 
 
-def test_labels_of_their_own_and_names_of_arrays_and_classes_reach_all_commands(calgrid, data, tmp_path):
+def test_labels_of_their_own_and_names_of_arrays_and_classes_reach_all_commands(
+    calgrid, data, tmp_path
+):
     names = np.array(["ant", "bee", "cat", "dog"])
     for role in ("val", "test"):
         np.savez(tmp_path / f"{role}.npz", scores=getattr(data, role))
         np.savez(tmp_path / f"{role}_y.npz", truth=names[getattr(data, f"{role}_labels")])
-    val, val_y, test, test_y = (tmp_path / f"{name}.npz" for name in ("val", "val_y", "test", "test_y"))
-    how = ("--values-key", "scores", "--label-key", "truth", "--classes", "ant,bee,cat,dog", "--bootstrap", 10)
+    val, val_y, test, test_y = (
+        tmp_path / f"{name}.npz" for name in ("val", "val_y", "test", "test_y")
+    )
+    how = (
+        "--values-key",
+        "scores",
+        "--label-key",
+        "truth",
+        "--classes",
+        "ant,bee,cat,dog",
+        "--bootstrap",
+        10,
+    )
     expected = evaluate(softmax(data.test), data.test_labels)["nll"]
     shown = json.loads(calgrid("metrics", test, "--labels", test_y, "--json", *how).out)
     assert shown["nll"]["value"] == pytest.approx(expected)
     both = ("--fit", val, "--fit-labels", val_y, "--apply", test, "--apply-labels", test_y)
     done = calgrid("calibrate", "--calibrator", "ts", *both, *how)
     assert table(done.out)["nll"][0] == pytest.approx(expected, abs=6e-6), done.err
-    done = calgrid("compare", f"a={test}", f"b={test}", "--labels", test_y, "--metrics", "nll", *how)
+    done = calgrid(
+        "compare", f"a={test}", f"b={test}", "--labels", test_y, "--metrics", "nll", *how
+    )
     assert "+0.00000" in done.out, done.err
 
 
@@ -149,7 +197,9 @@ def test_metrics_for_people(calgrid, files, data):
     lines = done.out.splitlines()
     assert lines[0] == "300 rows, 4 classes"
     accuracy = next(line for line in lines if line.startswith("accuracy"))
-    assert float(accuracy.split()[1]) == pytest.approx((data.test.argmax(axis=1) == data.test_labels).mean(), abs=1e-5)
+    assert float(accuracy.split()[1]) == pytest.approx(
+        (data.test.argmax(axis=1) == data.test_labels).mean(), abs=1e-5
+    )
     assert len(lines) == 1 + len(evaluate(softmax(data.test), data.test_labels))
 
 
@@ -159,13 +209,26 @@ def test_metrics_of_a_file_that_knows_the_distribution(calgrid, files, data, tmp
     known.distribution = softmax(data.test / 3).astype(np.float32)
     write_logits(tmp_path / "known.parquet", known)
     plain, soft = (
-        json.loads(calgrid("metrics", path, "--json", *FAST).out) for path in (test, tmp_path / "known.parquet")
+        json.loads(calgrid("metrics", path, "--json", *FAST).out)
+        for path in (test, tmp_path / "known.parquet")
     )
     expected = evaluate_soft(softmax(data.test), known.distribution)
-    assert {name: soft[name]["value"] for name in soft.keys() - plain.keys()} == pytest.approx(expected, abs=1e-6)
+    assert {name: soft[name]["value"] for name in soft.keys() - plain.keys()} == pytest.approx(
+        expected, abs=1e-6
+    )
     assert {name: soft[name] for name in plain} == plain
     out = tmp_path / "calibrated.parquet"
-    fit = ("--calibrator", "ts", "--fit", val, "--apply", tmp_path / "known.parquet", "--out", out, *FAST)
+    fit = (
+        "--calibrator",
+        "ts",
+        "--fit",
+        val,
+        "--apply",
+        tmp_path / "known.parquet",
+        "--out",
+        out,
+        *FAST,
+    )
     assert calgrid("calibrate", *fit).code == 0
     assert np.array_equal(read_logits(out).distribution, known.distribution)
 
@@ -179,7 +242,10 @@ class TestMistakes:
         nan[5, 1] = np.nan
         bad = {
             "nan": {**good, "logits": nan},
-            "label_wraps": {**good, "label": np.where(np.arange(300) == 7, 2**32, data.test_labels)},
+            "label_wraps": {
+                **good,
+                "label": np.where(np.arange(300) == 7, 2**32, data.test_labels),
+            },
             "no_labels": {"logits": data.test},
             "no_logits": {"label": data.test_labels},
             "float_labels": {**good, "label": data.test_labels + 0.5},
@@ -188,7 +254,10 @@ class TestMistakes:
             "text": {**good, "logits": data.test.astype(str)},
             "scalar": {**good, "logits": np.float32(1)},
             "empty": {"logits": data.test[:0], "label": data.test_labels[:0]},
-            "huge": {**good, "logits": np.where(np.arange(300)[:, None] == 3, 1e300, data.test.astype(float))},
+            "huge": {
+                **good,
+                "logits": np.where(np.arange(300)[:, None] == 3, 1e300, data.test.astype(float)),
+            },
             "three_classes": {"logits": data.test[:, :3], "label": data.test_labels % 3},
         }
         for name, arrays in bad.items():
@@ -201,7 +270,11 @@ class TestMistakes:
         ("label_wraps.npz", ["label 4294967296 is outside 0..3"]),
         (
             "no_labels.npz",
-            ["must contain an array 'logits' (N, K)", "'label' (N,)", "it contains logits; give their names"],
+            [
+                "must contain an array 'logits' (N, K)",
+                "'label' (N,)",
+                "it contains logits; give their names",
+            ],
         ),
         ("no_logits.npz", ["it contains label"]),
         ("float_labels.npz", ["labels must be integers, got float64"]),
@@ -231,10 +304,19 @@ class TestMistakes:
         ("options", "parts"),
         [
             (("--calibrator", " ,"), ["Give --calibrator"]),
-            (("--calibrator", "tss"), ["Unknown calibrator 'tss' in --calibrator", "did you mean 'ts'?"]),
+            (
+                ("--calibrator", "tss"),
+                ["Unknown calibrator 'tss' in --calibrator", "did you mean 'ts'?"],
+            ),
             ((), ["Give --calibrator"]),
-            (("--calibrator", "smart", "--set", "sgma=1"), ["'sgma' in --set", "did you mean 'sigma'?"]),
-            (("--calibrator", "smart", "--set", "sigma=wide"), ["--set: sigma must be float, got 'wide'"]),
+            (
+                ("--calibrator", "smart", "--set", "sgma=1"),
+                ["'sgma' in --set", "did you mean 'sigma'?"],
+            ),
+            (
+                ("--calibrator", "smart", "--set", "sigma=wide"),
+                ["--set: sigma must be float, got 'wide'"],
+            ),
             (("--calibrator", "smart", "--set", "sigma"), ["--set sigma: write NAME=VALUE"]),
             (("--calibrator", "smart", "--set", "sigma=[1"), ["--set sigma=[1"]),
             (("--calibrator", "smart", "--set", "sigma=-1"), ["sigma"]),
@@ -253,21 +335,36 @@ class TestMistakes:
         monkeypatch.chdir(folder)
         before = set(folder.iterdir())
         fails(*pair(), "--out", "out.parquet", *options, parts=parts)
-        assert {path.name for path in set(folder.iterdir()) - before} <= {"val.parquet", "test.parquet"}
+        assert {path.name for path in set(folder.iterdir()) - before} <= {
+            "val.parquet",
+            "test.parquet",
+        }
 
     def test_a_saved_calibrator_that_is_none(self, files, fails, tmp_path):
         _, test = files()
         (tmp_path / "x.safetensors").write_bytes(b"nothing")
         for name, part in (("x", "is damaged"), ("y", "does not exist")):
-            fails("calibrate", "--load", tmp_path / f"{name}.safetensors", "--apply", test, *FAST, parts=[part])
+            fails(
+                "calibrate",
+                "--load",
+                tmp_path / f"{name}.safetensors",
+                "--apply",
+                test,
+                *FAST,
+                parts=[part],
+            )
 
 
 class TestRanking:
-    """``--calibrator all`` or a list: cross-validation on the fit file, then the best on the other file."""
+    """``--calibrator all`` or a list: cross-validation on the fit file, then the best on the other
+    file.
+    """
 
     def test_the_best_of_a_list_is_applied(self, calibrated, tmp_path):
         out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
-        done = calibrated("--calibrator", "none,ts", "--out", out, "--save", saved, "--bootstrap", 50)
+        done = calibrated(
+            "--calibrator", "none,ts", "--out", out, "--save", saved, "--bootstrap", 50
+        )
         ranked = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
         assert [row[:2] for row in ranked] == [["1", "ts"], ["2", "none"]]
         assert "Ranked by nll in 5-fold cross-validation on the 300 rows" in done.out
@@ -276,14 +373,25 @@ class TestRanking:
 
     def test_another_metric_may_rank_and_json_says_all(self, calgrid, files, fails):
         val, test = files()
-        ranked = ("calibrate", "--calibrator", "ts,hb,none", "--fit", val, "--json", "--bootstrap", 20)
+        ranked = (
+            "calibrate",
+            "--calibrator",
+            "ts,hb,none",
+            "--fit",
+            val,
+            "--json",
+            "--bootstrap",
+            20,
+        )
         found = {}
         for metric in ("nll", "ece_debiased", "accuracy"):
             done = calgrid(*ranked, "--rank-by", metric)
             entries = json.loads(done.out, parse_constant=pytest.fail)["ranking"]
             values = [entry["metrics"][metric]["value"] for entry in entries]
             assert values == sorted(values, reverse=metric == "accuracy")
-            assert [entry["difference"]["value"] for entry in entries] == pytest.approx(np.subtract(values, values[0]))
+            assert [entry["difference"]["value"] for entry in entries] == pytest.approx(
+                np.subtract(values, values[0])
+            )
             found[metric] = [entry["calibrator"] for entry in entries]
         assert found["nll"][0] == "ts"
         applied = json.loads(calgrid(*ranked, "--rank-by", "accuracy", "--apply", test).out)
@@ -309,14 +417,33 @@ class TestRanking:
 
     def test_mistakes(self, fails, files):
         val, _ = files()
-        fails("calibrate", "--calibrator", "ts,tss", "--fit", val, parts=["Unknown calibrator 'tss'", "--calibrator"])
+        fails(
+            "calibrate",
+            "--calibrator",
+            "ts,tss",
+            "--fit",
+            val,
+            parts=["Unknown calibrator 'tss'", "--calibrator"],
+        )
         fails("calibrate", "--calibrator", "ts", "--fit", val, parts=["Give --apply"])
-        fails("calibrate", "--calibrator", "ts,iso", "--fit", val, "--folds", 1, *FAST, parts=["folds must be", "300"])
+        fails(
+            "calibrate",
+            "--calibrator",
+            "ts,iso",
+            "--fit",
+            val,
+            "--folds",
+            1,
+            *FAST,
+            parts=["folds must be", "300"],
+        )
 
 
 def test_a_calibrator_far_worse_than_none_is_warned_of(calgrid, files, data, tmp_path):
     wrong = tmp_path / "val.npz"
-    np.savez(wrong, logits=data.val, label=data.val.argmax(axis=1))  # every prediction right: T at its lower bound
+    np.savez(
+        wrong, logits=data.val, label=data.val.argmax(axis=1)
+    )  # every prediction right: T at its lower bound
     _, test = files()
     done = calgrid("calibrate", "--calibrator", "ts", "--fit", wrong, "--apply", test, *FAST)
     assert done.code == 0

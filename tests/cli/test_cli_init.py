@@ -6,7 +6,7 @@ import pytest
 import yaml
 from tests.conftest import HOME
 
-from calgrid import plugins
+from calgrid.components import plugins
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,9 @@ def nowhere(tmp_path, monkeypatch, without_plugins):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_folder_holds_a_valid_study_of_its_name_and_takes_new_methods(calgrid, monkeypatch, tmp_path):
+def test_the_folder_holds_a_valid_study_of_its_name_and_takes_new_methods(
+    calgrid, monkeypatch, tmp_path
+):
     done = calgrid("init", "studies/mine")
     assert done.code == 0, done.err
     assert [path.name for path in tmp_path.glob("studies/*")] == ["mine"]  # nothing hidden stays
@@ -37,5 +39,9 @@ def test_what_is_there_stays_as_it_is(calgrid, fails, tmp_path):
     (tmp_path / "file").touch()
     fails("init", "file", parts=["file exists already"])
     shutil.rmtree(tmp_path / "mine")
-    fails("init", "two words", parts=["the name of the folder two words", "'two words' is not a valid name"])
+    fails(
+        "init",
+        "two words",
+        parts=["the name of the folder two words", "'two words' is not a valid name"],
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from calgrid import plugins
 from calgrid.cli.main import NEW_KINDS
-from calgrid.registry import KINDS
+from calgrid.components import plugins
+from calgrid.components.registry import KINDS
 
 pytestmark = pytest.mark.usefixtures("without_plugins")
 
@@ -32,7 +32,9 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, folder, monke
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )
-    assert tested.stdout.splitlines()[-1].startswith(f"{len(NEW_KINDS)} passed"), tested.stdout + tested.stderr
+    assert tested.stdout.splitlines()[-1].startswith(f"{len(NEW_KINDS)} passed"), (
+        tested.stdout + tested.stderr
+    )
     monkeypatch.setenv("CALGRID_PLUGINS", str(folder))
     plugins.forget()
     for kind in NEW_KINDS:
@@ -52,18 +54,34 @@ def test_nothing_is_overwritten_and_no_name_taken(calgrid, fails, folder):
     calgrid("new", "loss", "mine", "--into", folder)
     file = folder / "losses" / "mine.py"
     file.write_text("kept")
-    fails("new", "loss", "mine", "--into", folder, parts=["calgrid new: ", "losses/mine.py exists already"])
+    fails(
+        "new",
+        "loss",
+        "mine",
+        "--into",
+        folder,
+        parts=["calgrid new: ", "losses/mine.py exists already"],
+    )
     assert file.read_text() == "kept"
     taken = "'mixup' is already the procedure of calgrid/procedures/mixup.py"
     fails("new", "loss", "mixup", "--into", folder, parts=[taken])
     fails("new", "loss", "My-Loss", "--into", folder, parts=["'My-Loss' is not a valid identifier"])
     other = folder.parent / "a-b"
-    fails("new", "loss", "mine", "--into", other, parts=["--into: 'a-b' is no name of a Python package"])
+    fails(
+        "new",
+        "loss",
+        "mine",
+        "--into",
+        other,
+        parts=["--into: 'a-b' is no name of a Python package"],
+    )
     assert {path.name for path in folder.rglob("*.py")} == {"mine.py", "test_loss_mine.py"}
     assert not (folder.parent / "a-b").exists()
 
 
-def test_a_broken_file_is_named_beside_the_list_and_by_check(calgrid, folder, monkeypatch, make_config, tmp_path):
+def test_a_broken_file_is_named_beside_the_list_and_by_check(
+    calgrid, folder, monkeypatch, make_config, tmp_path
+):
     (folder / "losses").mkdir(parents=True)
     (folder / "losses" / "mine.py").write_text("class (")
     monkeypatch.setenv("CALGRID_PLUGINS", str(folder))

@@ -1,4 +1,6 @@
-"""Probabilities are scored as they are: no detour through logarithms breaks ties or moves values between bins."""
+"""Probabilities are scored as they are: no detour through logarithms breaks ties or moves values
+between bins.
+"""
 
 import json
 
@@ -40,10 +42,15 @@ def test_the_uncalibrated_column_is_that_of_the_array(calgrid, votes):
 
 
 @pytest.mark.parametrize("id", ["hb", "bbq"])
-def test_metrics_of_the_calibrated_file_are_what_calibrate_printed(calgrid, calibrated, data, tmp_path, id):
+def test_metrics_of_the_calibrated_file_are_what_calibrate_printed(
+    calgrid, calibrated, data, tmp_path, id
+):
     out = tmp_path / "out.parquet"
     calibrated("--calibrator", id, "--out", out)
-    expected = evaluate(build_calibrator(id).fit(data.val, data.val_labels).predict_proba(data.test), data.test_labels)
+    expected = evaluate(
+        build_calibrator(id).fit(data.val, data.val_labels).predict_proba(data.test),
+        data.test_labels,
+    )
     again = calgrid("metrics", out, "--json", *AS_GIVEN)
     assert {name: cell["value"] for name, cell in json.loads(again.out).items()} == expected
     assert read_logits(out).logits.dtype == np.float32

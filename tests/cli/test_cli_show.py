@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calgrid.jobs.import_logits import import_run
 from calgrid.metrics import evaluate
 from calgrid.reporting.run import reliability
-from calgrid.stages.external import import_run
 from calgrid.storage.records import FILES, listed, write_record
 from calgrid.storage.tables import write_frame
 
@@ -19,11 +19,19 @@ def run(tmp_path, data):
     folder = tmp_path / "results" / "runs" / "p" / "d" / "b" / "mine" / "seed3"
     np.savez(tmp_path / "test.npz", logits=data.test, label=data.test_labels)
     external = {"kind": "logits", "test": "test.npz", "split_seed": 0, "val_fraction": 0.5}
-    import_run({"key": KEY, "external": external, "fingerprint": "f"}, [tmp_path / "test.npz"], folder)
+    import_run(
+        {"key": KEY, "external": external, "fingerprint": "f"}, [tmp_path / "test.npz"], folder
+    )
     epochs = np.arange(30)
-    curves = dict.fromkeys(("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy"), epochs / 30)
+    curves = dict.fromkeys(
+        ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy"), epochs / 30
+    )
     write_frame(folder / "history.parquet", pd.DataFrame({"epoch": epochs, **curves}))
-    spec = {"key": KEY, "protocol": {"epochs": 30}, "loss": {"id": "ls", "options": {"alpha": 0.05}}}
+    spec = {
+        "key": KEY,
+        "protocol": {"epochs": 30},
+        "loss": {"id": "ls", "options": {"alpha": 0.05}},
+    }
     record = {"spec": spec, "seconds": 12.0, "environment": {"device_name": "a device"}}
     write_record(folder / "train.json", {**record, FILES: listed(folder, ["history.parquet"])})
     return folder
@@ -44,7 +52,9 @@ def test_a_run_is_described(calgrid, run, monkeypatch):
     assert calgrid("show", "p/d/b/mine/seed3", "--bins", 5).out == done.out
 
 
-@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("suffix", "begin"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
 def test_a_run_is_drawn(calgrid, run, tmp_path, suffix, begin):
     path = tmp_path / f"run.{suffix}"
     assert calgrid("show", run, "--plot", path).code == 0
@@ -52,7 +62,11 @@ def test_a_run_is_drawn(calgrid, run, tmp_path, suffix, begin):
 
 
 def test_mistakes(fails, run, tmp_path):
-    fails("show", tmp_path / "no", parts=["There is no run in", "protocol/dataset/backbone/method/seed1"])
+    fails(
+        "show",
+        tmp_path / "no",
+        parts=["There is no run in", "protocol/dataset/backbone/method/seed1"],
+    )
     fails("show", run, "--checkpoint", "best", parts=["Unknown checkpoint 'best'", "last"])
     fails("show", run, "--plot", tmp_path / "run.txt", parts=["ends in .png, .pdf, .svg"])
     (run / "logits/last/test.parquet").write_bytes(b"damaged")

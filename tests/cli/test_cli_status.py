@@ -1,4 +1,6 @@
-"""``calgrid status`` reads files below the results alone: records, locks and logs, wherever their jobs ran."""
+"""``calgrid status`` reads files below the results alone: records, locks and logs, wherever their
+jobs ran.
+"""
 
 import json
 import os
@@ -8,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from calgrid.cli.joblogs import MARK
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.joblogs import MARK
 from calgrid.storage import locks
 from calgrid.storage.records import write_record
 
@@ -46,15 +48,28 @@ def test_states_of_trainings(place, jobs, home, make_config):
     plan = Plan(Study(make_config(GRID), home))
     keys = {key.method: key for key in plan.study.runs}
     folder = {method: place / plan.study.layout.run(key) for method, key in keys.items()}
-    write_record(folder["brier"] / "train.json", {"fingerprint": plan.train(keys["brier"])["fingerprint"]})
+    write_record(
+        folder["brier"] / "train.json", {"fingerprint": plan.train(keys["brier"])["fingerprint"]}
+    )
     write_record(folder["fl3"] / "train.json", {"fingerprint": "of another configuration"})
     log("ce", LINE)
     log("ls", LINE, "calgrid train: Stopped by SIGINT: the state is saved, run again to continue.")
-    log("mbls", "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.")
+    log(
+        "mbls",
+        "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.",
+    )
     with locks.OwnerLock(folder["ce"] / ".calgrid" / "train.lock", "run"):
-        found = {job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"}
+        found = {
+            job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"
+        }
         text = jobs()
-    states = {"ce": "running", "ls": "stopped", "mbls": "failed", "fl3": "outdated", "brier": "done"}
+    states = {
+        "ce": "running",
+        "ls": "stopped",
+        "mbls": "failed",
+        "fl3": "outdated",
+        "brier": "done",
+    }
     assert {method: job["state"] for method, job in found.items()} == states
     running = found["ce"]
     assert (running["epoch"], running["epochs"], running["left"]) == (12, 60, "1:40")
@@ -69,12 +84,22 @@ def test_states_of_trainings(place, jobs, home, make_config):
 def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs):
     lock = place / "results/runs/digits/digits/resnet8/ce/seed1/.calgrid/train.lock"
     lock.parent.mkdir(parents=True)
-    owner = {"host": "node7", "pid": 5, "slurm_job": "812", "since": "2026-01-01 00:00:00", "token": "t"}
+    owner = {
+        "host": "node7",
+        "pid": 5,
+        "slurm_job": "812",
+        "since": "2026-01-01 00:00:00",
+        "token": "t",
+    }
     lock.write_text(json.dumps(owner))
     log("ce", LINE)
 
     def training():
-        return next(job for job in jobs("--json") if job["about"].endswith("ce/seed1") and job["stage"] == "train")
+        return next(
+            job
+            for job in jobs("--json")
+            if job["about"].endswith("ce/seed1") and job["stage"] == "train"
+        )
 
     assert training()["state"] == "running"
     assert training()["where"] == "process 5 on node7, SLURM job 812 since 2026-01-01 00:00:00"

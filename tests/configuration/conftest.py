@@ -8,7 +8,9 @@ from calgrid.configuration.study import Study
 
 @pytest.fixture
 def study(make_config, home):
-    """A study of some grids, each given by its changes of the smallest one; keyword arguments are other keys."""
+    """A study of some grids, each given by its changes of the smallest one; keyword arguments are
+    other keys.
+    """
 
     def make(*grids, **changes):
         blocks = [make_config(grid)["grids"][0] for grid in grids or [{}]]

@@ -24,24 +24,57 @@ def test_networks_for_cifar_take_the_embedded_digits_too(study, backbone):
 @pytest.fixture
 def images(tmp_path):
     (tmp_path / "pictures.parquet").touch()
-    return {"base": "image_parquet", "train": "pictures.parquet", "test": "pictures.parquet", "val_size": 10}
+    return {
+        "base": "image_parquet",
+        "train": "pictures.parquet",
+        "test": "pictures.parquet",
+        "val_size": 10,
+    }
 
 
 @pytest.mark.parametrize(
     ("dataset", "backbone", "protocol", "parts"),
     [
         ("digits", "resnet50_tiny", {}, ["takes images of 64x64 pixels only", "these have 8x8"]),
-        ("digits", "imagenet_resnet50", {}, ["takes images of 32x32 pixels or more", "these have 8x8"]),
-        ("own", "imagenet_vit_b16", {}, ["takes images of 224x224 pixels only", "these have 64x64"]),
-        ("own", "imagenet_resnet50", {"crop_size": 16}, ["takes images of 32x32 pixels or more", "these have 16x16"]),
-        ("digits", "resnet8", {"augmentation": {"crop_padding": 9}}, ["pads images by 9 pixels, but these have 8x8"]),
-        ("digits", "resnet8", {"crop_size": 16}, ["the protocol crops images to 16x16 pixels, but these have 8x8"]),
+        (
+            "digits",
+            "imagenet_resnet50",
+            {},
+            ["takes images of 32x32 pixels or more", "these have 8x8"],
+        ),
+        (
+            "own",
+            "imagenet_vit_b16",
+            {},
+            ["takes images of 224x224 pixels only", "these have 64x64"],
+        ),
+        (
+            "own",
+            "imagenet_resnet50",
+            {"crop_size": 16},
+            ["takes images of 32x32 pixels or more", "these have 16x16"],
+        ),
+        (
+            "digits",
+            "resnet8",
+            {"augmentation": {"crop_padding": 9}},
+            ["pads images by 9 pixels, but these have 8x8"],
+        ),
+        (
+            "digits",
+            "resnet8",
+            {"crop_size": 16},
+            ["the protocol crops images to 16x16 pixels, but these have 8x8"],
+        ),
     ],
 )
 def test_images_of_a_size_that_a_network_or_a_protocol_cannot_take_are_refused(
     study, refuses, images, dataset, backbone, protocol, parts
 ):
-    own = {"datasets": {"own": {**images, "image_size": 64}}, "protocols": {"p": {"base": "digits", **protocol}}}
+    own = {
+        "datasets": {"own": {**images, "image_size": 64}},
+        "protocols": {"p": {"base": "digits", **protocol}},
+    }
     with refuses(ConfigError, f"grids[0].backbones for data set '{dataset}': ", *parts, "; use "):
         study(dataset, backbone, protocol="p", **own)
 
@@ -57,14 +90,23 @@ def test_sizes_at_the_bounds_are_taken_and_both_sides_count(refuses):
 
 def test_images_of_unknown_size_and_larger_ones_through_a_crop_are_taken(study, images):
     assert study("mine", "imagenet_vit_b16", datasets={"mine": images}).runs
-    made = study("large", "vit_b16_384", "finegrained_vit", datasets={"large": {"base": "cub200", "size": 448}})
+    made = study(
+        "large",
+        "vit_b16_384",
+        "finegrained_vit",
+        datasets={"large": {"base": "cub200", "size": 448}},
+    )
     assert {run.protocol["crop_size"] for run in made.runs.values()} == {384}
 
 
 @pytest.mark.parametrize(
     ("backbone", "changes", "parts"),
     [
-        ("timm/resnet51", {}, ["Unknown timm model 'resnet51' in grids[0].backbones: did you mean ", "resnet50"]),
+        (
+            "timm/resnet51",
+            {},
+            ["Unknown timm model 'resnet51' in grids[0].backbones: did you mean ", "resnet50"],
+        ),
         ("timm", {}, ["grids[0].backbones: 'timm' is a library"]),
         (
             "resnet8",
@@ -74,11 +116,16 @@ def test_images_of_unknown_size_and_larger_ones_through_a_crop_are_taken(study, 
         (
             "resnet8",
             {"protocols": {"tuned": {"base": "digits", "pretrained": True}}, "protocol": "tuned"},
-            ["protocol 'tuned' starts from published weights, and 'resnet8' has none", "pretrained: false"],
+            [
+                "protocol 'tuned' starts from published weights, and 'resnet8' has none",
+                "pretrained: false",
+            ],
         ),
     ],
 )
-def test_backbones_that_are_not_there_or_have_no_weights_are_refused(study, refuses, backbone, changes, parts):
+def test_backbones_that_are_not_there_or_have_no_weights_are_refused(
+    study, refuses, backbone, changes, parts
+):
     with refuses(ConfigError, *parts):
         study(backbone=backbone, **changes)
 

@@ -1,4 +1,6 @@
-"""Every mistake in a configuration is refused before anything runs, in one sentence: where it is, how to mend it."""
+"""Every mistake in a configuration is refused before anything runs, in one sentence: where it is,
+how to mend it.
+"""
 
 import contextlib
 
@@ -9,35 +11,89 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 GRIDS = [
-    ({"calibrators": ["smrt"]}, ["Unknown calibrator 'smrt' in grids[0].calibrators", "did you mean 'smart'?"]),
+    (
+        {"calibrators": ["smrt"]},
+        ["Unknown calibrator 'smrt' in grids[0].calibrators", "did you mean 'smart'?"],
+    ),
     ({"methods": ["CE"]}, ["Unknown method 'CE' in grids[0].methods", "did you mean 'ce'?"]),
     ({"methods": ["ce\n"]}, ["Unknown method 'ce\\n' in grids[0].methods"]),
-    ({"datasets": ["digit"]}, ["Unknown dataset 'digit' in grids[0].datasets", "did you mean 'digits'?"]),
-    ({"backbones": ["resnet7"]}, ["Unknown backbone 'resnet7' in grids[0].backbones", "did you mean 'resnet"]),
-    ({"protocol": "digts"}, ["Unknown protocol 'digts' in grids[0].protocol", "did you mean 'digits'?"]),
-    ({"shifts": ["ood/foto"]}, ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"]),
-    ({"probes": ["profile"]}, ["Unknown probe 'profile' in grids[0].probes", "did you mean 'profiles'?"]),
-    ({"probes": ["masking"], "methods": ["tst"]}, ["grids[0].probes: 'masking' needs a linear last", "'tst' does not"]),
+    (
+        {"datasets": ["digit"]},
+        ["Unknown dataset 'digit' in grids[0].datasets", "did you mean 'digits'?"],
+    ),
+    (
+        {"backbones": ["resnet7"]},
+        ["Unknown backbone 'resnet7' in grids[0].backbones", "did you mean 'resnet"],
+    ),
+    (
+        {"protocol": "digts"},
+        ["Unknown protocol 'digts' in grids[0].protocol", "did you mean 'digits'?"],
+    ),
+    (
+        {"shifts": ["ood/foto"]},
+        ["Unknown shift 'ood/foto' in grids[0].shifts", "did you mean 'ood/photos'?"],
+    ),
+    (
+        {"probes": ["profile"]},
+        ["Unknown probe 'profile' in grids[0].probes", "did you mean 'profiles'?"],
+    ),
+    (
+        {"probes": ["masking"], "methods": ["tst"]},
+        ["grids[0].probes: 'masking' needs a linear last", "'tst' does not"],
+    ),
     ({"shifts": ["snow"]}, ["Unknown shift 'snow' in grids[0].shifts", "valid: digits_c, "]),
-    ({"datasets": ["digits_c"]}, ["grids[0].datasets: 'digits_c' is for testing only", "move it to 'shifts'"]),
-    ({"fit_on": ["same_shift"], "shifts": ["ood/photos"]}, ["grids[0].fit_on: 'same_shift' needs a shift family"]),
+    (
+        {"datasets": ["digits_c"]},
+        ["grids[0].datasets: 'digits_c' is for testing only", "move it to 'shifts'"],
+    ),
+    (
+        {"fit_on": ["same_shift"], "shifts": ["ood/photos"]},
+        ["grids[0].fit_on: 'same_shift' needs a shift family"],
+    ),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds contains 1 twice"]),
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),
     ({"seeds": [-1]}, ["grids[0].seeds[0]", "-1 is less than the minimum of 0"]),
-    ({"seeds": ["1"]}, ["grids[0].seeds[0] must be of type integer, got '1'", "without quotes and in digits alone"]),
+    (
+        {"seeds": ["1"]},
+        [
+            "grids[0].seeds[0] must be of type integer, got '1'",
+            "without quotes and in digits alone",
+        ],
+    ),
     ({"seeds": [1.0]}, ["grids[0].seeds[0] must be of type integer, got 1.0 (write 1)"]),
-    ({"methods": ["tst+mblss"]}, ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"]),
-    ({"methods": ["tst+mbls+ls"]}, ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss"]),
-    ({"methods": ["tst+tst"]}, ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"]),
+    (
+        {"methods": ["tst+mblss"]},
+        ["Unknown method 'mblss' in 'tst+mblss' in grids[0].methods", "'mbls'?"],
+    ),
+    (
+        {"methods": ["tst+mbls+ls"]},
+        ["'mbls+ls' in 'tst+mbls+ls' in grids[0].methods", "'mbls' is a loss"],
+    ),
+    (
+        {"methods": ["tst+tst"]},
+        ["'tst+tst' in grids[0].methods", "itself a second stage", "use a one-stage method"],
+    ),
     ({"methods": ["tst+ce"]}, ["'tst+ce' in grids[0].methods: write 'tst'"]),
-    ({"methods": ["mixup+tst"]}, ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "put a loss after"]),
-    ({"methods": ["mit_l+adafocal"]}, ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"]),
+    (
+        {"methods": ["mixup+tst"]},
+        ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "put a loss after"],
+    ),
+    (
+        {"methods": ["mit_l+adafocal"]},
+        ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"],
+    ),
     (
         {"methods": ["maccal+mixup+fl3"]},
-        ["'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods: 'mixup' mixes", "it can train: acls, brier, cals_alm"],
+        [
+            "'mixup+fl3' in 'maccal+mixup+fl3' in grids[0].methods: 'mixup' mixes",
+            "it can train: acls, brier, cals_alm",
+        ],
     ),
-    ({"methods": ["maccal+balcal"]}, ["'maccal+balcal'", "'balcal' does not end in a linear layer"]),
+    (
+        {"methods": ["maccal+balcal"]},
+        ["'maccal+balcal'", "'balcal' does not end in a linear layer"],
+    ),
     ({"methods": ["standard"]}, ["Unknown method 'standard' in grids[0].methods"]),
 ]
 
@@ -62,38 +118,74 @@ TOP_LEVEL = [
     ({"results": "{x}"}, ["results: the path must not contain '{'"]),
     ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
     ({"results": ""}, ["results", "non-empty"]),
-    ({"data_root": "no/such/folder"}, ["data_root: the folder 'no/such/folder' does not exist", "correct the path"]),
+    (
+        {"data_root": "no/such/folder"},
+        ["data_root: the folder 'no/such/folder' does not exist", "correct the path"],
+    ),
     ({"published": ["no.csv"]}, ["published[0]: the file '", "no.csv' does not exist"]),
     ({"study": "x" * 300}, ["study must have at most 100 characters, got 300"]),
     ({"results": "/etc/passwd/mine"}, ["results: '/etc/passwd' is a file; give a folder"]),
-    ({"results": "a\ud800b"}, ["results: 'a\\ud800b' contains a character that is invalid in paths"]),
+    (
+        {"results": "a\ud800b"},
+        ["results: 'a\\ud800b' contains a character that is invalid in paths"],
+    ),
     ({"data_root": "/etc/passwd"}, ["data_root: '/etc/passwd' is a file; give a folder"]),
     ({"statistics": {"bins": 1}}, ["statistics.bins", "less than the minimum of 2"]),
-    ({"statistics": {"level": float("nan")}}, ["statistics.level must be a finite number, got nan"]),
-    ({"statistics": {"baseline": "mbl"}}, ["Unknown method 'mbl' in statistics.baseline", "did you mean 'mbls'?"]),
+    (
+        {"statistics": {"level": float("nan")}},
+        ["statistics.level must be a finite number, got nan"],
+    ),
+    (
+        {"statistics": {"baseline": "mbl"}},
+        ["Unknown method 'mbl' in statistics.baseline", "did you mean 'mbls'?"],
+    ),
     (method(base="mbsl"), ["Unknown method 'mbsl' in methods.mine.base", "'mbls'?"]),
     (method(base="mbls", margn=1), ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
     (method(base="mbls", margin="1e-3"), ["methods.mine: margin must be float", "1.0e-3"]),
-    (method(base="mbls", margin=10**400), ["methods.mine: margin must be a finite number, got one beyond"]),
-    ({"methods": {"mbls": {"base": "mbls"}}}, ["methods.mbls: 'mbls' is a registered method", "another name"]),
-    ({"methods": {1: {"base": "mbls"}}}, ["methods: 1 is not a valid name", "starts with a letter"]),
+    (
+        method(base="mbls", margin=10**400),
+        ["methods.mine: margin must be a finite number, got one beyond"],
+    ),
+    (
+        {"methods": {"mbls": {"base": "mbls"}}},
+        ["methods.mbls: 'mbls' is a registered method", "another name"],
+    ),
+    (
+        {"methods": {1: {"base": "mbls"}}},
+        ["methods: 1 is not a valid name", "starts with a letter"],
+    ),
     ({"methods": {"a\n": {"base": "mbls"}}}, ["methods: 'a\\n' is not a valid name"]),
-    ({"calibrators": {"mine": {"base": "smart", "seed": 1}}}, ["calibrators.mine", "calibrator_seeds"]),
-    ({"protocols": {"p": {"base": "p"}}}, ["Unknown protocol 'p' in protocols.p.base: valid: aclsline"]),
+    (
+        {"calibrators": {"mine": {"base": "smart", "seed": 1}}},
+        ["calibrators.mine", "calibrator_seeds"],
+    ),
+    (
+        {"protocols": {"p": {"base": "p"}}},
+        ["Unknown protocol 'p' in protocols.p.base: valid: aclsline"],
+    ),
     (protocol(epochs=0), ["protocol 'p': epochs", "minimum of 1"]),
-    (protocol(optimizer={"lr": float("inf")}), ["protocol 'p': optimizer.lr must be a finite number, got inf"]),
+    (
+        protocol(optimizer={"lr": float("inf")}),
+        ["protocol 'p': optimizer.lr must be a finite number, got inf"],
+    ),
     (
         protocol(epochs=30, schedule={"milestones": [30]}),
         ["protocol 'p': milestone 30 is not before the last of 30 epochs", "train longer"],
     ),
-    (protocol(schedule={"milestones": [50, 40]}), ["protocol 'p': schedule.milestones must ascend, got [50, 40]"]),
+    (
+        protocol(schedule={"milestones": [50, 40]}),
+        ["protocol 'p': schedule.milestones must ascend, got [50, 40]"],
+    ),
     (
         protocol(schedule={"warmup_epochs": 1000}),
         ["protocol 'p': schedule.warmup_epochs must be fewer than the 60 epochs, got 1000"],
     ),
     (protocol(optimizer={"lr": 1e30}), ["protocol 'p': optimizer.lr", "of 100"]),
     (protocol(crop_size=1), ["protocol 'p': crop_size", "minimum of 4"]),
-    (protocol(optimizer={"nesterov": True, "momentum": 0.0}), ["protocol 'p': optimizer.nesterov needs a momentum"]),
+    (
+        protocol(optimizer={"nesterov": True, "momentum": 0.0}),
+        ["protocol 'p': optimizer.nesterov needs a momentum"],
+    ),
     (
         protocol(optimizer={"lr": "1e-3"}),
         ["protocol 'p': optimizer.lr must be of type number, got '1e-3'", "as in 1.0e-3"],
@@ -104,9 +196,15 @@ TOP_LEVEL = [
     ),
     (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, last"]),
     ({"protocols": {"digits": {"base": "digits"}}}, ["protocols.digits", "choose another one"]),
-    (override({"method": "mbls"}, {"margn": 1}), ["'margn' in overrides[0].set for method 'mbls'", "'margin'?"]),
+    (
+        override({"method": "mbls"}, {"margn": 1}),
+        ["'margn' in overrides[0].set for method 'mbls'", "'margin'?"],
+    ),
     (override({"dataset": "digits"}, {"margn": 1}), ["'margn' in overrides[0].set", "'margin'?"]),
-    (override({"dataset": "digits"}, {"margin": "x"}), ["overrides[0].set: margin must be float, got 'x'"]),
+    (
+        override({"dataset": "digits"}, {"margin": "x"}),
+        ["overrides[0].set: margin must be float, got 'x'"],
+    ),
     (override({"method": "mbl"}, {"margin": 1}), ["'mbl' in overrides[0].match", "'mbls'?"]),
     (override({"dataset": "digts"}, {"margin": 1}), ["'digts' in overrides[0].match"]),
     (override({"protocol": ["digts"]}, {"margin": 1}), ["'digts' in overrides[0].match"]),
@@ -122,19 +220,28 @@ def test_mistakes_in_a_grid(study, refuses, grid, parts):
         study(grid)
 
 
-@pytest.mark.parametrize(("changes", "parts"), TOP_LEVEL, ids=[str(changes)[:70] for changes, _ in TOP_LEVEL])
+@pytest.mark.parametrize(
+    ("changes", "parts"), TOP_LEVEL, ids=[str(changes)[:70] for changes, _ in TOP_LEVEL]
+)
 def test_mistakes_elsewhere(study, refuses, changes, parts):
     with refuses(ConfigError, *parts):
         study(**changes)
 
 
-def test_a_misspelt_key_is_said_rather_than_that_the_right_one_is_missing(make_config, home, refuses):
+def test_a_misspelt_key_is_said_rather_than_that_the_right_one_is_missing(
+    make_config, home, refuses
+):
     config = make_config()
     config["grid"] = config.pop("grids")
     with refuses(ConfigError, "Unknown key 'grid' in configuration", "did you mean 'grids'?"):
         Study(config, home)
-    grid = {"datset" if key == "datasets" else key: value for key, value in make_config()["grids"][0].items()}
-    with refuses(ConfigError, "Unknown key 'datset' in configuration: grids[0]", "did you mean 'datasets'?"):
+    grid = {
+        "datset" if key == "datasets" else key: value
+        for key, value in make_config()["grids"][0].items()
+    }
+    with refuses(
+        ConfigError, "Unknown key 'datset' in configuration: grids[0]", "did you mean 'datasets'?"
+    ):
         Study(make_config(grids=[grid]), home)
 
 
@@ -154,14 +261,28 @@ def test_missing_keys(make_config, home, refuses):
 @pytest.mark.parametrize(
     ("change", "method", "parts"),
     [
-        ({"batch_size": 17}, "ce", ["120 training images in batches of 17 leave a last batch", "drop_last"]),
-        ({"second_stage": {"batch_size": 7}}, "tst", ["second stage of protocol 'p'", "batches of 7"]),
-        ({"batch_size": 121, "drop_last": True}, "ce", ["leaves no batch of 121 of 120 training", "smaller batches"]),
+        (
+            {"batch_size": 17},
+            "ce",
+            ["120 training images in batches of 17 leave a last batch", "drop_last"],
+        ),
+        (
+            {"second_stage": {"batch_size": 7}},
+            "tst",
+            ["second stage of protocol 'p'", "batches of 7"],
+        ),
+        (
+            {"batch_size": 121, "drop_last": True},
+            "ce",
+            ["leaves no batch of 121 of 120 training", "smaller batches"],
+        ),
         ({"batch_size": 17, "drop_last": True}, "ce", None),
         ({"batch_size": 1}, "ce", None),
     ],
 )
-def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(study, refuses, change, method, parts):
+def test_an_epoch_without_a_batch_or_with_one_of_a_single_image(
+    study, refuses, change, method, parts
+):
     with refuses(ConfigError, "grids[0]: ", *parts) if parts else contextlib.nullcontext():
         study({"protocol": "p", "methods": [method]}, protocols={"p": {"base": "digits", **change}})
 
@@ -171,8 +292,12 @@ def test_what_is_no_mapping(home, refuses):
         Study(None, home)
 
 
-@pytest.mark.parametrize(("fit_on", "lacks", "needed"), [(["val"], False, True), (["val", "same_shift"], True, "all")])
-def test_a_calibrator_that_needs_features_needs_them_exported(study, refuses, fit_on, lacks, needed):
+@pytest.mark.parametrize(
+    ("fit_on", "lacks", "needed"), [(["val"], False, True), (["val", "same_shift"], True, "all")]
+)
+def test_a_calibrator_that_needs_features_needs_them_exported(
+    study, refuses, fit_on, lacks, needed
+):
     """Of the shifts, too, if it is fitted on them."""
     grid = {"calibrators": ["gc_ts"], "protocol": "p", "fit_on": fit_on, "shifts": ["digits_c"]}
     message = f"set export_features: {str(needed).lower()} in the protocol"
@@ -199,26 +324,59 @@ class TestExternal:
     def external(self, home, tmp_path):
         for name in ("val.npz", "test.npz", "test.npy"):
             (tmp_path / name).touch()
-        return lambda **runs: Study({"study": "s", "data_root": str(tmp_path), "external": runs}, home)
+        return lambda **runs: Study(
+            {"study": "s", "data_root": str(tmp_path), "external": runs}, home
+        )
 
     @pytest.mark.parametrize(
         ("entry", "parts"),
         [
-            ({"test": "test.npz", "kind": "logits"}, ["external.a: give a 'val' file, or 'split_seed'"]),
-            ({**SPLIT, "val": "val.npz"}, ["external.a: 'val' and 'split_seed' exclude each other"]),
+            (
+                {"test": "test.npz", "kind": "logits"},
+                ["external.a: give a 'val' file, or 'split_seed'"],
+            ),
+            (
+                {**SPLIT, "val": "val.npz"},
+                ["external.a: 'val' and 'split_seed' exclude each other"],
+            ),
             (
                 {"test": "test.npz", "val": "./test.npz", "kind": "logits"},
-                ["external.a: 'val' and 'test' are the same file", "tested on different rows", "'split_seed'"],
+                [
+                    "external.a: 'val' and 'test' are the same file",
+                    "tested on different rows",
+                    "'split_seed'",
+                ],
             ),
-            ({**PAIR, "val_fraction": 0.5}, ["external.a: 'val' and 'val_fraction' exclude each other"]),
-            ({**PAIR, "val_seeds": [1, 2]}, ["external.a.val_seeds has no effect without 'val_rows'"]),
+            (
+                {**PAIR, "val_fraction": 0.5},
+                ["external.a: 'val' and 'val_fraction' exclude each other"],
+            ),
+            (
+                {**PAIR, "val_seeds": [1, 2]},
+                ["external.a.val_seeds has no effect without 'val_rows'"],
+            ),
             ({"test": "test.npz", "split_seed": 1}, ["external.a: the key 'kind' is missing"]),
-            ({**SPLIT, "val_labels": "test.npz"}, ["external.a.val_labels has no effect without 'val'"]),
-            ({**SPLIT, "test": "test.npy"}, ["external.a.test: an .npy file has no labels", "as 'test_labels'"]),
+            (
+                {**SPLIT, "val_labels": "test.npz"},
+                ["external.a.val_labels has no effect without 'val'"],
+            ),
+            (
+                {**SPLIT, "test": "test.npy"},
+                ["external.a.test: an .npy file has no labels", "as 'test_labels'"],
+            ),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
-            ({**SPLIT, "calibrators": ["fc"]}, ["external.a.calibrators: 'fc' needs the last linear layer", "'head'"]),
-            ({**SPLIT, "head": "no.npz"}, ["external.a.head: the file '", "no.npz' does not exist"]),
-            ({"test": "test.npz", "split_seed": 1, "kind": "probs"}, ["one of logits, probabilities, got 'probs'"]),
+            (
+                {**SPLIT, "calibrators": ["fc"]},
+                ["external.a.calibrators: 'fc' needs the last linear layer", "'head'"],
+            ),
+            (
+                {**SPLIT, "head": "no.npz"},
+                ["external.a.head: the file '", "no.npz' does not exist"],
+            ),
+            (
+                {"test": "test.npz", "split_seed": 1, "kind": "probs"},
+                ["one of logits, probabilities, got 'probs'"],
+            ),
             ({**SPLIT, "val_fraction": 1}, ["external.a.val_fraction"]),
             ({**SPLIT, "method": "a b"}, ["'a b' is not a valid name"]),
         ],
@@ -265,7 +423,10 @@ def test_published_numbers_are_taken(published, home):
         ((HEAD, ROW, f"{ROW},more"), ["line 3, has 13 cells instead of 12"]),
         ((HEAD, ROW.replace("3.7", "")), ["line 2: value must be a number, got ''"]),
         ((HEAD, ROW.replace(",0,", ",high,")), ["line 2: severity must be a number, got 'high'"]),
-        ((HEAD, ROW.replace("percent", "%")), ["line 2: unit must be one of percent, centinats", "got '%'"]),
+        (
+            (HEAD, ROW.replace("percent", "%")),
+            ["line 2: unit must be one of percent, centinats", "got '%'"],
+        ),
         ((HEAD, ROW.replace("mine", "\xe9")), ["is not a CSV file in UTF-8"]),
     ],
 )

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.components import MethodCatalog, RunContext, registered_methods
 from calgrid.errors import ConfigError
 
@@ -22,7 +22,9 @@ def override(match, **values):
 
 
 def test_methods_are_all_losses_and_all_procedures_but_plain_training():
-    assert set(registered_methods()) == {*registry.specs("loss"), *registry.specs("procedure")} - {"standard"}
+    assert set(registered_methods()) == {*registry.specs("loss"), *registry.specs("procedure")} - {
+        "standard"
+    }
 
 
 def test_options_are_those_of_the_loss_and_of_the_procedure():
@@ -45,7 +47,9 @@ def test_options_are_those_of_the_loss_and_of_the_procedure():
         ("maccal+mixup+ls", "maccal", "ce", "mixup+ls"),
     ],
 )
-def test_a_procedure_trains_the_loss_after_its_plus_and_a_second_stage_starts_from_it(method, procedure, loss, first):
+def test_a_procedure_trains_the_loss_after_its_plus_and_a_second_stage_starts_from_it(
+    method, procedure, loss, first
+):
     resolved = resolve(method, variants=VARIANTS)
     assert (resolved.procedure, resolved.loss, resolved.first_stage) == (procedure, loss, first)
 
@@ -64,7 +68,8 @@ HERE, THIS = override({"dataset": "digits"}, margin=3), override({"method": "mbl
         ("mbls_m5", TINY, [THIS], 4.0),
         ("mbls_m5", PLACE, [HERE, THIS], 4.0),
         ("mbls_m5", PLACE, [THIS, HERE], 3.0),
-        # an override names a method as the grid does: neither its base nor the procedure of which it is the loss
+        # an override names a method as the grid does: neither its base nor the procedure of which
+        # it is the loss
         ("mbls_m5", PLACE, [override({"method": "mbls"}, margin=3)], 5.0),
         ("mixup+mbls_m5", PLACE, [], 5.0),
         ("mixup+mbls_m5", PLACE, [THIS], 5.0),
@@ -75,7 +80,10 @@ HERE, THIS = override({"dataset": "digits"}, margin=3), override({"method": "mbl
 def test_defaults_yield_to_the_data_set_then_to_the_variant_then_to_overrides_the_last_first(
     method, place, overrides, margin
 ):
-    usual, changed = resolve(method, place, VARIANTS).loss_options, resolve(method, place, VARIANTS, overrides)
+    usual, changed = (
+        resolve(method, place, VARIANTS).loss_options,
+        resolve(method, place, VARIANTS, overrides),
+    )
     assert changed.loss_options == {**usual, "margin": margin}
 
 
@@ -90,7 +98,10 @@ def test_defaults_yield_to_the_data_set_then_to_the_variant_then_to_overrides_th
         ({"backbone": ["resnet20"]}, False),
         ({"protocol": "digits"}, True),
         ({"protocol": ["other"]}, False),
-        ({"method": "mbls", "dataset": "digits", "backbone": ["resnet8"], "protocol": "digits"}, True),
+        (
+            {"method": "mbls", "dataset": "digits", "backbone": ["resnet8"], "protocol": "digits"},
+            True,
+        ),
         ({"method": "mbls", "backbone": "resnet20"}, False),
     ],
 )
@@ -103,8 +114,12 @@ def test_an_override_without_a_method_leaves_methods_without_the_hyper_parameter
     assert "margin" not in resolve("ls", overrides=[HERE]).loss_options
 
 
-@pytest.mark.parametrize(("method", "other", "name"), [("tst+mbls", "tst", "hidden"), ("mixup+mbls", "mixup", "alpha")])
-def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_method(method, other, name):
+@pytest.mark.parametrize(
+    ("method", "other", "name"), [("tst+mbls", "tst", "hidden"), ("mixup+mbls", "mixup", "alpha")]
+)
+def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_method(
+    method, other, name
+):
     overrides = [override({"method": method}, **{name: 1})]
     assert resolve(method, overrides=overrides).procedure_options[name] == 1
     assert resolve(other, overrides=overrides) == resolve(other)
@@ -112,7 +127,13 @@ def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_
 
 def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
     real, original = registry.specs("procedure"), registry.specs
-    silent = MappingProxyType({**real, "mixup": dataclasses.replace(real["mixup"], info={"second_stage": False})})
-    monkeypatch.setattr(registry, "specs", lambda kind: silent if kind == "procedure" else original(kind))
-    with refuses(ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"):
+    silent = MappingProxyType(
+        {**real, "mixup": dataclasses.replace(real["mixup"], info={"second_stage": False})}
+    )
+    monkeypatch.setattr(
+        registry, "specs", lambda kind: silent if kind == "procedure" else original(kind)
+    )
+    with refuses(
+        ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"
+    ):
         resolve("mixup")

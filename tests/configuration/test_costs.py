@@ -12,10 +12,17 @@ from calgrid.storage.layout import RunKey
 
 @pytest.fixture
 def costs(study):
-    return lambda grid, throughput=None, **changes: study_cost(study(grid, data_root="data", **changes), throughput)
+    return lambda grid, throughput=None, **changes: study_cost(
+        study(grid, data_root="data", **changes), throughput
+    )
 
 
-CIFAR = {"protocol": "aclsline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce"]}
+CIFAR = {
+    "protocol": "aclsline",
+    "datasets": ["cifar10"],
+    "backbones": ["resnet50"],
+    "methods": ["ce"],
+}
 
 
 def test_hours_of_a_run_by_hand(costs):
@@ -36,7 +43,9 @@ def test_a_stated_throughput_takes_the_place_of_the_estimate(costs):
 
 
 def test_a_throughput_for_a_network_that_is_not_there_is_refused(costs, refuses):
-    with refuses(ConfigError, "Unknown backbone 'resnet05' in --throughput", "did you mean 'resnet50'?"):
+    with refuses(
+        ConfigError, "Unknown backbone 'resnet05' in --throughput", "did you mean 'resnet50'?"
+    ):
         costs(CIFAR, {"resnet05": 1000.0})
 
 
@@ -60,7 +69,14 @@ def test_disk_and_scoring_of_a_run_with_shifts_by_hand(costs):
 def test_jobs_downloads_and_prepared_images(costs):
     grid = {**CIFAR, "seeds": [1, 2], "methods": ["ce", "tst"], "shifts": ["ood/svhn", "cifar10_c"]}
     found = costs(grid)
-    jobs = {"prepare_data": 3, "train": 4, "predict": 4, "import": 0, "calibrate": 4, "aggregate and report": 5}
+    jobs = {
+        "prepare_data": 3,
+        "train": 4,
+        "predict": 4,
+        "import": 0,
+        "calibrate": 4,
+        "aggregate and report": 5,
+    }
     assert found.jobs == jobs
     assert found.downloads["cifar-10-python.tar.gz"] == 170_498_071
     assert found.downloads["CIFAR-10-C.tar"] == 2_918_471_680
@@ -78,19 +94,33 @@ def test_a_first_stage_that_nobody_asked_about_is_trained_and_not_scored(costs):
 
 
 def test_variants_of_a_data_set_share_its_download_and_cost_by_the_crop(costs):
-    grid = {"protocol": "finegrained", "datasets": ["cub200", "large"], "backbones": ["imagenet_resnet101"]}
+    grid = {
+        "protocol": "finegrained",
+        "datasets": ["cub200", "large"],
+        "backbones": ["imagenet_resnet101"],
+    }
     found = costs({**grid, "methods": ["ce"]}, datasets={"large": {"base": "cub200", "size": 448}})
     parameters = max(backbone_facts("imagenet_resnet101")["parameters"].values())
-    assert found.downloads == {"CUB_200_2011.tgz": 1_150_585_339, "weights of imagenet_resnet101": 4 * parameters}
+    assert found.downloads == {
+        "CUB_200_2011.tgz": 1_150_585_339,
+        "weights of imagenet_resnet101": 4 * parameters,
+    }
     assert found.prepared["large"] == 11_788 * 3 * 448 * 448
     small, large = found.runs
     # both are cut to 224, for which the network's facts are
     assert small.train_hours == large.train_hours
-    assert small.train_hours == pytest.approx(200 * (5_395 + 599 / 3) * 7e-13 * 7_801_405_440 / 3600)
+    assert small.train_hours == pytest.approx(
+        200 * (5_395 + 599 / 3) * 7e-13 * 7_801_405_440 / 3600
+    )
 
 
 def test_images_that_stay_encoded_count_as_their_files_do(costs):
-    grid = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"], "methods": ["ce"]}
+    grid = {
+        "protocol": "published",
+        "datasets": ["imagenet"],
+        "backbones": ["imagenet_resnet50"],
+        "methods": ["ce"],
+    }
     found = costs({**grid, "seeds": [1], "shifts": ["imagenet_c"]})
     assert found.prepared == {"imagenet": 6_744_924_160, "imagenet_c": 760_000 * 3 * 224 * 224 // 4}
 
@@ -103,13 +133,23 @@ def test_embedded_data_is_not_downloaded(costs):
 
 def test_checkpoints_archives_without_size_and_what_must_be_brought(home):
     found = study_cost(Study(read_configuration(home / "config/papers/smart.yaml"), home))
-    checkpoints = {name: size for name, size in found.downloads.items() if name.startswith("focal_calibration/")}
+    checkpoints = {
+        name: size
+        for name, size in found.downloads.items()
+        if name.startswith("focal_calibration/")
+    }
     assert len(checkpoints) == 48
     assert 5e9 < sum(checkpoints.values()) < 6e9
     assert sum(name.startswith("weights of ") for name in found.downloads) == 6
     corruptions = {f"{name}.tar" for name in ("noise", "blur", "weather", "digital", "extra")}
-    assert {name for name, size in found.downloads.items() if size is None} == {"ImageNet-Sketch.zip", *corruptions}
-    assert found.brought == {"ILSVRC2012_img_val.tar": 6_744_924_160, "ILSVRC2012_devkit_t12.tar.gz": None}
+    assert {name for name, size in found.downloads.items() if size is None} == {
+        "ImageNet-Sketch.zip",
+        *corruptions,
+    }
+    assert found.brought == {
+        "ILSVRC2012_img_val.tar": 6_744_924_160,
+        "ILSVRC2012_devkit_t12.tar.gz": None,
+    }
 
 
 def test_hours_of_cores_are_those_that_jobs_ask_for(study):
@@ -117,4 +157,6 @@ def test_hours_of_cores_are_those_that_jobs_ask_for(study):
     needs, found = Resources(made, gpus=1), study_cost(made)
     (key,) = made.evaluations
     assert found.core_hours["calibrate"] == pytest.approx(needs.calibrate_seconds(key) / 3600)
-    assert found.core_hours["prepare_data"] == pytest.approx((60_000 + 15 * 5 * 10_000) * 32 * 32 * 5e-8 / 3600)
+    assert found.core_hours["prepare_data"] == pytest.approx(
+        (60_000 + 15 * 5 * 10_000) * 32 * 32 * 5e-8 / 3600
+    )

@@ -1,4 +1,6 @@
-"""Data sets that a configuration makes of its own files: what they take over, what they depend on, what is refused."""
+"""Data sets that a configuration makes of its own files: what they take over, what they depend on,
+what is refused.
+"""
 
 import os
 from types import SimpleNamespace
@@ -6,13 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.errors import ConfigError
 
-PARQUET = {"base": "image_parquet", "train": "mine/train.parquet", "test": "mine/test.parquet", "val_size": 30}
+PARQUET = {
+    "base": "image_parquet",
+    "train": "mine/train.parquet",
+    "test": "mine/test.parquet",
+    "val_size": 30,
+}
 
 
 @pytest.fixture
@@ -43,7 +50,11 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
     assert made.data_units() == ["mine", "mine_c"]
     assert made.datasets.base("mine_c") == "mine"
     spec = Plan(made).data_spec("mine_c")
-    assert (spec["kind"], spec["options"], spec["info"]["base"]) == ("corruptions", {"of": "mine", "images": 5}, "mine")
+    assert (spec["kind"], spec["options"], spec["info"]["base"]) == (
+        "corruptions",
+        {"of": "mine", "images": 5},
+        "mine",
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +63,10 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
         ({"of": "nothing"}, "Unknown dataset 'nothing' in datasets.mine_c.of"),
         ({"of": "digits_c"}, "datasets.mine_c.of: 'digits_c' is not a data set"),
         ({"of": "mine", "images": 0}, "images"),
-        ({"of": "mine", "like": "cifar10"}, "datasets.mine_c.like does not apply to a shift family"),
+        (
+            {"of": "mine", "like": "cifar10"},
+            "datasets.mine_c.like does not apply to a shift family",
+        ),
     ],
 )
 def test_corruptions_of_nothing_are_refused(study, given, message):
@@ -83,14 +97,19 @@ def test_like_takes_over_facts_and_families():
     ],
 )
 def test_options_win_over_what_the_data_set_is_like(given, expected):
-    options = DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10", **given}}).options["mine"]
+    options = DatasetCatalog(
+        {"mine": {"base": "image_parquet", "like": "cifar10", **given}}
+    ).options["mine"]
     assert expected.items() <= options.items()
 
 
 def test_hyper_parameters_are_those_of_the_data_set_that_it_is_like(study):
     spec = registry.spec("loss", "ls")
     assert spec.resolve() != spec.resolve(dataset="cifar100")
-    for like, options in (({}, spec.resolve()), ({"like": "cifar100"}, spec.resolve(dataset="cifar100"))):
+    for like, options in (
+        ({}, spec.resolve()),
+        ({"like": "cifar100"}, spec.resolve(dataset="cifar100")),
+    ):
         (run,) = study({"mine": {**PARQUET, **like}}, {"methods": ["ls"]}).runs.values()
         assert run.method.loss_options == options
 
@@ -98,7 +117,9 @@ def test_hyper_parameters_are_those_of_the_data_set_that_it_is_like(study):
 def test_overrides_match_it_by_its_own_name_only(study):
     def margin(name):
         overrides = [{"match": {"dataset": name}, "set": {"margin": 3.5}}]
-        made = study({"mine": {**PARQUET, "like": "cifar10"}}, {"methods": ["mbls"]}, overrides=overrides)
+        made = study(
+            {"mine": {**PARQUET, "like": "cifar10"}}, {"methods": ["mbls"]}, overrides=overrides
+        )
         return next(iter(made.runs.values())).method.loss_options["margin"]
 
     assert margin("mine") == 3.5
@@ -128,16 +149,21 @@ def test_an_option_changes_the_fingerprint_of_the_data(study, change):
 
 
 def test_a_further_family_changes_predictions_but_not_the_data(study):
-    plans = [Plan(study({"mine": {**PARQUET, **more}})) for more in ({}, {"families": ["ood/photos"]})]
+    plans = [
+        Plan(study({"mine": {**PARQUET, **more}})) for more in ({}, {"families": ["ood/photos"]})
+    ]
     first, second = (
-        {stage: getattr(p, stage)(next(iter(p.study.runs))) for stage in ("train", "predict")} for p in plans
+        {stage: getattr(p, stage)(next(iter(p.study.runs))) for stage in ("train", "predict")}
+        for p in plans
     )
     assert plans[0].data("mine") == plans[1].data("mine")
     assert first["train"] == second["train"]
     assert first["predict"]["fingerprint"] != second["predict"]["fingerprint"]
 
 
-def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(study, root, tmp_path_factory):
+def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(
+    study, root, tmp_path_factory
+):
     before = fingerprint(study)
     path = root / "mine" / "train.parquet"
     os.utime(path, (0, 0))
@@ -162,7 +188,11 @@ def test_the_specification_for_the_preparation_is_json_and_complete(study):
 
 def test_only_configured_sets_hand_a_specification_to_the_preparation(make_config, home, root):
     grid = {"datasets": ["mine", "digits"], "methods": ["ce"]}
-    jobs = Jobs(make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"), home, local=True)
+    jobs = Jobs(
+        make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"),
+        home,
+        local=True,
+    )
     assert "--spec '{" in jobs.data_options(SimpleNamespace(unit="mine"))
     assert jobs.data_options(SimpleNamespace(unit="digits")) == f"--data-root {root}"
 
@@ -171,31 +201,60 @@ def test_only_configured_sets_hand_a_specification_to_the_preparation(make_confi
 
 
 REFUSED = [
-    ({"base": "image_parqet"}, ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"]),
-    ({"base": "digits"}, ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"]),
+    (
+        {"base": "image_parqet"},
+        ["Unknown dataset 'image_parqet' in datasets.mine.base", "'image_parquet'?"],
+    ),
+    (
+        {"base": "digits"},
+        ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"],
+    ),
     ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training images"]),
     ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
     ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
     ({"val": "mine/val.parquet"}, ["datasets.mine: give either 'val' or 'val_size'"]),
-    ({"train": "/etc/train.parquet"}, ["datasets.mine.train must be a path below data_root, got '/etc/train.parquet'"]),
+    (
+        {"train": "/etc/train.parquet"},
+        ["datasets.mine.train must be a path below data_root, got '/etc/train.parquet'"],
+    ),
     ({"test": "../test.parquet"}, ["datasets.mine.test must be a path below data_root"]),
     ({"test": "a\0b"}, ["datasets.mine.test must be a path below data_root, got 'a\\x00b'"]),
     ({"train": [3]}, ["datasets.mine.train must be a path below data_root, got 3"]),
     ({"train": []}, ["datasets.mine.train must not be empty"]),
     ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std', or neither"]),
-    ({"mean": [0.5], "std": [1, 1, 1]}, ["datasets.mine.mean must be three numbers, one per channel, got [0.5]"]),
-    ({"split": "random"}, ["datasets.mine: split must be one of ['stratified', 'shuffled'], got 'random'"]),
+    (
+        {"mean": [0.5], "std": [1, 1, 1]},
+        ["datasets.mine.mean must be three numbers, one per channel, got [0.5]"],
+    ),
+    (
+        {"split": "random"},
+        ["datasets.mine: split must be one of ['stratified', 'shuffled'], got 'random'"],
+    ),
     ({"resize": 40}, ["datasets.mine.resize must be at least image_size"]),
     ({"resize": 30, "image_size": 32}, ["datasets.mine.resize must be at least image_size"]),
-    ({"families": ["ood/foto"]}, ["Unknown dataset 'foto' in datasets.mine.families", "did you mean 'photos'?"]),
-    ({"families": ["photos"]}, ["datasets.mine.families: 'photos' is wrong; data sets need the prefix 'ood/'"]),
+    (
+        {"families": ["ood/foto"]},
+        ["Unknown dataset 'foto' in datasets.mine.families", "did you mean 'photos'?"],
+    ),
+    (
+        {"families": ["photos"]},
+        ["datasets.mine.families: 'photos' is wrong; data sets need the prefix 'ood/'"],
+    ),
     ({"families": ["ood/digits_c"]}, ["datasets.mine.families: 'ood/digits_c' is wrong"]),
-    ({"families": ["ood/mine"]}, ["datasets.mine.families: 'mine' cannot be its own out-of-distribution set"]),
-    ({"train": "mine/trian.parquet"}, ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"]),
+    (
+        {"families": ["ood/mine"]},
+        ["datasets.mine.families: 'mine' cannot be its own out-of-distribution set"],
+    ),
+    (
+        {"train": "mine/trian.parquet"},
+        ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("change", "parts"), REFUSED, ids=[str(change)[:60] for change, _ in REFUSED])
+@pytest.mark.parametrize(
+    ("change", "parts"), REFUSED, ids=[str(change)[:60] for change, _ in REFUSED]
+)
 def test_mistakes_are_refused_before_any_job(study, refuses, change, parts):
     with refuses(ConfigError, *parts):
         study({"mine": {**PARQUET, **change}})
@@ -204,8 +263,16 @@ def test_mistakes_are_refused_before_any_job(study, refuses, change, parts):
 @pytest.mark.parametrize(
     ("name", "wanted", "parts"),
     [
-        ("digits", "digits", ["datasets.digits: 'digits' is a registered data set; choose another name"]),
-        ("mine", "image_parquet", ["grids[0].datasets: 'image_parquet' is a kind of data set", "under 'datasets'"]),
+        (
+            "digits",
+            "digits",
+            ["datasets.digits: 'digits' is a registered data set; choose another name"],
+        ),
+        (
+            "mine",
+            "image_parquet",
+            ["grids[0].datasets: 'image_parquet' is a kind of data set", "under 'datasets'"],
+        ),
         ("mine", "mien", ["Unknown dataset 'mien' in grids[0].datasets: did you mean 'mine'?"]),
     ],
 )
@@ -215,5 +282,7 @@ def test_names_that_do_not_fit_are_refused(study, refuses, name, wanted, parts):
 
 
 def test_sources_of_sets_that_no_grid_names_may_be_missing(study):
-    made = study({"mine": PARQUET, "later": {**PARQUET, "train": "not/yet.parquet"}}, {"datasets": ["mine"]})
+    made = study(
+        {"mine": PARQUET, "later": {**PARQUET, "train": "not/yet.parquet"}}, {"datasets": ["mine"]}
+    )
     assert made.data_units() == ["mine"]

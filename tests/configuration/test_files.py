@@ -1,4 +1,6 @@
-"""YAML files: what YAML itself would take silently, or end in a traceback, is refused in one sentence."""
+"""YAML files: what YAML itself would take silently, or end in a traceback, is refused in one
+sentence.
+"""
 
 import json
 import re
@@ -38,10 +40,19 @@ ALIASES += "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 7)
         ("a: &x {b: 1}\nc: {<<: *x, d: 1, d: 2}\n", ["line 2: the key 'd'"]),
         (
             "a:\n  b: [1\nc: 2\n",
-            [", line 3, column 2, is not valid YAML: expected ',' or ']', but got ':'", "which starts in line 2)."],
+            [
+                ", line 3, column 2, is not valid YAML: expected ',' or ']', but got ':'",
+                "which starts in line 2).",
+            ],
         ),
         ("a: *b\n", [", line 1, column 4, is not valid YAML: found undefined alias 'b'"]),
-        ("a: b\x01\n", ["is not valid YAML: unacceptable character #x0001: special characters are not allowed"]),
+        (
+            "a: b\x01\n",
+            [
+                "is not valid YAML: unacceptable character #x0001: special characters are not "
+                "allowed"
+            ],
+        ),
         ("a: &b {c: *b}\n", ["is not valid YAML: an alias refers to a value that contains it"]),
         (ALIASES, ["is not valid YAML: its aliases repeat more than 1,000,000 values"]),
         (f"a: 0x{'f' * 6000}\n", ["line 1, column 4", "a number is too long"]),
@@ -88,7 +99,12 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
     protocols.mkdir(parents=True)
     text = (home / "config" / "protocols" / "digits.yaml").read_text()
     (protocols / "digits.yaml").write_text(f"{text}\nepochs: 1\n")
-    with refuses(ConfigError, "The protocol file", "digits.yaml, line ", "the key 'epochs' is already in line"):
+    with refuses(
+        ConfigError,
+        "The protocol file",
+        "digits.yaml, line ",
+        "the key 'epochs' is already in line",
+    ):
         Study(make_config(), tmp_path)
 
 
@@ -116,7 +132,11 @@ def test_every_key_has_a_description(schema_path, name):
 
 def test_the_readme_of_configurations_names_every_key(home):
     keys = load_schema(home / "workflow" / "schemas" / "config.schema.yaml")["properties"]
-    rows = re.findall(r"^\| `(\w+)` \| ", (home / "config" / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(\w+)` \| ",
+        (home / "config" / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert sorted(rows) == sorted(keys)
 
 
@@ -131,12 +151,22 @@ def test_no_object_takes_unknown_keys_silently(schema_path, name):
             if "properties" in node and "additionalProperties" not in node:
                 open_objects.append(place)
             waiting.extend((f"{place}.{key}", child) for key, child in node.items())
-    assert {place.rsplit(".", 1)[-1] for place in open_objects} <= {"variant", "additionalProperties", "match", "if"}
+    assert {place.rsplit(".", 1)[-1] for place in open_objects} <= {
+        "variant",
+        "additionalProperties",
+        "match",
+        "if",
+    }
 
 
 def test_defaults_are_filled_in_at_every_level(study):
     config = study().config
-    assert {"results": "results", "device": "auto", "data_root": "data", "published": []}.items() <= config.items()
+    assert {
+        "results": "results",
+        "device": "auto",
+        "data_root": "data",
+        "published": [],
+    }.items() <= config.items()
     defaults = {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0, "baseline": "ce"}
     assert defaults.items() <= config["statistics"].items()
     (grid,) = config["grids"]
@@ -161,12 +191,16 @@ def test_filling_in_leaves_the_given_configuration_alone(schema_path, make_confi
         (Tuning, ("properties", "tuning")),
     ],
 )
-def test_types_have_the_keys_of_the_schema_and_those_that_are_always_there(kind, place, schema_path):
+def test_types_have_the_keys_of_the_schema_and_those_that_are_always_there(
+    kind, place, schema_path
+):
     schema = load_schema(schema_path("config"))
     for name in place:
         schema = schema[name]
     properties = schema["properties"]
     assert kind.__annotations__.keys() == properties.keys()
-    always = {name for name, each in properties.items() if "default" in each} | {*schema.get("required", ())}
+    always = {name for name, each in properties.items() if "default" in each} | {
+        *schema.get("required", ())
+    }
     # a study without the block has its defaults
     assert kind.__required_keys__ == always | ({"statistics"} if kind is Config else set())

@@ -33,7 +33,14 @@ def made(make_config, home, tmp_path, monkeypatch):
         },
         protocols={"p": {"base": "digits", "second_stage": {"checkpoints": ["best"]}}},
         data_root=str(tmp_path),
-        external={"theirs": {"test": "test.npz", "kind": "logits", "split_seed": 1, "backbone": "timm/vit.s"}},
+        external={
+            "theirs": {
+                "test": "test.npz",
+                "kind": "logits",
+                "split_seed": 1,
+                "backbone": "timm/vit.s",
+            }
+        },
     )
     return Jobs(config, home, local=True)
 
@@ -60,11 +67,17 @@ class TestJobs:
         assert set(patterns) == {*RunKey._fields, "unit", "probe"}
         for name, right, wrong in (
             ("method", {"tst+mbls"}, {"tsttmbls", "ls"}),  # what an unescaped plus would match
-            ("backbone", {"timm+vit.s"}, {"timm+vitxs", "timm/vit.s"}),  # a folder of a run has no folder within
+            (
+                "backbone",
+                {"timm+vit.s"},
+                {"timm+vitxs", "timm/vit.s"},
+            ),  # a folder of a run has no folder within
             ("seed", {"2"}, {"12"}),
             ("probe", set(), {"profiles"}),
         ):
-            assert {value for value in right | wrong if re.fullmatch(patterns[name], value)} == right
+            assert {
+                value for value in right | wrong if re.fullmatch(patterns[name], value)
+            } == right
 
     def test_second_stages_start_from_the_first_stages_checkpoint(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
@@ -73,17 +86,26 @@ class TestJobs:
         assert made.train_options(wildcards(key)) == f"--first-stage {run}/model.safetensors"
         assert made.first_stage(wildcards(key._replace(method="ce"))) == []
 
-    def test_times_in_the_future_are_clamped_in_all_that_jobs_make(self, made, tmp_path, monkeypatch, capsys):
+    def test_times_in_the_future_are_clamped_in_all_that_jobs_make(
+        self, made, tmp_path, monkeypatch, capsys
+    ):
         monkeypatch.chdir(tmp_path)
-        run, part = (f"results/{each}/p/digits/resnet8/tst+mbls/seed2" for each in ("runs", f"{made.study}/parts"))
+        run, part = (
+            f"results/{each}/p/digits/resnet8/tst+mbls/seed2"
+            for each in ("runs", f"{made.study}/parts")
+        )
         files_of = {
             "results/data/photos/manifest.json": ["images.npy"],
             "results/data/photos/prepare.json": [],
             f"{run}/train.json": ["model.safetensors"],
-            f"{run}/predict.json": [f"logits/best/{name}.parquet" for name in ("val", "test", *FAMILIES)],
+            f"{run}/predict.json": [
+                f"logits/best/{name}.parquet" for name in ("val", "test", *FAMILIES)
+            ],
             f"{part}/calibrate.json": ["metrics.parquet"],
         }
-        names = [f"{Path(record).parent}/{name}" for record, files in files_of.items() for name in files]
+        names = [
+            f"{Path(record).parent}/{name}" for record, files in files_of.items() for name in files
+        ]
         for name in [*names, f"{run}/notes.txt"]:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).touch()
@@ -115,7 +137,9 @@ class TestJobs:
         for key in trained(made):
             asked = key in made.evaluations  # nobody asked how a first stage does under shift
             units = made.units if asked else ["digits"]
-            assert made.predict_data(wildcards(key)) == [f"results/data/{unit}/manifest.json" for unit in units]
+            assert made.predict_data(wildcards(key)) == [
+                f"results/data/{unit}/manifest.json" for unit in units
+            ]
             assert made.predict_families(wildcards(key)) == ("digits_c ood/photos" if asked else "")
 
     def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
@@ -152,7 +176,10 @@ class TestJobs:
 
 
 def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):
-    first, second = RunKey("p", "digits", "resnet8", "ce", 1), RunKey("p", "digits", "resnet8", "tst", 1)
+    first, second = (
+        RunKey("p", "digits", "resnet8", "ce", 1),
+        RunKey("p", "digits", "resnet8", "tst", 1),
+    )
     for stage in (made.plan.train, made.plan.predict):
         with refuses(ConfigError, external(made).path, "is external and cannot be trained"):
             stage(external(made))
@@ -175,4 +202,6 @@ def test_what_jobs_inherit(made, home, monkeypatch):
     assert begin <= float(os.environ["CALGRID_PLANNED_AT"]) <= time.time()
     planned = os.environ["CALGRID_PLANNED_AT"]
     made.export_environment()
-    assert os.environ["CALGRID_PLANNED_AT"] == planned  # a job that reads the workflow again keeps its grid's time
+    assert (
+        os.environ["CALGRID_PLANNED_AT"] == planned
+    )  # a job that reads the workflow again keeps its grid's time

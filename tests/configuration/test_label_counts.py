@@ -1,4 +1,6 @@
-"""Label counts: which runs they belong to, that their content enters the fingerprint, and mistakes in naming them."""
+"""Label counts: which runs they belong to, that their content enters the fingerprint, and mistakes
+in naming them.
+"""
 
 import hashlib
 
@@ -30,12 +32,17 @@ def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(plan, data_ro
 
 
 @pytest.mark.parametrize("dataset", [{"dataset": "cifar10"}, {}])
-def test_external_runs_have_them_by_their_data_set_or_name_whatever_val_rows_do(home, data_root, dataset):
+def test_external_runs_have_them_by_their_data_set_or_name_whatever_val_rows_do(
+    home, data_root, dataset
+):
     external = {"val": "val.npz", "test": "test.npz", "kind": "logits", **dataset}
     config = {
         "study": "s",
         "data_root": str(data_root),
-        "external": {"brought": external, "few": {**external, "dataset": "cifar10", "val_rows": [5], "method": "few"}},
+        "external": {
+            "brought": external,
+            "few": {**external, "dataset": "cifar10", "val_rows": [5], "method": "few"},
+        },
         "label_counts": {dataset.get("dataset", "brought"): "counts.npy"},
     }
     found = counts_of(Plan(Study(config, home)))
@@ -47,7 +54,9 @@ def test_content_and_path_enter_the_fingerprint_of_calibration_only(plan, data_r
     def fingerprints(**changes):
         made = plan({"methods": ["ce"]}, data_root=str(data_root), **changes)
         (key,) = made.study.runs
-        return [getattr(made, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")]
+        return [
+            getattr(made, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")
+        ]
 
     counted = {"label_counts": {"digits": "counts.npy"}}
     seen = [fingerprints(), fingerprints(**counted)]
@@ -64,7 +73,10 @@ def test_content_and_path_enter_the_fingerprint_of_calibration_only(plan, data_r
     ("counts", "parts"),
     [
         ({"digits": "no.npy"}, ["label_counts.digits", "no.npy' does not exist", "data_root"]),
-        ({"digits_ambiguous": "counts.npy"}, ["data set 'digits_ambiguous' in label_counts", "'digits'?"]),
+        (
+            {"digits_ambiguous": "counts.npy"},
+            ["data set 'digits_ambiguous' in label_counts", "'digits'?"],
+        ),
     ],
 )
 def test_mistakes(study, data_root, refuses, counts, parts):

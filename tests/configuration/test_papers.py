@@ -1,4 +1,6 @@
-"""Tables of papers: what a file may say, how its blocks are written out, and each refusal in one sentence."""
+"""Tables of papers: what a file may say, how its blocks are written out, and each refusal in one
+sentence.
+"""
 
 import json
 import shutil
@@ -36,9 +38,17 @@ def test_blocks_are_products_in_order_and_names_stand_in_headings(load):
     table = load(columns=blocks, where={"backbone": "resnet50"}, names={"ls": "label smoothing"})
     columns = [tuple(column["where"].values()) for column in table["columns"]]
     assert columns == [("a", "ece"), ("a", "nll"), ("b", "ece"), ("b", "nll")]
-    assert [row["heading"] for row in table["rows"]] == [["ce", "none"], ["label smoothing", "none"], ["ce", "ts"]]
+    assert [row["heading"] for row in table["rows"]] == [
+        ["ce", "none"],
+        ["label smoothing", "none"],
+        ["ce", "ts"],
+    ]
     assert table["rows"][1]["where"] == {"method": "ls"}
-    assert (table["table"], table["row_axes"], table["digits"]) == ("3", ["method", "calibrator"], 2)
+    assert (table["table"], table["row_axes"], table["digits"]) == (
+        "3",
+        ["method", "calibrator"],
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,9 +59,18 @@ def test_blocks_are_products_in_order_and_names_stand_in_headings(load):
         ({"where": None}, ["a cell has no 'dataset'", "add it to rows, columns or where"]),
         ({"columns": [{"metric": "ece", "method": "ls"}]}, ["'method' is in rows and in columns"]),
         ({"columns": [{"metric": "eec"}]}, ["Unknown metric 'eec'", "did you mean 'ece'?"]),
-        ({"columns": [{"metric": "ece"}, {"metric": "ece"}]}, ["the cell", "metric=ece", "appears twice"]),
-        ({"means": [{"where": {"dataset": "b"}, "over": {"backbone": "x"}}]}, ["means: no cell has", "correct or"]),
-        ({"ranks": {"mean_rank_ece": "ece"}}, ["ranks: 'mean_rank_ece' or the metric 'ece' that it ranks"]),
+        (
+            {"columns": [{"metric": "ece"}, {"metric": "ece"}]},
+            ["the cell", "metric=ece", "appears twice"],
+        ),
+        (
+            {"means": [{"where": {"dataset": "b"}, "over": {"backbone": "x"}}]},
+            ["means: no cell has", "correct or"],
+        ),
+        (
+            {"ranks": {"mean_rank_ece": "ece"}},
+            ["ranks: 'mean_rank_ece' or the metric 'ece' that it ranks"],
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(load, refuses, changes, parts):
@@ -71,7 +90,10 @@ def test_a_paper_needs_its_numbers(tmp_path, home, refuses):
 
 
 def test_tables_come_in_the_order_of_their_numbers(home):
-    numbers = {name: [t["id"] for t in paper(home, name, "papers")["tables"]] for name in ("fedlas", "maccal", "smart")}
+    numbers = {
+        name: [t["id"] for t in paper(home, name, "papers")["tables"]]
+        for name in ("fedlas", "maccal", "smart")
+    }
     assert numbers == {
         "fedlas": [f"fedlas_table{n}" for n in range(1, 5)],
         "maccal": [*(f"maccal_table{n}" for n in range(1, 6)), "maccal_figure5", "maccal_figure7"],
@@ -79,7 +101,8 @@ def test_tables_come_in_the_order_of_their_numbers(home):
     }
 
 
-# studies ----------------------------------------------------------------------------------------------------------
+# studies
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_study_names_papers(plan, home):
@@ -98,7 +121,11 @@ def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
         return Plan(Study(make_config(papers=["maccal"]), tmp_path)).manifest()["fingerprint"]
 
     found = [fingerprint(), fingerprint()]
-    for file in ("config/published/maccal.csv", "config/tables/maccal/table1.yaml", "config/claims/maccal.yaml"):
+    for file in (
+        "config/published/maccal.csv",
+        "config/tables/maccal/table1.yaml",
+        "config/claims/maccal.yaml",
+    ):
         path = tmp_path / file
         path.write_text(path.read_text().replace("4.11", "4.12").replace("sixteen", "16"))
         found.append(fingerprint())
@@ -127,7 +154,10 @@ def load_claim(tmp_path, home):
 
     def run(*claims):
         path = tmp_path / "mine.yaml"
-        changed = [{key: value for key, value in {**CLAIM, **claim}.items() if value is not None} for claim in claims]
+        changed = [
+            {key: value for key, value in {**CLAIM, **claim}.items() if value is not None}
+            for claim in claims
+        ]
         path.write_text(yaml.safe_dump({"claims": changed}))
         return load_claims(path, home / "workflow" / "schemas" / "claims.schema.yaml", tables)
 
@@ -138,7 +168,10 @@ def test_cells_and_their_rival(load_claim, home):
     (claim,) = load_claim({})
     table = paper(home, "fedlas", "papers")["tables"][0]
     methods, width = [row["where"]["method"] for row in table["rows"]], len(table["columns"])
-    cells = [[(methods[n // width], n % width) for n in (s["cell"], *s["rivals"])] for s in claim["settings"]]
+    cells = [
+        [(methods[n // width], n % width) for n in (s["cell"], *s["rivals"])]
+        for s in claim["settings"]
+    ]
     assert cells == [[("fedlas_ls", column), ("ls", column)] for column in (0, 2, 4, 6, 8, 10)]
     assert (claim["at_least"], claim["margin"], claim["table"]) == (6, 0.0, "fedlas_table1")
 

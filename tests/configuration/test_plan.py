@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 
@@ -25,7 +25,12 @@ def fingerprints(plan):
 
     def compute(grid=None, protocol=None, **changes):
         protocols = {"p": {"base": "digits", **(protocol or {})}}
-        grid = {"methods": list(METHODS), "protocol": "p", "calibrators": ["none", "ts"], **(grid or {})}
+        grid = {
+            "methods": list(METHODS),
+            "protocol": "p",
+            "calibrators": ["none", "ts"],
+            **(grid or {}),
+        }
         made = plan(grid, protocols=protocols, **changes)
         return {
             f"{stage} {key.method}": getattr(made, stage)(key)["fingerprint"]
@@ -38,7 +43,9 @@ def fingerprints(plan):
 
 
 OVERRIDE = [{"match": {"method": "mbls"}, "set": {"margin": 3}}]
-DEFAULT = [{"match": {"method": "mbls"}, "set": {"margin": 6}}]  # an integer; the default is a float
+DEFAULT = [
+    {"match": {"method": "mbls"}, "set": {"margin": 6}}
+]  # an integer; the default is a float
 SECOND = [{"match": {"method": "tst"}, "set": {"hidden": 32}}]
 QUESTION = {"question": "Is it better?", "method": "mbls", "against": "ce"}
 CHANGES = {
@@ -59,17 +66,26 @@ CHANGES = {
         {"protocol": {"test_normalisation": {"digits": "imagenet"}}},
         of("predict", "calibrate"),
     ),
-    "those of another data set": ({"protocol": {"test_normalisation": {"cifar100": "imagenet"}}}, set()),
+    "those of another data set": (
+        {"protocol": {"test_normalisation": {"cifar100": "imagenet"}}},
+        set(),
+    ),
     "other learning rate": ({"protocol": {"optimizer": {"lr": 0.123}}}, ALL),
     "dropout before the head": ({"protocol": {"head_dropout": 0.5}}, ALL),
-    "other second stage": ({"protocol": {"second_stage": {"epochs": 9}}}, of(*STAGES, methods=("tst", "tst+mbls"))),
+    "other second stage": (
+        {"protocol": {"second_stage": {"epochs": 9}}},
+        of(*STAGES, methods=("tst", "tst+mbls")),
+    ),
     "other description": ({"protocol": {"description": "the same, in other words"}}, set()),
     "a default given": ({"protocol": {"export_features": False}}, set()),
     "other name of the study": ({"study": "other"}, set()),
     "lines": ({"lines": {"one": ["p"]}}, set()),
     "papers": ({"papers": ["smart", "maccal"]}, set()),
     "a question": ({"statistics": {"comparisons": [QUESTION]}}, set()),
-    "a probe": ({"grid": {"probes": ["few"]}, "probes": {"few": {"base": "margin_attack", "samples": 20}}}, set()),
+    "a probe": (
+        {"grid": {"probes": ["few"]}, "probes": {"few": {"base": "margin_attack", "samples": 20}}},
+        set(),
+    ),
 }
 
 
@@ -88,14 +104,21 @@ def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):
 def test_an_override_is_the_same_as_a_variant_but_for_its_name(plan):
     variant = plan({"methods": ["mine"]}, methods={"mine": {"base": "mbls", "margin": 3}})
     named = plan({"methods": ["mbls"]}, overrides=OVERRIDE)
-    one, other = ({**made.train(*made.study.runs), "key": None, "fingerprint": None} for made in (variant, named))
+    one, other = (
+        {**made.train(*made.study.runs), "key": None, "fingerprint": None}
+        for made in (variant, named)
+    )
     assert one == other
 
 
 class TestSpecifications:
     @pytest.fixture
     def made(self, plan):
-        grid = {"methods": ["ce", "tst"], "calibrators": ["none", "ts", "smart"], "calibrator_seeds": [3, 5]}
+        grid = {
+            "methods": ["ce", "tst"],
+            "calibrators": ["none", "ts", "smart"],
+            "calibrator_seeds": [3, 5],
+        }
         return plan({**grid, "shifts": ["digits_c", "ood/photos"]})
 
     def test_of_a_training(self, made):
@@ -129,22 +152,46 @@ class TestSpecifications:
         assert manifest["study"] == "small"
 
 
-def test_an_external_run_is_imported_again_when_its_description_changes_but_not_for_a_calibrator(home, tmp_path):
+def test_an_external_run_is_imported_again_when_its_description_changes_but_not_for_a_calibrator(
+    home, tmp_path
+):
     (tmp_path / "test.npz").touch()
 
     def fingerprint(**changes):
-        one = {"test": str(tmp_path / "test.npz"), "kind": "logits", "split_seed": 1, "dataset": "d", **changes}
+        one = {
+            "test": str(tmp_path / "test.npz"),
+            "kind": "logits",
+            "split_seed": 1,
+            "dataset": "d",
+            **changes,
+        }
         plan = Plan(Study({"study": "s", "external": {"a": one}}, home))
         (key,) = plan.study.runs
-        assert plan.logits_fingerprint(key) == plan.run_fingerprint(key) == plan.external(key)["fingerprint"]
+        assert (
+            plan.logits_fingerprint(key)
+            == plan.run_fingerprint(key)
+            == plan.external(key)["fingerprint"]
+        )
         return plan.external(key)["fingerprint"]
 
     assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()
-    assert len({fingerprint(), fingerprint(split_seed=2), fingerprint(kind="probabilities"), fingerprint(seed=1)}) == 4
+    assert (
+        len(
+            {
+                fingerprint(),
+                fingerprint(split_seed=2),
+                fingerprint(kind="probabilities"),
+                fingerprint(seed=1),
+            }
+        )
+        == 4
+    )
 
 
 class TestReductionOfTheProtocol:
-    """The focal_calibration line sums its losses: the protocol says so, and what is trained must follow."""
+    """The focal_calibration line sums its losses: the protocol says so, and what is trained must
+    follow.
+    """
 
     @pytest.fixture
     def reductions(self, plan):

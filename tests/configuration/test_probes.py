@@ -1,4 +1,6 @@
-"""Probes in configurations: what is planned, what is refused, and that nobody else's fingerprint changes."""
+"""Probes in configurations: what is planned, what is refused, and that nobody else's fingerprint
+changes.
+"""
 
 import json
 
@@ -42,13 +44,19 @@ def test_a_study_without_probes_says_nothing_of_them(plan):
 
 
 def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(made):
-    few, more = ([made(n).probe(KEY, name)["fingerprint"] for name in ("few", "prototypes")] for n in (20, 21))
+    few, more = (
+        [made(n).probe(KEY, name)["fingerprint"] for name in ("few", "prototypes")]
+        for n in (20, 21)
+    )
     assert few[0] != more[0]
     assert few[1] == more[1]
 
 
 def test_blocks_of_a_grid_join_their_probes(study):
-    made = study({"methods": ["ce", "mbls"], "probes": ["profiles"]}, {"methods": ["ce"], "probes": ["prototypes"]})
+    made = study(
+        {"methods": ["ce", "mbls"], "probes": ["profiles"]},
+        {"methods": ["ce"], "probes": ["prototypes"]},
+    )
     wanted = {key.method: list(evaluation.probes) for key, evaluation in made.evaluations.items()}
     assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
     assert study_cost(made).jobs["probe"] == 3

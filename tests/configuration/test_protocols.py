@@ -1,4 +1,6 @@
-"""Protocols: files and variants, the published lines of training, weights that are not trained here."""
+"""Protocols: files and variants, the published lines of training, weights that are not trained
+here.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate
 
 LINES = ("aclsline", "fcline")
-#: rates at the first and last step of six epochs, the first and last one and those around two milestones
+#: rates at the first and last step of six epochs, the first and last one and those around two
+#: milestones
 STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
 
 
@@ -42,8 +45,13 @@ def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250_and_all_else_is_the_sam
 
 
 def test_what_tells_the_lines_apart(shipped):
-    """Second stages start from the first checkpoint; that of focal calibration is never picked by validation."""
-    told = {name: [shipped.get(name, "the test")[key] for key in ("reduction", "checkpoints")] for name in LINES}
+    """Second stages start from the first checkpoint; that of focal calibration is never picked by
+    validation.
+    """
+    told = {
+        name: [shipped.get(name, "the test")[key] for key in ("reduction", "checkpoints")]
+        for name in LINES
+    }
     assert told == {"aclsline": ["mean", ["best", "last"]], "fcline": ["sum", ["last"]]}
 
 
@@ -51,14 +59,20 @@ def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
     second = for_stage(protocol, second=True)
     assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
     own = {"epochs": 40, "checkpoints": ["last"], "reduction": "mean"}
-    first = {key: protocol[key] for key in ("batch_size", "optimizer", "clip_grad_norm", "augmentation")}
+    first = {
+        key: protocol[key] for key in ("batch_size", "optimizer", "clip_grad_norm", "augmentation")
+    }
     assert {**own, **first}.items() <= second.items()
 
 
 def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
     cnn, vit = (shipped.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
     assert (cnn["crop_size"], vit["crop_size"], cnn["optimizer"]["name"]) == (224, 384, "sgd")
-    assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == ("adamw", 1e-4, 5e-4)
+    assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == (
+        "adamw",
+        1e-4,
+        5e-4,
+    )
     assert {key for key in cnn if cnn[key] != vit[key]} == {"crop_size", "optimizer"}
     assert (cnn["epochs"], cnn["batch_size"], cnn["pretrained"]) == (200, 16, True)
     assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(STEPS)
@@ -89,7 +103,11 @@ def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
 def test_every_protocol_of_the_repository_is_valid(shipped, path):
     protocol = shipped.get(path.stem, "here")
     assert (protocol["epochs"] >= 1) == (protocol["weights"] == "trained")
-    in_half = path.stem in ("evening", "photographs", "photographs_fit")  # those of papers train in full precision
+    in_half = path.stem in (
+        "evening",
+        "photographs",
+        "photographs_fit",
+    )  # those of papers train in full precision
     assert protocol.get("precision", "fp32") == ("bf16" if in_half else "fp32")
     assert "description" not in protocol  # words about it never change a fingerprint
     assert len(yaml.safe_load(path.read_text())["description"]) > 20
@@ -98,10 +116,16 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
 class TestProtocols:
     @pytest.fixture
     def get(self, home):
-        return lambda **change: ProtocolCatalog(home, {"p": {"base": "digits", **change}}).get("p", "here")
+        return lambda **change: ProtocolCatalog(home, {"p": {"base": "digits", **change}}).get(
+            "p", "here"
+        )
 
     def test_defaults_of_a_protocol(self, get):
-        defaults = {"export_features": False, "augmentation": {"crop_padding": 0, "flip": False}, "crop_size": None}
+        defaults = {
+            "export_features": False,
+            "augmentation": {"crop_padding": 0, "flip": False},
+            "crop_size": None,
+        }
         assert defaults.items() <= get().items()
 
     def test_without_a_block_of_its_own_the_second_stage_is_as_the_first(self, get):
@@ -112,7 +136,12 @@ class TestProtocols:
     def test_the_second_stage_changes_what_its_block_names(self, get):
         protocol = get(
             optimizer={"lr": 0.4, "weight_decay": 5e-4},
-            second_stage={"epochs": 9, "batch_size": 7, "optimizer": {"lr": 0.01}, "schedule": {"name": "constant"}},
+            second_stage={
+                "epochs": 9,
+                "batch_size": 7,
+                "optimizer": {"lr": 0.01},
+                "schedule": {"name": "constant"},
+            },
         )
         first, second = for_stage(protocol, second=False), for_stage(protocol, second=True)
         assert second == {
@@ -121,7 +150,8 @@ class TestProtocols:
             "batch_size": 7,
             # keys that the block leaves out stay, also those for which the schema has a default
             "optimizer": {**first["optimizer"], "lr": 0.01, "weight_decay": 5e-4},
-            # but a schedule is replaced as a whole: milestones of the first stage mean nothing in the second
+            # but a schedule is replaced as a whole: milestones of the first stage mean nothing in
+            # the second
             "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
         }
         assert "second_stage" not in first
@@ -134,7 +164,12 @@ def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
 
 
 KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
-GRID = {"protocol": "published", "datasets": ["imagenet"], "backbones": ["imagenet_resnet50"], "methods": ["ce"]}
+GRID = {
+    "protocol": "published",
+    "datasets": ["imagenet"],
+    "backbones": ["imagenet_resnet50"],
+    "methods": ["ce"],
+}
 
 
 @pytest.fixture
@@ -144,7 +179,11 @@ def study(study):
 
 def test_data_sets_without_training_images_are_run_with_published_weights(study):
     datasets = ["imagenet", "imagenet_lt", "imagenet_sketch"]
-    grid = {"datasets": datasets, "backbones": ["imagenet_resnet50", "imagenet_vit_b32"], "shifts": ["imagenet_c"]}
+    grid = {
+        "datasets": datasets,
+        "backbones": ["imagenet_resnet50", "imagenet_vit_b32"],
+        "shifts": ["imagenet_c"],
+    }
     made = study({**grid, "fit_on": ["val", "same_shift"]})
     assert len(made.runs) == 6
     assert made.data_units() == ["imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"]
@@ -168,31 +207,85 @@ THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones":
 @pytest.mark.parametrize(
     ("grid", "mine", "parts"),
     [
-        ({"protocol": "fcline"}, {}, ["grids[0].datasets: 'imagenet' has no training images", "'fcline' trains"]),
-        ({"methods": ["tst"]}, {}, ["grids[0].methods: protocol 'published'", "to the method 'ce'; remove 'tst'"]),
-        ({"seeds": [1, 2]}, {}, ["grids[0].seeds: protocol 'published'", "one seed, and several calibrator_seeds"]),
-        ({"datasets": ["cifar10"], "backbones": ["resnet50"]}, {}, ["published weights, and 'resnet50' has none"]),
+        (
+            {"protocol": "fcline"},
+            {},
+            ["grids[0].datasets: 'imagenet' has no training images", "'fcline' trains"],
+        ),
+        (
+            {"methods": ["tst"]},
+            {},
+            ["grids[0].methods: protocol 'published'", "to the method 'ce'; remove 'tst'"],
+        ),
+        (
+            {"seeds": [1, 2]},
+            {},
+            ["grids[0].seeds: protocol 'published'", "one seed, and several calibrator_seeds"],
+        ),
+        (
+            {"datasets": ["cifar10"], "backbones": ["resnet50"]},
+            {},
+            ["published weights, and 'resnet50' has none"],
+        ),
         ({"backbones": ["timm/test_vit"]}, {}, ["published weights, and 'timm/test_vit' has none"]),
-        ({"datasets": ["tiny_imagenet"]}, {}, ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"]),
+        (
+            {"datasets": ["tiny_imagenet"]},
+            {},
+            ["has 200 classes", "'imagenet_resnet50' have 1000", "fine-tune"],
+        ),
         # how to train
-        ({}, {"base": "published", "pretrained": True, "epochs": 3}, ["nothing is trained; remove epochs, pretrained"]),
-        ({}, {"base": "published", "weights": "trained"}, ["protocol 'mine': the key 'epochs' is missing"]),
-        ({}, {"base": "published", "weights": "other"}, ["weights must be one of trained, published"]),
+        (
+            {},
+            {"base": "published", "pretrained": True, "epochs": 3},
+            ["nothing is trained; remove epochs, pretrained"],
+        ),
+        (
+            {},
+            {"base": "published", "weights": "trained"},
+            ["protocol 'mine': the key 'epochs' is missing"],
+        ),
+        (
+            {},
+            {"base": "published", "weights": "other"},
+            ["weights must be one of trained, published"],
+        ),
         # constants: a shift family has those of its base, and a kind of data set has none
-        ({}, {"test_normalisation": {"cifar10_": "imagenet"}}, ["'mine': test_normalisation: did you mean 'cifar10'?"]),
+        (
+            {},
+            {"test_normalisation": {"cifar10_": "imagenet"}},
+            ["'mine': test_normalisation: did you mean 'cifar10'?"],
+        ),
         ({}, {"test_normalisation": {"cifar100": "cifar100_c"}}, ["did you mean 'cifar100'?"]),
-        ({}, {"test_normalisation": {"cifar100": "image_folder"}}, ["Unknown data set 'image_folder'"]),
-        ({}, {"test_normalisation": {"cifar100": [0.5] * 3}}, ["test_normalisation.cifar100 must be of type string"]),
+        (
+            {},
+            {"test_normalisation": {"cifar100": "image_folder"}},
+            ["Unknown data set 'image_folder'"],
+        ),
+        (
+            {},
+            {"test_normalisation": {"cifar100": [0.5] * 3}},
+            ["test_normalisation.cifar100 must be of type string"],
+        ),
         # checkpoints of torrvision/focal_calibration
-        ({**THEIRS, "methods": ["mbls"]}, {}, ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "lambda_=2.0"]),
+        (
+            {**THEIRS, "methods": ["mbls"]},
+            {},
+            ["no checkpoint of 'mbls' with 'resnet50' on 'cifar10'", "lambda_=2.0"],
+        ),
         ({**THEIRS, "methods": ["mixup"]}, {}, ["no checkpoint of 'mixup'"]),
         ({**THEIRS, "methods": ["tst"]}, {}, ["no checkpoint of 'tst'"]),
-        ({**THEIRS, "datasets": ["cifar100"], "methods": ["ls"]}, {}, ["no checkpoint of 'ls'", "ls alpha=0.05"]),
+        (
+            {**THEIRS, "datasets": ["cifar100"], "methods": ["ls"]},
+            {},
+            ["no checkpoint of 'ls'", "ls alpha=0.05"],
+        ),
         ({**THEIRS, "datasets": ["svhn"]}, {}, ["on 'svhn'"]),
         ({**THEIRS, "backbones": ["resnet101"]}, {}, ["with 'resnet101'"]),
     ],
 )
-def test_what_does_not_fit_published_weights_or_constants_is_refused(study, refuses, tmp_path, grid, mine, parts):
+def test_what_does_not_fit_published_weights_or_constants_is_refused(
+    study, refuses, tmp_path, grid, mine, parts
+):
     with refuses(ConfigError, *parts):
         study(grid, data_root=str(tmp_path), protocols={"mine": {"base": "fcline", **mine}})
 
@@ -200,7 +293,11 @@ def test_what_does_not_fit_published_weights_or_constants_is_refused(study, refu
 def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
     jobs = Jobs(make_config(GRID, device="cuda"), home, local=False)
     trained = Jobs(make_config(device="cuda"), home, local=False)
-    assert jobs.gpus == trained.resources.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1)) == 1
+    assert (
+        jobs.gpus
+        == trained.resources.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1))
+        == 1
+    )
     assert jobs.resources.train_gpus(KEY) == 0
     assert jobs.resources.train_memory(KEY, 1) < 6000
     assert jobs.resources.train_minutes(KEY) == 60
@@ -209,7 +306,11 @@ def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, mon
 @pytest.fixture
 def checkpoints(study, tmp_path):
     def make(**grid):
-        return study({**THEIRS, **grid}, data_root=str(tmp_path), methods={"ls_005": {"base": "ls", "alpha": 0.05}})
+        return study(
+            {**THEIRS, **grid},
+            data_root=str(tmp_path),
+            methods={"ls_005": {"base": "ls", "alpha": 0.05}},
+        )
 
     return make
 
@@ -231,18 +332,30 @@ def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
         ("cifar10", "resnet50", "fl3"): "resnet50_focal_loss_gamma_3.0_350",
     }
     for (dataset, backbone, method), name in names.items():
-        folder, file = dataset.upper(), files[RunKey("focal_calibration", dataset, backbone, method, 1)]
+        folder, file = (
+            dataset.upper(),
+            files[RunKey("focal_calibration", dataset, backbone, method, 1)],
+        )
         expected = {"name": f"{name}.model", "folder": f"focal_calibration/{folder}"}
         assert file == {**expected, "url": f"{address}/{folder}/{name}.model"}
 
 
-def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(checkpoints, study):
+def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(
+    checkpoints, study
+):
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
     of_ten, of_hundred = (plan.predict(key) for key in made.runs)
     assert "test_normalisation" not in of_ten
-    assert of_hundred["test_normalisation"] == {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-    others = [name for name in made.protocols.files if made.protocols.get(name, "here")["test_normalisation"]]
+    assert of_hundred["test_normalisation"] == {
+        "mean": (0.485, 0.456, 0.406),
+        "std": (0.229, 0.224, 0.225),
+    }
+    others = [
+        name
+        for name in made.protocols.files
+        if made.protocols.get(name, "here")["test_normalisation"]
+    ]
     assert others == ["focal_calibration"]
 
 

@@ -1,4 +1,6 @@
-"""What a study asks of its runs: comparisons, equal tuning budgets, and protocols that share a table."""
+"""What a study asks of its runs: comparisons, equal tuning budgets, and protocols that share a
+table.
+"""
 
 import pytest
 
@@ -14,32 +16,62 @@ def tuned(study):
 
     def make(lists, *grids, protocols=None, **settings):
         tuning = {"protocol": "digits", "methods": lists, **settings}
-        return study({"methods": ["ce", "ls", "mbls"]}, *grids, protocols=protocols or {}, tuning=tuning)
+        return study(
+            {"methods": ["ce", "ls", "mbls"]}, *grids, protocols=protocols or {}, tuning=tuning
+        )
 
     return make
 
 
 def asked(method="mbls", against="ce", question="Is it better?"):
-    return {"statistics": {"comparisons": [{"question": question, "method": method, "against": against}]}}
+    return {
+        "statistics": {
+            "comparisons": [{"question": question, "method": method, "against": against}]
+        }
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
-        (asked(method="mbl"), ["Unknown method 'mbl' in statistics.comparisons[0].method", "did you mean 'mbls'?"]),
+        (
+            asked(method="mbl"),
+            ["Unknown method 'mbl' in statistics.comparisons[0].method", "did you mean 'mbls'?"],
+        ),
         (asked(against="brier"), ["Unknown method 'brier' in statistics.comparisons[0].against"]),
         (asked(against="mbls"), ["statistics.comparisons[0]: 'mbls' is compared with itself"]),
-        (asked(against="fl3"), ["'mbls' and 'fl3' have no protocol, data set, backbone and seed", "into one grid"]),
-        (asked(against="mdca"), ["'mbls' and 'mdca' have no protocol, data set, backbone and seed", "into one grid"]),
+        (
+            asked(against="fl3"),
+            ["'mbls' and 'fl3' have no protocol, data set, backbone and seed", "into one grid"],
+        ),
+        (
+            asked(against="mdca"),
+            ["'mbls' and 'mdca' have no protocol, data set, backbone and seed", "into one grid"],
+        ),
         (asked(question=""), ["statistics.comparisons[0].question"]),
-        ({"lines": {"one": ["digitz"]}}, ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"]),
-        ({"lines": {"one": ["digits"], "two": ["digits"]}}, ["lines.two: 'digits' is already in 'one'"]),
-        ({"lines": {"one": ["digits", "quick"]}}, ["lines.one: 'digits' and 'quick' both train ce on digits with"]),
-        ({"lines": {"quick": ["digits"]}}, ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"]),
+        (
+            {"lines": {"one": ["digitz"]}},
+            ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"],
+        ),
+        (
+            {"lines": {"one": ["digits"], "two": ["digits"]}},
+            ["lines.two: 'digits' is already in 'one'"],
+        ),
+        (
+            {"lines": {"one": ["digits", "quick"]}},
+            ["lines.one: 'digits' and 'quick' both train ce on digits with"],
+        ),
+        (
+            {"lines": {"quick": ["digits"]}},
+            ["lines.quick: 'digits' and 'quick' both train ce on digits with resnet8"],
+        ),
     ],
 )
 def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
-    elsewhere = [{"methods": ["fl3"], "seeds": [2]}, {"methods": ["mdca"], "backbones": ["resnet20"]}]
+    elsewhere = [
+        {"methods": ["fl3"], "seeds": [2]},
+        {"methods": ["mdca"], "backbones": ["resnet20"]},
+    ]
     with refuses(ConfigError, *parts):
         study({}, {"protocol": "quick"}, *elsewhere, protocols=TWO, **changes)
 
@@ -73,10 +105,16 @@ def test_the_manifest_lists_every_candidate_with_its_protocol(tuned):
 @pytest.mark.parametrize(
     ("lists", "parts"),
     [
-        ({"a": ["ce", "ls"], "b": ["mbls"]}, ["tuning.methods.b: 1 candidates, but 'a' has 2", "the same number"]),
+        (
+            {"a": ["ce", "ls"], "b": ["mbls"]},
+            ["tuning.methods.b: 1 candidates, but 'a' has 2", "the same number"],
+        ),
         ({"a": ["ce", "ce"]}, ["tuning.methods.a: a candidate is listed twice"]),
         ({"a": ["ce", "nll"]}, ["tuning.methods.a: no grid runs 'nll'", "add it to one"]),
-        ({"a": ["ce", "brier"]}, ["is not run on digits with resnet8 and seed", "into grids with the same seeds"]),
+        (
+            {"a": ["ce", "brier"]},
+            ["is not run on digits with resnet8 and seed", "into grids with the same seeds"],
+        ),
         ({"a": [{"method": "ce"}]}, ["tuning.methods.a[0]"]),
         ({}, ["tuning.methods"]),
     ],

@@ -1,4 +1,6 @@
-"""Configurations of the repository: all can be planned, and those of papers have the runs that the tables want."""
+"""Configurations of the repository: all can be planned, and those of papers have the runs that the
+tables want.
+"""
 
 import itertools
 from pathlib import Path
@@ -7,7 +9,7 @@ import pytest
 import yaml
 from tests.conftest import HOME
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import as_list
 from calgrid.configuration.files import read_configuration
@@ -17,7 +19,11 @@ from calgrid.configuration.study import Study
 from calgrid.reporting.papers.filled_tables import expanded, run_method
 from calgrid.storage.layout import RunKey, logits_file
 
-FILES = [path for folder in ("", "studies", "papers") for path in sorted((HOME / "config" / folder).glob("*.yaml"))]
+FILES = [
+    path
+    for folder in ("", "studies", "papers")
+    for path in sorted((HOME / "config" / folder).glob("*.yaml"))
+]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -27,7 +33,11 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
     for configured in config.get("datasets", {}).values():
         # val of a registered data set says how it is drawn
         if "train" in configured:
-            files += [name for role in {"train", "val", "test"} & set(configured) for name in as_list(configured[role])]
+            files += [
+                name
+                for role in {"train", "val", "test"} & set(configured)
+                for name in as_list(configured[role])
+            ]
     for external in config.get("external", {}).values():
         files += [external[role] for role in {"val", "test"} & set(external)]
     for file in (tmp_path / name for name in files):
@@ -70,7 +80,9 @@ def smart(tmp_path_factory):
 
 
 def runs_with(study, **where):
-    return sum(all(getattr(key, axis) == value for axis, value in where.items()) for key in study.runs)
+    return sum(
+        all(getattr(key, axis) == value for axis, value in where.items()) for key in study.runs
+    )
 
 
 def wanted(study):
@@ -92,7 +104,8 @@ def test_every_cell_of_every_table_gets_a_number(name, request):
         assert [
             each
             for key, each in study.evaluations.items()
-            if (key.method, key.dataset, key.backbone) == (method, place["dataset"], place["backbone"])
+            if (key.method, key.dataset, key.backbone)
+            == (method, place["dataset"], place["backbone"])
             and place["calibrator"] in each.calibrators
             and place["fit_on"] in each.fit_on
             and place["shift"] in ("", *each.families, *shifts_of(each))
@@ -101,16 +114,23 @@ def test_every_cell_of_every_table_gets_a_number(name, request):
 
 def shifts_of(evaluation):
     """Names of corruptions of the families of an evaluation, and that of their mean."""
-    infos = [registry.spec("dataset", name.removeprefix("ood/")).info for name in evaluation.families]
-    return ["mean" for _ in infos[:1]] + [shift for info in infos for shift in info.get("shifts", ())]
+    infos = [
+        registry.spec("dataset", name.removeprefix("ood/")).info for name in evaluation.families
+    ]
+    return ["mean" for _ in infos[:1]] + [
+        shift for info in infos for shift in info.get("shifts", ())
+    ]
 
 
-#: figures whose other methods are shown as they were trained: the method whose runs the probe measures
+#: figures whose other methods are shown as they were trained: the method whose runs the probe
+#: measures
 MEASURED = {"masked_inference": ["ce"]}
 
 
 def planned(study, at, entry):
-    """Evaluations of a place that fit all calibrators of an entry on one run, and test one of its shifts."""
+    """Evaluations of a place that fit all calibrators of an entry on one run, and test one of its
+    shifts.
+    """
     return [
         each
         for key, each in study.evaluations.items()
@@ -122,14 +142,21 @@ def planned(study, at, entry):
 
 @pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
 def test_every_figure_can_be_drawn_at_each_place_that_its_list_names(name, tmp_path):
-    """Methods, calibrators, shifts and probes; what comes from elsewhere, such as an import, the list says."""
+    """Methods, calibrators, shifts and probes; what comes from elsewhere, such as an import, the
+    list says.
+    """
     study = study_of(name, tmp_path)
     (paper,) = study.papers
     for entry in paper["figures"]:
         axes = {axis: entry[axis] for axis in ("dataset", "backbone", "method") if entry[axis]}
         for values in itertools.product(*axes.values()):
-            assert planned(study, dict(zip(axes, values, strict=True)), entry), (entry["number"], values)
-        assert set(entry["shift"]) <= {family for each in planned(study, {}, entry) for family in each.families}
+            assert planned(study, dict(zip(axes, values, strict=True)), entry), (
+                entry["number"],
+                values,
+            )
+        assert set(entry["shift"]) <= {
+            family for each in planned(study, {}, entry) for family in each.families
+        }
         probe = entry["needs"].removeprefix("the probe ")
         if probe != entry["needs"]:
             axes["method"] = MEASURED.get(entry["figure"], entry["method"])
@@ -145,7 +172,11 @@ def test_runs_of_fedlas(fedlas):
     fine = 9 * 2 * 2
     assert len(fedlas.runs) == len(fedlas.evaluations) == rows * columns * seeds + fine == 306
     assert runs_with(fedlas, dataset="tiny_imagenet") == rows * 2 * seeds
-    assert runs_with(fedlas, protocol="finegrained") == runs_with(fedlas, protocol="finegrained_vit") == 9 * 2
+    assert (
+        runs_with(fedlas, protocol="finegrained")
+        == runs_with(fedlas, protocol="finegrained_vit")
+        == 9 * 2
+    )
 
 
 def test_runs_of_maccal(maccal):
@@ -154,15 +185,23 @@ def test_runs_of_maccal(maccal):
     total = (rows + plugged) * cells + ablation + masks + mixing + factors
     assert len(maccal.runs) == len(maccal.evaluations) == total == 268
     first = [key for key, run in maccal.runs.items() if run.first_stage is None]
-    assert len(first) == 13 * cells + 6  # thirteen full trainings a cell, and six strengths of mixing
+    assert (
+        len(first) == 13 * cells + 6
+    )  # thirteen full trainings a cell, and six strengths of mixing
 
 
 def test_runs_of_smart(smart):
-    """Eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with calibrators' variants."""
+    """Eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with
+    calibrators' variants.
+    """
     assert len(smart.runs) == 8 * 6 + 6 + 6 + 5 + 6
-    assert {tuple(each.calibrator_seeds) for each in smart.evaluations.values()} == {(1, 2, 3, 4, 5)}
+    assert {tuple(each.calibrator_seeds) for each in smart.evaluations.values()} == {
+        (1, 2, 3, 4, 5)
+    }
     shifted = {key.backbone for key in smart.runs if smart.families(key) == ["imagenet_c"]}
-    assert shifted == {key.backbone for key in smart.runs if "imagenet" in key.backbone} - {"imagenet_wide_resnet50"}
+    assert shifted == {key.backbone for key in smart.runs if "imagenet" in key.backbone} - {
+        "imagenet_wide_resnet50"
+    }
 
 
 def test_second_stages_start_from_the_runs_of_the_first(maccal):
@@ -173,7 +212,12 @@ def test_second_stages_start_from_the_runs_of_the_first(maccal):
 
 
 def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_config):
-    grid = {"protocol": "fcline", "datasets": ["cifar10"], "backbones": ["resnet50"], "methods": ["ce", "mixup", "tst"]}
+    grid = {
+        "protocol": "fcline",
+        "datasets": ["cifar10"],
+        "backbones": ["resnet50"],
+        "methods": ["ce", "mixup", "tst"],
+    }
     other = Plan(Study(make_config(grid, data_root="data"), HOME))
     mine = Plan(maccal)
     for key in other.study.runs:
@@ -208,7 +252,10 @@ def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, macca
 def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path, monkeypatch):
     tables = study_of("smart")
     key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
-    logits = {n: f"{tables.layout.run(key)}/{logits_file(tables.runs[key].checkpoints[0], n)}" for n in ("val", "test")}
+    logits = {
+        n: f"{tables.layout.run(key)}/{logits_file(tables.runs[key].checkpoints[0], n)}"
+        for n in ("val", "test")
+    }
     monkeypatch.chdir(tmp_path)
     for path in map(Path, logits.values()):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +268,9 @@ def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path,
     assert max(run.external["val_rows"] for run in study.runs.values()) == available
     # gc_ts reads the features beside the logits
     assert tables.runs[key].protocol["export_features"]
-    ((entry,),) = [[each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers]
+    ((entry,),) = [
+        [each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers
+    ]
     assert (entry["backbone"], "smart_figure5.yaml" in entry["note"]) == ([key.backbone], True)
 
 
@@ -234,7 +283,9 @@ class TestFedlasAblation:
     def test_each_variant_changes_one_hyper_parameter(self, ablation):
         methods = {key.method: run.method for key, run in ablation.runs.items()}
         for name, method in methods.items():
-            base = next((each for each in ("fedlas_mbls", "fedlas_ls") if name.startswith(f"{each}_")), None)
+            base = next(
+                (each for each in ("fedlas_mbls", "fedlas_ls") if name.startswith(f"{each}_")), None
+            )
             if base is not None:
                 options, usual = dict(method.loss_options), dict(methods[base].loss_options)
                 assert sum(options[key] != usual[key] for key in usual) == 1, name
@@ -242,10 +293,15 @@ class TestFedlasAblation:
     def test_plain_losses_differ_from_fedlas_by_the_module_only(self, ablation):
         options = {key.method: run.method.loss_options for key, run in ablation.runs.items()}
         assert options["ls"]["alpha"] == options["fedlas_ls"]["alpha"]
-        assert all(options["mbls"][key] == options["fedlas_mbls"][key] for key in ("margin", "lambda_"))
+        assert all(
+            options["mbls"][key] == options["fedlas_mbls"][key] for key in ("margin", "lambda_")
+        )
 
     def test_it_asks_about_indicator_gate_and_gain_of_both(self, ablation):
-        asked = {(each["method"], each["against"]) for each in ablation.config["statistics"]["comparisons"]}
+        asked = {
+            (each["method"], each["against"])
+            for each in ablation.config["statistics"]["comparisons"]
+        }
         for base in ("ls", "mbls"):
             variants = ("const", "random", "maxprob", "maxlogit", "positive", "negative")
             assert {(f"fedlas_{base}", f"fedlas_{base}_{variant}") for variant in variants} < asked

@@ -14,19 +14,35 @@ def key(method, seed=1, **changes):
 
 
 def test_all_combinations_are_run(study):
-    runs = study({"methods": ["ce", "ls"], "seeds": [1, 2], "backbones": ["resnet8", "resnet20"]}).runs
+    runs = study(
+        {"methods": ["ce", "ls"], "seeds": [1, 2], "backbones": ["resnet8", "resnet20"]}
+    ).runs
     axes = itertools.product(("ce", "ls"), (1, 2), ("resnet8", "resnet20"))
     assert set(runs) == {key(method, seed, backbone=backbone) for method, seed, backbone in axes}
 
 
 def test_the_order_of_runs_is_that_of_the_configuration(study):
-    assert [each.method for each in study({"methods": ["ls", "ce", "mbls"]}).runs] == ["ls", "ce", "mbls"]
+    assert [each.method for each in study({"methods": ["ls", "ce", "mbls"]}).runs] == [
+        "ls",
+        "ce",
+        "mbls",
+    ]
 
 
 def test_several_blocks_unite_what_they_want_of_a_run(study):
     made = study(
-        {"methods": ["ce"], "calibrators": ["none", "ts"], "calibrator_seeds": [2], "shifts": ["digits_c"]},
-        {"methods": ["ce", "ls"], "calibrators": ["smart"], "calibrator_seeds": [1, 2], "shifts": ["ood/photos"]},
+        {
+            "methods": ["ce"],
+            "calibrators": ["none", "ts"],
+            "calibrator_seeds": [2],
+            "shifts": ["digits_c"],
+        },
+        {
+            "methods": ["ce", "ls"],
+            "calibrators": ["smart"],
+            "calibrator_seeds": [1, 2],
+            "shifts": ["ood/photos"],
+        },
         {"methods": ["ce"], "fit_on": ["same_shift"]},
     )
     assert list(made.runs) == [key("ce"), key("ls")]
@@ -42,7 +58,10 @@ def test_several_blocks_unite_what_they_want_of_a_run(study):
 def test_first_stages_that_the_grid_does_not_name_are_added_before_and_not_evaluated(study):
     made = study({"methods": ["tst+mbls", "tst"], "seeds": [1, 2]})
     assert list(made.runs) == [
-        key(method, n) for pair in (("mbls", "tst+mbls"), ("ce", "tst")) for n in (1, 2) for method in pair
+        key(method, n)
+        for pair in (("mbls", "tst+mbls"), ("ce", "tst"))
+        for n in (1, 2)
+        for method in pair
     ]
     assert {each.method for each in made.evaluations} == {"tst", "tst+mbls"}
     assert made.runs[key("tst+mbls", 2)].first_stage == key("mbls", 2)
@@ -56,7 +75,9 @@ def test_a_first_stage_that_the_grid_names_is_one_run(study):
 
 
 def test_a_second_stage_has_its_own_protocol(study):
-    protocols = {"p": {"base": "digits", "second_stage": {"epochs": 9, "checkpoints": ["best", "last"]}}}
+    protocols = {
+        "p": {"base": "digits", "second_stage": {"epochs": 9, "checkpoints": ["best", "last"]}}
+    }
     made = study({"methods": ["tst"], "protocol": "p"}, protocols=protocols)
     first, second = made.runs[key("ce", protocol="p")], made.runs[key("tst", protocol="p")]
     assert first.protocol["epochs"] == made.protocols.get("digits", "here")["epochs"] != 9
@@ -66,7 +87,10 @@ def test_a_second_stage_has_its_own_protocol(study):
 
 
 def test_variants_of_calibrators(study):
-    made = study({"calibrators": ["smart", "smart_wide"]}, calibrators={"smart_wide": {"base": "smart", "sigma": 2}})
+    made = study(
+        {"calibrators": ["smart", "smart_wide"]},
+        calibrators={"smart_wide": {"base": "smart", "sigma": 2}},
+    )
     plain, wide = made.evaluations[key("ce")].calibrators.values()
     assert (wide["name"], wide["id"]) == ("smart_wide", "smart")
     assert wide["options"] == {**plain["options"], "sigma": 2.0}
@@ -82,7 +106,9 @@ class TestExternal:
 
         def make(**changes):
             external = {"val": "val.parquet", "test": "test.parquet", "kind": "logits", **changes}
-            return Study({"study": "s", "data_root": str(tmp_path), "external": {"theirs": external}}, home)
+            return Study(
+                {"study": "s", "data_root": str(tmp_path), "external": {"theirs": external}}, home
+            )
 
         return make
 
@@ -94,7 +120,9 @@ class TestExternal:
         assert list(study.evaluations[run_key].calibrators) == ["none"]
         assert study.data_units() == []
         assert study.external_path("test.parquet") == tmp_path / "test.parquet"
-        assert study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
+        assert (
+            study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
+        )
 
     def test_a_run_with_everything_named(self, make):
         names = {"dataset": "cifar10", "backbone": "timm/vit", "method": "maccal+mbls", "seed": 3}
@@ -108,7 +136,9 @@ class TestExternal:
             (each.dataset, each.seed): (run.external["val_rows"], run.external["val_seed"])
             for each, run in make(val_rows=[50, 100], val_seeds=[3, 4]).external.items()
         }
-        assert subsets == {(f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)}
+        assert subsets == {
+            (f"theirs_n{rows}", seed): (rows, seed) for rows in (50, 100) for seed in (3, 4)
+        }
 
 
 def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, home):

@@ -1,4 +1,6 @@
-"""Tiny archives in the format of published data sets, and data sets that expect them instead of the published ones."""
+"""Tiny archives in the format of published data sets, and data sets that expect them instead of the
+published ones.
+"""
 
 import dataclasses
 import hashlib
@@ -7,7 +9,7 @@ import tarfile
 import zipfile
 from types import MappingProxyType
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration import datasets
 from calgrid.datasets import _prepared
 
@@ -45,7 +47,9 @@ def facts_of(path):
 
 def expect(monkeypatch, cls, paths, **changes):
     """Let a data set expect tiny files; ``changes`` are further registered facts."""
-    registered = MappingProxyType({**cls.registered, "files": tuple(facts_of(path) for path in paths), **changes})
+    registered = MappingProxyType(
+        {**cls.registered, "files": tuple(facts_of(path) for path in paths), **changes}
+    )
     monkeypatch.setattr(cls, "registered", registered)
     known = registry.spec
 

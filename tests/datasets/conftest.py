@@ -35,7 +35,9 @@ def photos(digits_dir):
 
 
 class Web:
-    """Called with a folder and the facts of a data set, moves its files from there onto a server and says so."""
+    """Called with a folder and the facts of a data set, moves its files from there onto a server
+    and says so.
+    """
 
     def __init__(self, folder, url):
         self.folder, self.url, self.asked = folder, url, []

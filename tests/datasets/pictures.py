@@ -48,7 +48,10 @@ def write_parquet(path, contents, labels, image="image", label="label", row_grou
 
 def write_folder(root, pixels, labels, names):
     pictures = enumerate(zip(pixels, labels, strict=True))
-    return write_files(root, {f"{names[label]}/{row:03d}.png": encoded(picture) for row, (picture, label) in pictures})
+    return write_files(
+        root,
+        {f"{names[label]}/{row:03d}.png": encoded(picture) for row, (picture, label) in pictures},
+    )
 
 
 def specification(data_root, name="mine", **options):
@@ -60,5 +63,11 @@ def specification(data_root, name="mine", **options):
 
 
 def prepared(data_root, out, name="mine", threads=1, **options):
-    prepare(name, out, data_root=data_root, configured=specification(data_root, name, **options), threads=threads)
+    prepare(
+        name,
+        out,
+        data_root=data_root,
+        configured=specification(data_root, name, **options),
+        threads=threads,
+    )
     return open_prepared(out, verify=True)

@@ -51,7 +51,9 @@ def batch(count, seed, key="labels", classes=10):
 def shrink(monkeypatch, cls, path, train, val, test):
     """Let the data set expect the tiny archive at ``path``."""
     rule = {**cls.registered["drawn_val"], "val_size": val}
-    expect(monkeypatch, cls, [path], sizes={"train": train, "val": val, "test": test}, drawn_val=rule)
+    expect(
+        monkeypatch, cls, [path], sizes={"train": train, "val": val, "test": test}, drawn_val=rule
+    )
 
 
 @pytest.fixture
@@ -59,13 +61,17 @@ def ten(tmp_path, monkeypatch):
     batches = [batch(8, seed) for seed in range(6)]
     members = {f"{TEN}/batches.meta": pickled({"label_names": ["cat"]})}
     # the archive's own order is not that of the numbers
-    members |= {name: pickled(part) for name, part in sorted(zip(NAMES, batches, strict=True), reverse=True)}
+    members |= {
+        name: pickled(part) for name, part in sorted(zip(NAMES, batches, strict=True), reverse=True)
+    }
     shrink(monkeypatch, Cifar10, write_tar(tmp_path / "cifar-10-python.tar.gz", members), 30, 10, 8)
     return batches
 
 
 def rewrite(tmp_path, monkeypatch, contents):
-    """Write the archive anew with these pickles, five of training batches and one of the test batch."""
+    """Write the archive anew with these pickles, five of training batches and one of the test
+    batch.
+    """
     path = write_tar(tmp_path / "cifar-10-python.tar.gz", dict(zip(NAMES, contents, strict=True)))
     shrink(monkeypatch, Cifar10, path, 30, 10, 8)
 
@@ -93,9 +99,13 @@ def test_a_folder_that_was_unpacked_stands_for_the_archive(ten, tmp_path, monkey
     with tarfile.open(path) as tar:
         tar.extractall(tmp_path, filter="data")
     path.unlink()
-    with refuses(DataError, f"{tmp_path}/{TEN}/data_batch_1 is not the published file", "remove the folder"):
+    with refuses(
+        DataError, f"{tmp_path}/{TEN}/data_batch_1 is not the published file", "remove the folder"
+    ):
         Cifar10().build(tmp_path)
-    md5 = {name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest() for name in Cifar10.members}
+    md5 = {
+        name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest() for name in Cifar10.members
+    }
     monkeypatch.setattr(Cifar10, "members", md5)
     folder = Cifar10().build(tmp_path)
     for name, split in archive.items():
@@ -109,12 +119,20 @@ def test_a_folder_that_was_unpacked_stands_for_the_archive(ten, tmp_path, monkey
 def test_cifar100_has_fine_labels(tmp_path, monkeypatch):
     train = batch(20, 1, "fine_labels", 100) | {"coarse_labels": [0] * 20}
     test = batch(6, 2, "fine_labels", 100) | {"coarse_labels": [0] * 6}
-    members = {f"{HUNDRED}/meta": b"", f"{HUNDRED}/test": pickled(test), f"{HUNDRED}/train": pickled(train)}
+    members = {
+        f"{HUNDRED}/meta": b"",
+        f"{HUNDRED}/test": pickled(test),
+        f"{HUNDRED}/train": pickled(train),
+    }
     path = write_tar(tmp_path / "cifar-100-python.tar.gz", members)
     shrink(monkeypatch, Cifar100, path, 15, 5, 6)
     splits = Cifar100().build(tmp_path)
     assert splits["test"].labels.tolist() == test["fine_labels"]
-    assert {name: len(split) for name, split in splits.items()} == {"train": 15, "val": 5, "test": 6}
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 15,
+        "val": 5,
+        "test": 6,
+    }
 
 
 def test_validation_rows_are_the_published_ones():
@@ -186,7 +204,8 @@ def test_a_pickle_of_anything_but_arrays_is_refused(value, protocol, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"garbage", pickled({"data": 1})[:-3], b"\x80\x02cnumpy\nndarray\n)R.", pickled([1, 2])]
+    "content",
+    [b"", b"garbage", pickled({"data": 1})[:-3], b"\x80\x02cnumpy\nndarray\n)R.", pickled([1, 2])],
 )
 def test_a_damaged_pickle_or_one_of_something_else_is_refused(content):
     with pytest.raises(DataError, match=r"a batch (is not a pickle|is not a dictionary)"):
@@ -202,7 +221,9 @@ def special(kind, name="wanted", link="/etc/passwd"):
     return info
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE]
+)
 def test_a_member_that_is_no_regular_file_is_refused(tmp_path, kind):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.addfile(special(kind))

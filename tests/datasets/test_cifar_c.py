@@ -35,12 +35,19 @@ def base():
 
 
 def write(tmp_path, monkeypatch, arrays, labels):
-    members = {f"CIFAR-10-C/{name}.npy": npy(array) for name, array in {**arrays, "speckle_noise": labels}.items()}
-    path = write_tar(tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)}, "w")
+    members = {
+        f"CIFAR-10-C/{name}.npy": npy(array)
+        for name, array in {**arrays, "speckle_noise": labels}.items()
+    }
+    path = write_tar(
+        tmp_path / "CIFAR-10-C.tar", {**members, "CIFAR-10-C/labels.npy": npy(labels)}, "w"
+    )
     expect(monkeypatch, Cifar10C, [path])
 
 
-def test_a_folder_that_was_unpacked_stands_for_the_archive(tmp_path, monkeypatch, arrays, base, refuses):
+def test_a_folder_that_was_unpacked_stands_for_the_archive(
+    tmp_path, monkeypatch, arrays, base, refuses
+):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
     archive = Cifar10C().build(tmp_path, base)
     with tarfile.open(tmp_path / "CIFAR-10-C.tar") as tar:
@@ -55,29 +62,41 @@ def test_a_folder_that_was_unpacked_stands_for_the_archive(tmp_path, monkeypatch
     with refuses(DataError, f"{fog} is damaged", "replace it"):
         Cifar10C().build(tmp_path, base)
     fog.unlink()
-    with refuses(DataError, f"{fog} cannot be read (No such file or directory)", "complete its folder"):
+    with refuses(
+        DataError, f"{fog} cannot be read (No such file or directory)", "complete its folder"
+    ):
         Cifar10C().build(tmp_path, base)
 
 
 def test_rows_go_by_corruption_and_severity(tmp_path, monkeypatch, arrays, base):
     write(tmp_path, monkeypatch, arrays, np.tile(np.arange(COUNT, dtype=np.uint8), 5))
     settings = Cifar10C().build(tmp_path, base)
-    assert [(setting.shift, setting.severity) for setting in settings] == [(s, n) for s in SHIFTS for n in range(1, 6)]
+    assert [(setting.shift, setting.severity) for setting in settings] == [
+        (s, n) for s in SHIFTS for n in range(1, 6)
+    ]
     fog = next(setting for setting in settings if (setting.shift, setting.severity) == ("fog", 3))
-    assert np.array_equal(fog.split.images, arrays["fog"][2 * COUNT : 3 * COUNT].transpose(0, 3, 1, 2))
+    assert np.array_equal(
+        fog.split.images, arrays["fog"][2 * COUNT : 3 * COUNT].transpose(0, 3, 1, 2)
+    )
     assert fog.split.labels.tolist() == [0, 1, 2, 3]
     assert isinstance(fog.split.images, np.memmap)
 
 
 def test_labels_of_another_test_split_are_refused(tmp_path, monkeypatch, arrays, base):
     write(tmp_path, monkeypatch, arrays, np.zeros(5 * COUNT, np.uint8))
-    with pytest.raises(DataError, match=r"labels in .*CIFAR-10-C.tar differ from those of the test split"):
+    with pytest.raises(
+        DataError, match=r"labels in .*CIFAR-10-C.tar differ from those of the test split"
+    ):
         Cifar10C().build(tmp_path, base)
 
 
 def test_an_array_of_another_form_is_refused(tmp_path, monkeypatch, arrays, base):
-    write(tmp_path, monkeypatch, {**arrays, "fog": arrays["fog"][:-1]}, np.tile(np.arange(COUNT), 5))
-    with pytest.raises(DataError, match=r"'fog.npy' in .*CIFAR-10-C.tar has the wrong type or shape"):
+    write(
+        tmp_path, monkeypatch, {**arrays, "fog": arrays["fog"][:-1]}, np.tile(np.arange(COUNT), 5)
+    )
+    with pytest.raises(
+        DataError, match=r"'fog.npy' in .*CIFAR-10-C.tar has the wrong type or shape"
+    ):
         Cifar10C().build(tmp_path, base)
 
 
@@ -85,8 +104,13 @@ def test_an_array_of_another_form_is_refused(tmp_path, monkeypatch, arrays, base
 
 
 def test_arrays_are_mapped_where_they_lie(tmp_path):
-    values = {"a.npy": np.arange(6, dtype=np.float32).reshape(2, 3), "b.npy": np.arange(3, dtype=np.uint8)}
-    path = write_tar(tmp_path / "x.tar", {f"deep/{name}": npy(array) for name, array in values.items()}, "w")
+    values = {
+        "a.npy": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b.npy": np.arange(3, dtype=np.uint8),
+    }
+    path = write_tar(
+        tmp_path / "x.tar", {f"deep/{name}": npy(array) for name, array in values.items()}, "w"
+    )
     found = map_arrays(path, values)
     assert all(np.array_equal(found[name], array) for name, array in values.items())
     with pytest.raises(ValueError, match="read-only"):

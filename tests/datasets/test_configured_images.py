@@ -1,4 +1,6 @@
-"""Data sets of a user's own pictures: Parquet files and folders, splits, normalisation, damaged sources."""
+"""Data sets of a user's own pictures: Parquet files and folders, splits, normalisation, damaged
+sources.
+"""
 
 import json
 import shutil
@@ -8,7 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tests.datasets.pictures import draw, encoded, prepared, specification, write_folder, write_parquet
+from tests.datasets.pictures import (
+    draw,
+    encoded,
+    prepared,
+    specification,
+    write_folder,
+    write_parquet,
+)
 
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _encoded, _image_files, base, image_parquet, open_prepared, prepare
@@ -46,7 +55,11 @@ def test_parquet_files_give_the_pixels_and_labels_that_were_written(files, pictu
     made = prepared(files, tmp_path / "out", **PARQUET)
     assert np.array_equal(made.splits["test"].images, chw(pictures["test"][0]))
     assert np.array_equal(made.splits["test"].labels, pictures["test"][1])
-    assert {name: len(split) for name, split in made.splits.items()} == {"train": 51, "val": 9, "test": 30}
+    assert {name: len(split) for name, split in made.splits.items()} == {
+        "train": 51,
+        "val": 9,
+        "test": 30,
+    }
     order = stratified_order(pictures["train"][1], 1)
     for name, rows in (("val", order[:9]), ("train", order[9:])):
         assert np.array_equal(made.splits[name].images, chw(pictures["train"][0])[np.sort(rows)])
@@ -74,24 +87,34 @@ def test_many_pictures_stay_encoded_unless_arrays_are_smaller(kind, files, tmp_p
         assert np.array_equal(split.images[:], arrays.splits[name].images)
     names = {path.name for path in (tmp_path / "encoded").glob("*_images.*")}
     assert names == {f"{split}_images.bin" for split in ("train", "val", "test")}
-    small = prepared(files, tmp_path / "encoded", **kind)  # the arrays of 8x8 pixels take less than the files
+    small = prepared(
+        files, tmp_path / "encoded", **kind
+    )  # the arrays of 8x8 pixels take less than the files
     assert not list((tmp_path / "encoded").glob("*.bin"))
     assert isinstance(small.splits["train"].images, np.ndarray)
 
 
 def test_val_is_the_beginning_of_the_shuffle_or_has_files_of_its_own(files, pictures, tmp_path):
-    shuffled = prepared(files, tmp_path / "b", **PARQUET, split="shuffled", split_seed=5).splits["val"]
+    shuffled = prepared(files, tmp_path / "b", **PARQUET, split="shuffled", split_seed=5).splits[
+        "val"
+    ]
     rows = np.sort(np.random.RandomState(5).permutation(60)[:9])
     assert np.array_equal(shuffled.images, chw(pictures["train"][0])[rows])
     assert np.array_equal(shuffled.labels, pictures["train"][1][rows])
     made = prepared(files, tmp_path / "out", base="image_parquet", val="val.parquet")
-    assert {name: len(split) for name, split in made.splits.items()} == {"train": 60, "val": 12, "test": 30}
+    assert {name: len(split) for name, split in made.splits.items()} == {
+        "train": 60,
+        "val": 12,
+        "test": 30,
+    }
     assert np.array_equal(made.splits["val"].images, chw(pictures["val"][0]))
 
 
 def test_smaller_subsets_lie_within_larger_ones_and_leave_val_and_test_alone(files, tmp_path):
     whole, larger, smaller = (
-        prepared(files, tmp_path / str(size), **PARQUET, **({"subset": size} if size else {})).splits
+        prepared(
+            files, tmp_path / str(size), **PARQUET, **({"subset": size} if size else {})
+        ).splits
         for size in (None, 30, 12)
     )
     parts = [identities(splits["train"].images) for splits in (smaller, larger, whole)]
@@ -113,7 +136,9 @@ def test_several_files_of_a_split_follow_one_another(files, pictures, tmp_path):
         assert np.array_equal(one.splits[name].labels, two.splits[name].labels)
 
 
-@pytest.mark.parametrize(("image", "label"), [("img", "labels"), ("image", "fine_label"), ("picture", "kind")])
+@pytest.mark.parametrize(
+    ("image", "label"), [("img", "labels"), ("image", "fine_label"), ("picture", "kind")]
+)
 def test_columns_are_found_by_their_usual_names_or_named(pictures, tmp_path, image, label):
     for role in ("train", "test"):
         pixels, labels = pictures[role]
@@ -126,8 +151,12 @@ def test_columns_are_found_by_their_usual_names_or_named(pictures, tmp_path, ima
 def test_plain_bytes_are_pictures_too(files, pictures, tmp_path):
     pixels, labels = pictures["test"]
     contents = pa.array(list(map(encoded, pixels)), pa.large_binary())
-    pq.write_table(pa.table({"image": contents, "label": labels.astype(np.int8)}), files / "test.parquet")
-    assert np.array_equal(prepared(files, tmp_path / "out", **PARQUET).splits["test"].images, chw(pixels))
+    pq.write_table(
+        pa.table({"image": contents, "label": labels.astype(np.int8)}), files / "test.parquet"
+    )
+    assert np.array_equal(
+        prepared(files, tmp_path / "out", **PARQUET).splits["test"].images, chw(pixels)
+    )
 
 
 # facts
@@ -194,7 +223,9 @@ def test_an_interrupted_preparation_leaves_nothing_behind(files, tmp_path, monke
 
 def test_pictures_are_decoded_into_a_file_and_not_into_memory(files, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(_image_files, "scratch_array", lambda *a: made.append(_scratch(*a)) or made[-1])
+    monkeypatch.setattr(
+        _image_files, "scratch_array", lambda *a: made.append(_scratch(*a)) or made[-1]
+    )
     prepared(files, tmp_path / "out", **PARQUET)
     assert all(isinstance(array, np.memmap) for array in made)
     assert len(made) == 3
@@ -213,7 +244,9 @@ def one(tmp_path, content, **options):
     write_parquet(tmp_path / "train.parquet", rest, labels)
     others = [encoded(picture) for picture in draw(12, seed=5)[0]]
     write_parquet(tmp_path / "test.parquet", [content, *others[1:]], labels)
-    made = prepared(tmp_path, tmp_path / "out", base="image_parquet", val_size=3, image_size=8, **options)
+    made = prepared(
+        tmp_path, tmp_path / "out", base="image_parquet", val_size=3, image_size=8, **options
+    )
     return made.splits["test"].images[0]
 
 
@@ -235,7 +268,9 @@ def test_a_larger_picture_is_shrunk_and_cut_around_its_centre(tmp_path):
     assert (image[:, :, 1:-1] == 90).all()
 
 
-@pytest.mark.parametrize(("size", "resize"), [((13, 31), 10), ((31, 13), 8), ((7, 9), 9), ((8, 8), None)])
+@pytest.mark.parametrize(
+    ("size", "resize"), [((13, 31), 10), ((31, 13), 8), ((7, 9), 9), ((8, 8), None)]
+)
 def test_scaling_and_cutting_are_those_of_torchvision(tmp_path, size, resize):
     transforms = pytest.importorskip("torchvision.transforms")
     pixels = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
@@ -248,7 +283,9 @@ def test_pictures_of_several_sizes_need_a_size(files, tmp_path):
     pixels, labels = draw(30, size=9, seed=6)
     contents = [*map(encoded, draw(29, seed=2)[0]), encoded(pixels[0])]
     write_parquet(files / "test.parquet", contents, labels)
-    message = r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8: give image_size"
+    message = (
+        r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8: give image_size"
+    )
     with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", **PARQUET)
 
@@ -269,9 +306,15 @@ def spoil(files, content, row=3):
         (b"not a picture", r"Row 3 of .*test.parquet is not an image \(BMP, GIF, JPEG"),
         (b"", "Row 3 of .*test.parquet is not an image"),
         (encoded(draw(1)[0][0])[:60], "Row 3 of .*test.parquet cannot be decoded"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "Row 3 of .*test.parquet is not an image"),
+        (
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n",
+            "Row 3 of .*test.parquet is not an image",
+        ),
         (None, "Row 3 of .*test.parquet has no image bytes in 'image'"),
-        (encoded(np.full((8, 8), 40_000, np.uint16)), "Row 3 of .*test.parquet has more than 8 bits per channel"),
+        (
+            encoded(np.full((8, 8), 40_000, np.uint16)),
+            "Row 3 of .*test.parquet has more than 8 bits per channel",
+        ),
     ],
     ids=["text", "empty", "cut off", "postscript", "null", "deep"],
 )
@@ -284,10 +327,14 @@ def test_pictures_that_cannot_be_decoded_are_named(files, tmp_path, content, mes
 
 
 @pytest.mark.parametrize(("kind", "count"), [(PARQUET, 7), (FOLDERS, 7)], ids=["parquet", "folder"])
-def test_preparing_twice_gives_the_same_bytes_with_any_threads_and_leaves_no_scratch(kind, count, files, tmp_path):
+def test_preparing_twice_gives_the_same_bytes_with_any_threads_and_leaves_no_scratch(
+    kind, count, files, tmp_path
+):
     for threads in (1, 3):
         prepared(files, tmp_path / str(threads), threads=threads, **kind)
-    first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "13")
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "13"
+    )
     assert first == second
     assert len(first) == count
 
@@ -309,7 +356,9 @@ def test_a_damaged_parquet_file_is_named(files, tmp_path, keep):
 def test_a_folder_of_save_to_disk_gets_the_line_that_converts_it(files, tmp_path):
     (files / "test.parquet").unlink()
     (files / "test.parquet").mkdir()
-    with pytest.raises(DataError, match=r"test.parquet is a folder, .*load_from_disk\(.*test.parquet'\).to_parquet"):
+    with pytest.raises(
+        DataError, match=r"test.parquet is a folder, .*load_from_disk\(.*test.parquet'\).to_parquet"
+    ):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
@@ -319,16 +368,46 @@ PNG = encoded(draw(1, seed=9)[0][0])
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"picture": [PNG], "label": [0]}, r"no column 'image' or 'img' \(it has picture, label\): .* image_column"),
-        ({"image": [PNG], "img": [PNG], "label": [0]}, "has several of the columns 'image' or 'img'"),
-        ({"image": [PNG], "kind": [0]}, "no column 'label' or 'labels' or 'fine_label'.* its name as label_column"),
-        ({"image": ["a.png"], "label": [0]}, "column 'image' .* must have bytes or structs with a field 'bytes'"),
-        ({"image": [{"path": "a.png"}], "label": [0]}, "must have bytes or structs with a field 'bytes'"),
-        ({"image": [PNG], "label": ["cat"]}, "column 'label' .* must have an integer label in every row"),
-        ({"image": [PNG, PNG], "label": [0, None]}, "column 'label' .* must have an integer label in every row"),
-        ({"image": [PNG], "label": [-1]}, r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2"),
-        ({"image": [PNG], "label": [3]}, r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2"),
-        ({"image": pa.array([], pa.binary()), "label": pa.array([], pa.int64())}, "test.parquet contains no images"),
+        (
+            {"picture": [PNG], "label": [0]},
+            r"no column 'image' or 'img' \(it has picture, label\): .* image_column",
+        ),
+        (
+            {"image": [PNG], "img": [PNG], "label": [0]},
+            "has several of the columns 'image' or 'img'",
+        ),
+        (
+            {"image": [PNG], "kind": [0]},
+            "no column 'label' or 'labels' or 'fine_label'.* its name as label_column",
+        ),
+        (
+            {"image": ["a.png"], "label": [0]},
+            "column 'image' .* must have bytes or structs with a field 'bytes'",
+        ),
+        (
+            {"image": [{"path": "a.png"}], "label": [0]},
+            "must have bytes or structs with a field 'bytes'",
+        ),
+        (
+            {"image": [PNG], "label": ["cat"]},
+            "column 'label' .* must have an integer label in every row",
+        ),
+        (
+            {"image": [PNG, PNG], "label": [0, None]},
+            "column 'label' .* must have an integer label in every row",
+        ),
+        (
+            {"image": [PNG], "label": [-1]},
+            r"Row 0 of test.parquet has the label -1, but there are 3 classes, 0..2",
+        ),
+        (
+            {"image": [PNG], "label": [3]},
+            r"Row 0 of test.parquet has the label 3, but there are 3 classes, 0..2",
+        ),
+        (
+            {"image": pa.array([], pa.binary()), "label": pa.array([], pa.int64())},
+            "test.parquet contains no images",
+        ),
     ],
 )
 def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
@@ -343,11 +422,19 @@ def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
         ({"val_size": 60}, "val_size is 60, but the training files have 60 rows"),
         ({"like": "cifar10"}, "val_size is 5000, but the training files have 60 rows"),
         ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
-        ({"val_size": 9, "n_classes": 2}, "Row 2 of train.parquet has the label 2, but there are 2 classes"),
-        ({"val_size": 9, "base": "image_folder", "n_classes": 2}, "has the label 2, but there are 2 classes"),
+        (
+            {"val_size": 9, "n_classes": 2},
+            "Row 2 of train.parquet has the label 2, but there are 2 classes",
+        ),
+        (
+            {"val_size": 9, "base": "image_folder", "n_classes": 2},
+            "has the label 2, but there are 2 classes",
+        ),
     ],
 )
-def test_what_the_labels_do_not_hold_cannot_be_asked_for(files, refuses, monkeypatch, options, message):
+def test_what_the_labels_do_not_hold_cannot_be_asked_for(
+    files, refuses, monkeypatch, options, message
+):
     monkeypatch.setattr(_image_files, "decode", None)  # no picture is read
     book = DatasetCatalog({"mine": {"base": "image_parquet", **options}}, str(files))
     with refuses(ConfigError, "datasets.mine: ", message):
@@ -363,10 +450,22 @@ def test_labels_that_fit_pass_the_check(files):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([*range(3)] * 19 + [0, 1, 1_000_000], "has images with the label 1000000, but none with 3: correct"),
-        ([*range(3)] * 19 + [0, 1, 2**62], "has images with the label 4611686018427387904, but none with 3"),
-        ([*range(1, 4)] * 20, "has images with the label 3, but none with 0: .*, or give n_classes"),
-        (np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63), "must have labels from 0 to K - 1"),
+        (
+            [*range(3)] * 19 + [0, 1, 1_000_000],
+            "has images with the label 1000000, but none with 3: correct",
+        ),
+        (
+            [*range(3)] * 19 + [0, 1, 2**62],
+            "has images with the label 4611686018427387904, but none with 3",
+        ),
+        (
+            [*range(1, 4)] * 20,
+            "has images with the label 3, but none with 0: .*, or give n_classes",
+        ),
+        (
+            np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63),
+            "must have labels from 0 to K - 1",
+        ),
     ],
     ids=["a million", "2^62", "from 1", "64 bits without sign"],
 )
@@ -379,10 +478,19 @@ def test_a_class_without_training_images_must_be_stated(files, pictures, tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda root: (root / "test/ant").rename(root / "test/dog"), "the class 'dog' has no folder in the training"),
+        (
+            lambda root: (root / "test/ant").rename(root / "test/dog"),
+            "the class 'dog' has no folder in the training",
+        ),
         (lambda root: (root / "train/dog").mkdir(), "dog contains no image"),
-        (lambda root: (shutil.rmtree(root / "test"), (root / "test").touch()), "test must be a folder with one"),
-        (lambda root: (root / "test/bee/001.png").write_bytes(b"broken"), "test/bee/001.png is not an image"),
+        (
+            lambda root: (shutil.rmtree(root / "test"), (root / "test").touch()),
+            "test must be a folder with one",
+        ),
+        (
+            lambda root: (root / "test/bee/001.png").write_bytes(b"broken"),
+            "test/bee/001.png is not an image",
+        ),
     ],
     ids=["class", "empty", "no folder", "damaged"],
 )
@@ -392,7 +500,9 @@ def test_folders_that_do_not_fit_are_named(files, tmp_path, change, message):
         prepared(files, tmp_path / "out", **FOLDERS)
 
 
-def test_other_files_beside_the_pictures_are_left_out_and_links_to_folders_followed(files, tmp_path):
+def test_other_files_beside_the_pictures_are_left_out_and_links_to_folders_followed(
+    files, tmp_path
+):
     (files / "train" / "cat").rename(tmp_path / "elsewhere")
     (files / "train" / "cat").symlink_to(tmp_path / "elsewhere")
     (files / "train" / "ant" / "boxes.txt").write_text("0 0 8 8")
@@ -406,7 +516,9 @@ def test_a_constant_channel_needs_constants(files, tmp_path):
     black = np.zeros((12, 8, 8, 3), dtype=np.uint8)
     black[:, 0, 0, 0] = np.arange(12)
     write_parquet(files / "train.parquet", map(encoded, black), np.arange(12) % 3)
-    with pytest.raises(DataError, match="A channel of the training images is constant: give mean and std"):
+    with pytest.raises(
+        DataError, match="A channel of the training images is constant: give mean and std"
+    ):
         prepared(files, tmp_path / "out", **PARQUET)
 
 
@@ -414,7 +526,10 @@ def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_
     pixels, labels = draw(30, seed=2)
     pixels[4] = pictures["train"][0][11]
     write_parquet(files / "test.parquet", map(encoded, pixels), labels)
-    with pytest.raises(DataError, match=r"share 1 images of equal content: .*rows 11 and 64.* set duplicates: count"):
+    with pytest.raises(
+        DataError,
+        match=r"share 1 images of equal content: .*rows 11 and 64.* set duplicates: count",
+    ):
         prepared(files, tmp_path / "out", **PARQUET)
     made = prepared(files, tmp_path / "out", **PARQUET, duplicates="count")
     (pair,) = made.manifest["twins"]
@@ -427,7 +542,9 @@ def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_
 def test_a_source_that_changed_after_planning_is_refused(files, tmp_path):
     spec = specification(files, **PARQUET)
     write_parquet(files / "test.parquet", map(encoded, draw(30, seed=7)[0]), np.arange(30) % 3)
-    with pytest.raises(DataError, match=r"The source test.parquet of 'mine' has changed since it was planned"):
+    with pytest.raises(
+        DataError, match=r"The source test.parquet of 'mine' has changed since it was planned"
+    ):
         prepare("mine", tmp_path / "out", data_root=files, configured=spec)
 
 
@@ -439,17 +556,31 @@ def test_a_folder_of_another_configuration_is_not_opened(files, tmp_path):
 
 
 def test_a_specification_is_for_one_data_set_and_a_kind_needs_one(files, tmp_path):
-    with pytest.raises(ConfigError, match="'image_parquet' is a kind of data set: define a data set"):
+    with pytest.raises(
+        ConfigError, match="'image_parquet' is a kind of data set: define a data set"
+    ):
         prepare("image_parquet", tmp_path / "out")
     with pytest.raises(ConfigError, match="The specification is that of 'mine', not of 'yours'"):
-        prepare("yours", tmp_path / "out", data_root=files, configured=specification(files, **PARQUET))
+        prepare(
+            "yours", tmp_path / "out", data_root=files, configured=specification(files, **PARQUET)
+        )
 
 
 def test_a_specification_survives_the_command_line(files, tmp_path, monkeypatch):
     from calgrid.cli import main
 
     spec = json.dumps(specification(files, **PARQUET))
-    arguments = ["data", "--unit", "mine", "--out", str(tmp_path / "out"), "--spec", spec, "--data-root", str(files)]
+    arguments = [
+        "data",
+        "--unit",
+        "mine",
+        "--out",
+        str(tmp_path / "out"),
+        "--spec",
+        spec,
+        "--data-root",
+        str(files),
+    ]
     assert main(arguments) == 0
     assert open_prepared(tmp_path / "out").n_classes == 3
 

@@ -1,4 +1,6 @@
-"""Ambiguous digits: one process, stated exactly, and prepared folders that keep what is known of their images."""
+"""Ambiguous digits: one process, stated exactly, and prepared folders that keep what is known of
+their images.
+"""
 
 import dataclasses
 
@@ -50,7 +52,9 @@ def test_the_bayes_classifier_is_as_good_as_it_says(judged):
     surprise = -np.log(posterior, out=np.zeros_like(posterior), where=posterior > 0)
     entropy = special.entr(posterior).sum(axis=1)
     variance = (posterior * surprise**2).sum(axis=1) - entropy**2
-    assert abs(metrics.nll(posterior, labels) - entropy.mean()) < 3 * np.sqrt(variance.sum()) / len(best)
+    assert abs(metrics.nll(posterior, labels) - entropy.mean()) < 3 * np.sqrt(variance.sum()) / len(
+        best
+    )
 
 
 def test_the_posterior_itself_is_at_no_distance_from_the_truth(judged):
@@ -63,7 +67,9 @@ def test_the_posterior_itself_is_at_no_distance_from_the_truth(judged):
 
 
 def test_labels_are_draws_from_the_posterior(judged):
-    """Given the image, each class is as frequent as the posterior says: class by class, and for the runner-up."""
+    """Given the image, each class is as frequent as the posterior says: class by class, and for the
+    runner-up.
+    """
     posterior, labels = truth(judged), np.asarray(judged.labels)
     second = np.argsort(posterior, axis=1)[:, -2]
     columns = [(posterior[:, k], labels == k) for k in range(10)]
@@ -100,7 +106,9 @@ def test_preparing_twice_gives_the_same_bytes(folder, tmp_path):
 )
 def test_what_is_no_distribution_is_refused(folder, monkeypatch, tmp_path, spoil, message):
     splits = dict(open_prepared(folder).splits)
-    splits["val"] = dataclasses.replace(splits["val"], distribution=spoil(splits["val"].distribution))
+    splits["val"] = dataclasses.replace(
+        splits["val"], distribution=spoil(splits["val"].distribution)
+    )
     monkeypatch.setattr(DigitsAmbiguous, "build", lambda self, root: splits)
     with pytest.raises(DataError, match=message):
         prepare("digits_ambiguous", tmp_path / "out")

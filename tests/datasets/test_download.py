@@ -16,7 +16,9 @@ CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
 
 
 class Server:
-    """Serves CONTENT at every path; ``plan`` is a list of functions, one for each request, the last one stays."""
+    """Serves CONTENT at every path; ``plan`` is a list of functions, one for each request, the last
+    one stays.
+    """
 
     def __init__(self):
         self.requests, self.plan = [], [whole]
@@ -45,7 +47,9 @@ def answer(handler, content, begin=0, status=None, length=None):
     handler.send_response(status or (206 if begin else 200))
     handler.send_header("Content-Length", str(len(content) if length is None else length))
     if begin:
-        handler.send_header("Content-Range", f"bytes {begin}-{begin + len(content) - 1}/{len(CONTENT)}")
+        handler.send_header(
+            "Content-Range", f"bytes {begin}-{begin + len(content) - 1}/{len(CONTENT)}"
+        )
     handler.end_headers()
     handler.wfile.write(content)
 
@@ -56,7 +60,9 @@ def whole(handler, begin):
 
 def cut(count):
     """Send ``count`` bytes less than promised or than there are."""
-    return lambda handler, begin: answer(handler, CONTENT[begin : begin + count], begin, length=len(CONTENT) - begin)
+    return lambda handler, begin: answer(
+        handler, CONTENT[begin : begin + count], begin, length=len(CONTENT) - begin
+    )
 
 
 def without_ranges(handler, begin):
@@ -105,7 +111,9 @@ def server():
 @pytest.fixture(autouse=True)
 def no_pauses_and_no_encryption(monkeypatch):
     monkeypatch.setattr(_download, "PAUSE", 0.0)
-    monkeypatch.setattr(_download, "SCHEMES", ("https", "http"))  # the server here has no certificate
+    monkeypatch.setattr(
+        _download, "SCHEMES", ("https", "http")
+    )  # the server here has no certificate
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
@@ -128,7 +136,9 @@ def test_a_file_is_downloaded_once_and_then_taken_as_it_lies(server, file, tmp_p
 
 def test_md5_vouches_where_nothing_better_is_published(file, tmp_path):
     md5 = {name: value for name, value in file.items() if name != "sha256"}
-    assert download({**md5, "md5": hashlib.md5(CONTENT).hexdigest()}, tmp_path).read_bytes() == CONTENT
+    assert (
+        download({**md5, "md5": hashlib.md5(CONTENT).hexdigest()}, tmp_path).read_bytes() == CONTENT
+    )
 
 
 def test_another_file_of_that_name_is_refused_and_kept(server, file, tmp_path, refuses):
@@ -171,7 +181,11 @@ def test_a_later_call_goes_on_with_the_part_of_an_earlier_one(server, file, tmp_
 
 def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file, tmp_path):
     def broken(handler, begin):
-        answer(handler, CONTENT[: 900_000 if len(server.requests) % 2 else 800_000], length=len(CONTENT))
+        answer(
+            handler,
+            CONTENT[: 900_000 if len(server.requests) % 2 else 800_000],
+            length=len(CONTENT),
+        )
 
     server.plan = [broken]
     with pytest.raises(DataError, match="could not be downloaded"):
@@ -180,16 +194,24 @@ def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file
 
 
 @pytest.mark.parametrize(("part", "begins"), [(b"x" * 1000, [1000, 0]), (CONTENT + b"more", [0])])
-def test_the_part_of_another_file_and_one_that_is_too_long_are_thrown_away(server, file, tmp_path, part, begins):
+def test_the_part_of_another_file_and_one_that_is_too_long_are_thrown_away(
+    server, file, tmp_path, part, begins
+):
     (tmp_path / ".data.tar.part").write_bytes(part)
     assert download(file, tmp_path).read_bytes() == CONTENT
     assert server.begins == begins
 
 
-@pytest.mark.parametrize("wrong", [other, lambda handler, begin: answer(handler, b"0" + CONTENT)], ids=["", "longer"])
+@pytest.mark.parametrize(
+    "wrong", [other, lambda handler, begin: answer(handler, b"0" + CONTENT)], ids=["", "longer"]
+)
 def test_another_content_leaves_nothing_behind(server, file, tmp_path, refuses, wrong):
     server.plan = [wrong]
-    said = ["is not the published file (sha256 ", "put data.tar of 2,560,000 bytes (sha256 ", "by hand"]
+    said = [
+        "is not the published file (sha256 ",
+        "put data.tar of 2,560,000 bytes (sha256 ",
+        "by hand",
+    ]
     with refuses(DataError, *said):
         download(file, tmp_path)
     assert names(tmp_path) == []
@@ -198,14 +220,19 @@ def test_another_content_leaves_nothing_behind(server, file, tmp_path, refuses, 
 @pytest.mark.parametrize("status", [403, 404, 410])
 def test_a_final_refusal_is_not_repeated(server, file, tmp_path, refuses, status):
     server.plan = [refuse(status)]
-    said = [f"could not be downloaded (HTTP {status}", "run again to resume, or put data.tar of 2,560,000"]
+    said = [
+        f"could not be downloaded (HTTP {status}",
+        "run again to resume, or put data.tar of 2,560,000",
+    ]
     with refuses(DataError, *said):
         download(file, tmp_path)
     assert len(server.requests) == 1
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("failure", [cut(0), drop, refuse(503)], ids=["nothing comes", "dropped", "busy"])
+@pytest.mark.parametrize(
+    "failure", [cut(0), drop, refuse(503)], ids=["nothing comes", "dropped", "busy"]
+)
 def test_a_server_that_never_sends_anything_is_given_up(server, file, tmp_path, refuses, failure):
     server.plan = [failure]
     with refuses(DataError, "could not be downloaded (", "put data.tar of 2,560,000 bytes"):
@@ -238,17 +265,24 @@ def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path
     assert names(tmp_path) == []
 
 
-def test_a_connection_in_the_clear_is_refused_also_after_a_redirection(server, file, tmp_path, refuses, monkeypatch):
+def test_a_connection_in_the_clear_is_refused_also_after_a_redirection(
+    server, file, tmp_path, refuses, monkeypatch
+):
     monkeypatch.setattr(_download, "SCHEMES", ("https",))
     with refuses(DataError, "data.tar would be downloaded over an unencrypted connection"):
         download(file, tmp_path)
     assert server.requests == []
     with pytest.raises(DataError, match="unencrypted connection"):
-        _download._Redirects(file).redirect_request(None, None, 302, "", {}, "http://example.org/data.tar")
+        _download._Redirects(file).redirect_request(
+            None, None, 302, "", {}, "http://example.org/data.tar"
+        )
 
 
 def test_without_a_folder_the_file_is_named(file, refuses):
-    with refuses(DataError, "Give a data_root, the folder to which to download data.tar of 2,560,000 bytes (sha256 "):
+    with refuses(
+        DataError,
+        "Give a data_root, the folder to which to download data.tar of 2,560,000 bytes (sha256 ",
+    ):
         download(file, None)
 
 
@@ -260,7 +294,8 @@ def test_two_callers_download_once(server, file, tmp_path):
     assert server.begins == [0]
 
 
-# files of which the publisher states the beginning of the checksum alone, and no size ------------------------------
+# files of which the publisher states the beginning of the checksum alone, and no size
+# ------------------------------
 
 
 @pytest.fixture
@@ -274,7 +309,9 @@ def without_length(handler, begin):
     handler.wfile.write(CONTENT)
 
 
-@pytest.mark.parametrize("plan", [[whole], [cut(1_000_000), whole], [drop, whole], [cut(500_000), without_ranges]])
+@pytest.mark.parametrize(
+    "plan", [[whole], [cut(1_000_000), whole], [drop, whole], [cut(500_000), without_ranges]]
+)
 def test_the_size_is_what_the_server_says(server, weights, tmp_path, plan):
     server.plan = plan
     assert download(weights, tmp_path).read_bytes() == CONTENT
@@ -289,9 +326,13 @@ def test_a_part_of_unknown_size_is_continued_or_found_complete(server, weights, 
     assert server.begins == [have]
 
 
-def test_the_wrong_beginning_of_a_checksum_leaves_nothing_behind(server, weights, tmp_path, refuses):
+def test_the_wrong_beginning_of_a_checksum_leaves_nothing_behind(
+    server, weights, tmp_path, refuses
+):
     weights["sha256_prefix"] = "00000000"
-    with refuses(DataError, "is not the published file", "instead of beginning with 00000000", "put net.pth"):
+    with refuses(
+        DataError, "is not the published file", "instead of beginning with 00000000", "put net.pth"
+    ):
         download(weights, tmp_path)
     assert names(tmp_path) == []
 
@@ -304,7 +345,9 @@ def test_a_complete_part_of_another_file_is_thrown_away(server, weights, tmp_pat
 
 def test_a_server_that_tells_no_size_is_given_up(server, weights, tmp_path, refuses):
     server.plan = [without_length]
-    with refuses(DataError, "does not give the size of the file", "put net.pth (sha256 beginning with"):
+    with refuses(
+        DataError, "does not give the size of the file", "put net.pth (sha256 beginning with"
+    ):
         download(weights, tmp_path)
 
 
@@ -320,7 +363,12 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
     assert download_pinned(file, tmp_path) == path
     assert server.begins == [0]
     path.write_bytes(b"another content")
-    with refuses(DataError, "data.tar has changed since its first use", f"of {digest}", "put the old file back"):
+    with refuses(
+        DataError,
+        "data.tar has changed since its first use",
+        f"of {digest}",
+        "put the old file back",
+    ):
         download_pinned(file, tmp_path)
     path.unlink()
     server.plan = [lambda handler, begin: answer(handler, b"x" * 100)]
@@ -331,7 +379,10 @@ def test_a_checksum_is_recorded_at_first_use_and_verified_ever_after(server, tmp
 
 def test_a_file_that_was_brought_is_recorded_too(tmp_path, refuses):
     (tmp_path / "data.tar").write_bytes(CONTENT)
-    file, note = {"name": "data.tar", "url": "https://example.org/data.tar"}, tmp_path / "data.tar.sha256"
+    file, note = (
+        {"name": "data.tar", "url": "https://example.org/data.tar"},
+        tmp_path / "data.tar.sha256",
+    )
     download_pinned(file, tmp_path)
     assert hashlib.sha256(CONTENT).hexdigest() in note.read_text()
     note.write_text("")
@@ -339,7 +390,9 @@ def test_a_file_that_was_brought_is_recorded_too(tmp_path, refuses):
         download_pinned(file, tmp_path)
 
 
-def test_without_a_checksum_an_interrupted_download_goes_on_within_a_call_but_not_in_the_next(server, tmp_path):
+def test_without_a_checksum_an_interrupted_download_goes_on_within_a_call_but_not_in_the_next(
+    server, tmp_path
+):
     """Nothing would tell that its beginning was that of another file."""
     (tmp_path / ".data.tar.part").write_bytes(b"x" * 100)
     server.plan = [cut(1000), whole]

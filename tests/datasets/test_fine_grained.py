@@ -5,7 +5,7 @@ import pytest
 from tests.datasets.archives import expect, write_tar
 from tests.datasets.pictures import colour, encoded, plain
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
@@ -29,7 +29,9 @@ def text(lines):
 
 @pytest.fixture
 def birds():
-    """36 pictures: ids 1.., species in turn, every third for testing; the lists after the pictures, out of order."""
+    """36 pictures: ids 1.., species in turn, every third for testing; the lists after the pictures,
+    out of order.
+    """
     ids = list(range(1, 37))
     names = {id: f"{SPECIES[id % 3]}/Bird_{id:04d}_{id * 7}.jpg" for id in ids}
     members = {f"{BIRDS}/images/{names[id]}": jpeg(id) for id in reversed(ids)}
@@ -37,7 +39,9 @@ def birds():
     members[f"./{BIRDS}/images.txt"] = text([f"{id} {names[id]}" for id in reversed(ids)])
     members[f"./{BIRDS}/image_class_labels.txt"] = text([f"{id} {id % 3 + 1}" for id in ids])
     members[f"./{BIRDS}/train_test_split.txt"] = text([f"{id} {int(id % 4 != 0)}" for id in ids])
-    members[f"./{BIRDS}/classes.txt"] = text([f"{number} {name}" for number, name in enumerate(SPECIES, 1)])
+    members[f"./{BIRDS}/classes.txt"] = text(
+        [f"{number} {name}" for number, name in enumerate(SPECIES, 1)]
+    )
     return members
 
 
@@ -48,13 +52,18 @@ def planes():
     variant = dict(zip(ids, VARIANTS * 7, strict=True))
     members = {f"{PLANES}/images/{id}.jpg": jpeg(number) for number, id in enumerate(ids)}
     members[f"{PLANES}/variants.txt"] = text(VARIANTS)
-    members[f"{PLANES}/images_variant_trainval.txt"] = text([f"{id} {variant[id]}" for id in ids[:20]])
+    members[f"{PLANES}/images_variant_trainval.txt"] = text(
+        [f"{id} {variant[id]}" for id in ids[:20]]
+    )
     members[f"{PLANES}/images_variant_test.txt"] = text([f"{id} {variant[id]}" for id in ids[20:]])
     members[f"{PLANES}/images_family_test.txt"] = text([f"{ids[20]} Boeing 707"])
     return members
 
 
-SIZES = {"cub200": {"train": 21, "val": 6, "test": 9}, "fgvc_aircraft": {"train": 16, "val": 4, "test": 8}}
+SIZES = {
+    "cub200": {"train": 21, "val": 6, "test": 9},
+    "fgvc_aircraft": {"train": 16, "val": 4, "test": 8},
+}
 
 
 def expect_tiny(monkeypatch, folder, name, members):
@@ -69,7 +78,10 @@ def expect_tiny(monkeypatch, folder, name, members):
 def in_order(splits, names):
     """Images and labels of several splits in the order of their rows."""
     order = np.argsort(np.concatenate([splits[name].rows for name in names]))
-    return [np.concatenate([getattr(splits[name], part) for name in names])[order] for part in ("images", "labels")]
+    return [
+        np.concatenate([getattr(splits[name], part) for name in names])[order]
+        for part in ("images", "labels")
+    ]
 
 
 def test_birds_are_joined_by_their_ids(tmp_path, monkeypatch, birds):
@@ -97,7 +109,12 @@ def test_planes_are_in_the_order_of_the_lists_and_variants(tmp_path, monkeypatch
 @pytest.fixture(params=["cub200", "fgvc_aircraft"])
 def name(request, tmp_path, monkeypatch, birds, planes):
     """A data set whose tiny archive is in the data root."""
-    expect_tiny(monkeypatch, tmp_path, request.param, {"cub200": birds, "fgvc_aircraft": planes}[request.param])
+    expect_tiny(
+        monkeypatch,
+        tmp_path,
+        request.param,
+        {"cub200": birds, "fgvc_aircraft": planes}[request.param],
+    )
     return request.param
 
 
@@ -105,7 +122,10 @@ def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(tm
     prepare(name, tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
     assert {role: len(split) for role, split in made.splits.items()} == SIZES[name]
-    assert np.bincount(made.splits["val"].labels).tolist() == {"cub200": [2] * 3, "fgvc_aircraft": [1] * 4}[name]
+    assert (
+        np.bincount(made.splits["val"].labels).tolist()
+        == {"cub200": [2] * 3, "fgvc_aircraft": [1] * 4}[name]
+    )
     assert made.splits["train"].images.shape[1:] == (3, 256, 256)
 
 
@@ -114,7 +134,9 @@ def test_proportions_are_not_kept(tmp_path, monkeypatch, planes):
     halves = np.zeros((20, 60, 3), np.uint8)
     halves[:, :30, 0] = 255
     name = next(name for name in planes if name.endswith(".jpg"))
-    wide = expect_tiny(monkeypatch, tmp_path, "fgvc_aircraft", {**planes, name: encoded(halves, "PNG")})
+    wide = expect_tiny(
+        monkeypatch, tmp_path, "fgvc_aircraft", {**planes, name: encoded(halves, "PNG")}
+    )
     image = in_order(wide(size=SIZE).build(tmp_path), ("train", "val"))[0][0]
     assert (image[0, :, :7] > 250).all()
     assert (image[0, :, 9:] < 5).all()
@@ -124,20 +146,41 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
     datasets = {"large": {"base": name, "size": 24}}
     grid = {"datasets": ["large"], "methods": ["mbls"], "protocol": "p"}
     protocols = {"p": {"base": "digits", "drop_last": name == "cub200"}}
-    study = Study(make_config(grid, protocols=protocols, datasets=datasets, data_root=str(tmp_path)), home)
-    prepare("large", tmp_path / "out", data_root=tmp_path, configured=Plan(study).data_spec("large"))
+    study = Study(
+        make_config(grid, protocols=protocols, datasets=datasets, data_root=str(tmp_path)), home
+    )
+    prepare(
+        "large", tmp_path / "out", data_root=tmp_path, configured=Plan(study).data_spec("large")
+    )
     made = open_prepared(tmp_path / "out")
-    assert made.splits["test"].images.shape[1:] == (3, 24, 24) == study.datasets.spec("large").info["image_shape"]
+    assert (
+        made.splits["test"].images.shape[1:]
+        == (3, 24, 24)
+        == study.datasets.spec("large").info["image_shape"]
+    )
     assert made.manifest["options"] == {"size": 24}
     (run,) = study.runs.values()
-    assert run.method.loss_options == {**run.method.loss_options, **registry.spec("loss", "mbls").resolve(dataset=name)}
+    assert run.method.loss_options == {
+        **run.method.loss_options,
+        **registry.spec("loss", "mbls").resolve(dataset=name),
+    }
 
 
 @pytest.mark.parametrize(
     ("kind", "file", "content", "message"),
     [
-        ("cub200", f"./{BIRDS}/train_test_split.txt", "1 1\n2 0\n", r"lists in .*_2011.tgz name different images"),
-        ("fgvc_aircraft", f"{PLANES}/images_variant_test.txt", "1000000 707-320\n", r"lists in .* an image twice"),
+        (
+            "cub200",
+            f"./{BIRDS}/train_test_split.txt",
+            "1 1\n2 0\n",
+            r"lists in .*_2011.tgz name different images",
+        ),
+        (
+            "fgvc_aircraft",
+            f"{PLANES}/images_variant_test.txt",
+            "1000000 707-320\n",
+            r"lists in .* an image twice",
+        ),
         (
             "fgvc_aircraft",
             f"{PLANES}/variants.txt",
@@ -147,7 +190,9 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
     ],
     ids=["ids", "twice", "variant"],
 )
-def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds, planes, kind, file, content, message):
+def test_lists_that_do_not_fit_together_are_refused(
+    tmp_path, monkeypatch, birds, planes, kind, file, content, message
+):
     members = {"cub200": birds, "fgvc_aircraft": planes}[kind]
     made = expect_tiny(monkeypatch, tmp_path, kind, {**members, file: content.encode()})(size=SIZE)
     with pytest.raises(DataError, match=message):
@@ -166,5 +211,9 @@ def test_lists_that_do_not_fit_together_are_refused(tmp_path, monkeypatch, birds
 def test_registered_sizes_are_those_of_the_publication_and_a_tenth_is_val(name, train, test):
     info = registry.spec("dataset", name).info
     sizes = info["sizes"]
-    assert (sizes["train"] + sizes["val"], sizes["test"], sizes["val"]) == (train, test, train // 10)
+    assert (sizes["train"] + sizes["val"], sizes["test"], sizes["val"]) == (
+        train,
+        test,
+        train // 10,
+    )
     assert info["drawn_val"]["val_size"] == sizes["val"]

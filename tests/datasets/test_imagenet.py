@@ -21,7 +21,8 @@ from calgrid.datasets.imagenet import META, TRUTH, Imagenet, ImagenetLt
 from calgrid.datasets.imagenet_sketch import ImagenetSketch
 from calgrid.errors import ConfigError, DataError
 
-#: numbers of the devkit from 1: another order than the sorted one; the fourth is no class but a group of classes
+#: numbers of the devkit from 1: another order than the sorted one; the fourth is no class but a
+#: group of classes
 SYNSETS = ["n02000003", "n02000001", "n02000002", "n01000000"]
 CLASSES = sorted(SYNSETS[:3])
 COUNT = 20
@@ -50,7 +51,9 @@ def wnid_of(row):
 
 def devkit():
     kind = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
-    table = np.array([(n, wnid, "a, b", 0 if n < 4 else 3) for n, wnid in enumerate(SYNSETS, 1)], dtype=kind)
+    table = np.array(
+        [(n, wnid, "a, b", 0 if n < 4 else 3) for n, wnid in enumerate(SYNSETS, 1)], dtype=kind
+    )
     stream = io.BytesIO()
     scipy.io.savemat(stream, {"synsets": table[:, None]})
     return {META: stream.getvalue(), TRUTH: "\n".join(map(str, numbers())).encode() + b"\n"}
@@ -66,13 +69,18 @@ def archives(tmp_path, monkeypatch, pictures):
     """The published archives, the pictures in any order."""
     root = tmp_path / "archives"
     tar = write_tar(root / "ILSVRC2012_img_val.tar", dict(reversed(pictures.items())), "w")
-    expect_tiny(monkeypatch, Imagenet, [tar, write_tar(root / "ILSVRC2012_devkit_t12.tar.gz", devkit())])
+    expect_tiny(
+        monkeypatch, Imagenet, [tar, write_tar(root / "ILSVRC2012_devkit_t12.tar.gz", devkit())]
+    )
     return root
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, pictures):
-    members = {f"imagenet/val/{wnid_of(row)}/{name}": content for row, (name, content) in enumerate(pictures.items())}
+    members = {
+        f"imagenet/val/{wnid_of(row)}/{name}": content
+        for row, (name, content) in enumerate(pictures.items())
+    }
     expect_tiny(monkeypatch, Imagenet)
     return write_files(tmp_path / "folder", {**members, "imagenet/val/n02000001/.hidden.JPEG": b""})
 
@@ -80,7 +88,9 @@ def folder(tmp_path, monkeypatch, pictures):
 def expected(pictures):
     """Colours and labels in the sorted order of the paths."""
     rows = sorted((wnid_of(row), name) for row, name in enumerate(pictures))
-    return np.array([colour(pictures[name]) for _, name in rows]), [CLASSES.index(wnid) for wnid, _ in rows]
+    return np.array([colour(pictures[name]) for _, name in rows]), [
+        CLASSES.index(wnid) for wnid, _ in rows
+    ]
 
 
 def assert_rows(splits, pictures):
@@ -112,7 +122,9 @@ def test_prepared_it_has_validation_and_test_and_no_training(archives):
 
 
 def test_pictures_are_scaled_to_256_and_cut_to_224_around_the_centre(folder):
-    """Of a picture with a white middle of half its width, the middle fills 128 of the 224 columns that are left."""
+    """Of a picture with a white middle of half its width, the middle fills 128 of the 224 columns
+    that are left.
+    """
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:, 16:48] = 255
     for path in folder.rglob("ILSVRC*.JPEG"):
@@ -134,17 +146,22 @@ def test_a_fifth_is_drawn_by_the_seed():
 
 def test_a_variant_draws_by_another_seed(archives, make_config, home):
     study = Study(make_config(datasets={"second": {"base": "imagenet", "split_seed": 5}}), home)
-    prepare("second", archives / "out", data_root=archives, configured=Plan(study).data_spec("second"))
+    prepare(
+        "second", archives / "out", data_root=archives, configured=Plan(study).data_spec("second")
+    )
     mine, plain = Imagenet(split_seed=5).build(archives)["val"], Imagenet().build(archives)["val"]
     assert not np.array_equal(mine.rows, plain.rows)
     assert np.array_equal(open_prepared(archives / "out").splits["val"].images, mine.images)
 
 
-@pytest.mark.parametrize("missing", ["ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", None])
+@pytest.mark.parametrize(
+    "missing", ["ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", None]
+)
 def test_what_no_program_can_download_is_asked_for_in_one_sentence(tmp_path, refuses, missing):
     with refuses(
         DataError,
-        "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 29b22e2961454d5413ddabcf34fc5622) from",
+        "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 29b22e2961454d5413ddabcf34fc5622) "
+        "from",
         "and ILSVRC2012_devkit_t12.tar.gz (md5 fa75699e90414af021442c21a62c3abf)",
         "imagenet/val, in one folder per WordNet id",
     ):
@@ -178,8 +195,12 @@ def test_a_devkit_of_another_content_is_refused(tmp_path, monkeypatch, pictures,
 # ImageNet-LT and ImageNet-Sketch
 
 
-def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw_and_a_warning(archives, monkeypatch, pictures):
-    expect_tiny(monkeypatch, ImagenetLt, [archives / file["name"] for file in Imagenet.registered["files"]])
+def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw_and_a_warning(
+    archives, monkeypatch, pictures
+):
+    expect_tiny(
+        monkeypatch, ImagenetLt, [archives / file["name"] for file in Imagenet.registered["files"]]
+    )
     second = ImagenetLt().build(archives)
     assert_rows(second, pictures)
     assert not np.array_equal(Imagenet().build(archives)["val"].rows, second["val"].rows)
@@ -191,27 +212,40 @@ def test_imagenet_lt_has_the_pictures_of_imagenet_under_another_draw_and_a_warni
 def members(monkeypatch, pictures):
     """Drawings by their names in the archive, in the order of rows."""
     expect_tiny(monkeypatch, ImagenetSketch, sizes=None, files=ImagenetSketch.registered["files"])
-    return {f"sketch/{wnid_of(row)}/sketch_{row:02d}.JPEG": content for row, content in enumerate(pictures.values())}
+    return {
+        f"sketch/{wnid_of(row)}/sketch_{row:02d}.JPEG": content
+        for row, content in enumerate(pictures.values())
+    }
 
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_drawings_come_from_the_archive_or_a_folder(tmp_path, members, packed):
     if packed:
-        write_zip(tmp_path / "ImageNet-Sketch.zip", {**dict(reversed(members.items())), "sketch/readme.txt": b""})
+        write_zip(
+            tmp_path / "ImageNet-Sketch.zip",
+            {**dict(reversed(members.items())), "sketch/readme.txt": b""},
+        )
     else:
         write_files(tmp_path / "imagenet_sketch", members)
     prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
     made = open_prepared(tmp_path / "out", verify=True)
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
-    assert_rows(ImagenetSketch().build(tmp_path), {f"{name[-7:]}": content for name, content in members.items()})
+    assert_rows(
+        ImagenetSketch().build(tmp_path),
+        {f"{name[-7:]}": content for name, content in members.items()},
+    )
     (source,) = made.manifest["sources"]
     assert set(source) == ({"path", "size", "sha256"} if packed else {"path", "files"})
 
 
-def test_drawings_are_fetched_trusted_once_and_recorded(tmp_path, monkeypatch, members, web, refuses):
+def test_drawings_are_fetched_trusted_once_and_recorded(
+    tmp_path, monkeypatch, members, web, refuses
+):
     archive = write_zip(tmp_path / "ImageNet-Sketch.zip", members)
     file = {"name": archive.name, "url": "https://no.where"}
-    monkeypatch.setattr(ImagenetSketch, "registered", web(tmp_path, {**ImagenetSketch.registered, "files": (file,)}))
+    monkeypatch.setattr(
+        ImagenetSketch, "registered", web(tmp_path, {**ImagenetSketch.registered, "files": (file,)})
+    )
     first = ImagenetSketch().build(tmp_path)
     assert sum(map(len, first.values())) == len(members)
     write_zip(archive, {**members, "readme.txt": b""})
@@ -221,8 +255,13 @@ def test_drawings_are_fetched_trusted_once_and_recorded(tmp_path, monkeypatch, m
 
 def test_a_picture_that_is_there_twice_is_refused(tmp_path, members, refuses):
     content = next(iter(members.values()))
-    write_zip(tmp_path / "ImageNet-Sketch.zip", {f"{top}/n02000001/a.JPEG": content for top in ("one", "two")})
-    with refuses(DataError, "has the same image twice, 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG'"):
+    write_zip(
+        tmp_path / "ImageNet-Sketch.zip",
+        {f"{top}/n02000001/a.JPEG": content for top in ("one", "two")},
+    )
+    with refuses(
+        DataError, "has the same image twice, 'one/n02000001/a.JPEG' and 'two/n02000001/a.JPEG'"
+    ):
         ImagenetSketch().build(tmp_path)
 
 
@@ -269,22 +308,32 @@ def test_damaged_stores_are_named(tmp_path, refuses):
         open_archive(path).read("one")
 
 
-# presets of weights -----------------------------------------------------------------------------------------------
+# presets of weights
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "options"), [("ResNet50", {}), ("Swin_B", {"resize": 238, "interpolation": "bicubic"})]
 )
-def test_options_give_the_transform_that_weights_are_published_with(name, options, folder, monkeypatch):
+def test_options_give_the_transform_that_weights_are_published_with(
+    name, options, folder, monkeypatch
+):
     preset = getattr(torchvision.models, f"{name}_Weights").IMAGENET1K_V1.transforms()
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (300, 411, 3), dtype=np.uint8)
     path = sorted((folder / "imagenet" / "val" / CLASSES[0]).glob("I*.JPEG"))[0]
     path.write_bytes(encoded(picture, "PNG"))
     splits = Imagenet(**options).build(folder)
-    images = {row: image for split in splits.values() for row, image in zip(split.rows, split.images, strict=True)}
+    images = {
+        row: image
+        for split in splits.values()
+        for row, image in zip(split.rows, split.images, strict=True)
+    }
     scaled = torchvision.transforms.functional.resize(
-        Image.fromarray(picture), preset.resize_size, interpolation=preset.interpolation, antialias=preset.antialias
+        Image.fromarray(picture),
+        preset.resize_size,
+        interpolation=preset.interpolation,
+        antialias=preset.antialias,
     )
     cut = torchvision.transforms.functional.center_crop(scaled, preset.crop_size)
     assert np.array_equal(images[0], np.asarray(cut).transpose(2, 0, 1))
@@ -293,13 +342,22 @@ def test_options_give_the_transform_that_weights_are_published_with(name, option
 def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
     def study(**datasets):
         names = ["imagenet", *datasets]
-        grid = {"protocol": "published", "datasets": names, "backbones": ["imagenet_swin_b"], "methods": ["ce"]}
+        grid = {
+            "protocol": "published",
+            "datasets": names,
+            "backbones": ["imagenet_swin_b"],
+            "methods": ["ce"],
+        }
         grid |= {"seeds": [1], "calibrators": ["none"]}
-        return Study({"study": "s", "data_root": str(tmp_path), "datasets": datasets, "grids": [grid]}, HOME)
+        return Study(
+            {"study": "s", "data_root": str(tmp_path), "datasets": datasets, "grids": [grid]}, HOME
+        )
 
     plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
     assert plan.data("imagenet_238") != plan.data("imagenet")
-    assert plan.study.datasets.families("imagenet_238") == ()  # corrupted pictures are scaled as in SMART
+    assert (
+        plan.study.datasets.families("imagenet_238") == ()
+    )  # corrupted pictures are scaled as in SMART
     message = r"datasets\.small\.resize must be at least 224, the size of the crop in pixels"
     with pytest.raises(ConfigError, match=message):
         study(small={"base": "imagenet", "resize": 200})

@@ -5,7 +5,7 @@ import pytest
 from tests.datasets.archives import expect, write_files, write_tar
 from tests.datasets.pictures import colour, plain
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _download, _encoded, base, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
@@ -17,7 +17,9 @@ ARCHIVES = {"noise.tar": ["gaussian_noise"], "blur.tar": ["motion_blur"], "weath
 SHIFTS = ("gaussian_noise", "motion_blur", "fog")
 WNIDS = ["n02000001", "n02000002", "n02000003"]
 COUNT = 20
-NAMES = sorted(f"{WNIDS[number % 3]}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, COUNT + 1))
+NAMES = sorted(
+    f"{WNIDS[number % 3]}/ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, COUNT + 1)
+)
 LABELS = [WNIDS.index(name.split("/")[0]) for name in NAMES]
 
 
@@ -34,7 +36,10 @@ def settings():
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A data root with the clean pictures."""
-    write_files(tmp_path / "imagenet" / "val", {name: plain(1000 + row, (60, 60)) for row, name in enumerate(NAMES)})
+    write_files(
+        tmp_path / "imagenet" / "val",
+        {name: plain(1000 + row, (60, 60)) for row, name in enumerate(NAMES)},
+    )
     expect(monkeypatch, Imagenet, [], n_classes=3, sizes={"val": 4, "test": 16})
     prepare("imagenet", tmp_path / "imagenet_prepared", data_root=tmp_path)
     return tmp_path
@@ -59,7 +64,9 @@ def pack(root, monkeypatch, settings, prefix=""):
 
 def unpack(root, monkeypatch, settings, categories):
     for (shift, severity), pictures in settings.items():
-        write_files(root / "imagenet_c" / categories.get(shift, "") / shift / str(severity), pictures)
+        write_files(
+            root / "imagenet_c" / categories.get(shift, "") / shift / str(severity), pictures
+        )
     expect_tiny(monkeypatch, [])
 
 
@@ -70,7 +77,9 @@ def prepared(root):
 
 def assert_settings(made, settings):
     rows = np.sort(np.random.RandomState(1).permutation(COUNT)[COUNT // 5 :])
-    found = [(setting.shift, setting.severity, setting.stop - setting.start) for setting in made.settings]
+    found = [
+        (setting.shift, setting.severity, setting.stop - setting.start) for setting in made.settings
+    ]
     assert found == [(shift, 5, 16) for shift in SHIFTS]
     split = made.splits["shift"]
     assert split.labels.tolist() == [LABELS[row] for row in rows] * 3
@@ -86,7 +95,9 @@ def test_archives_give_the_test_pictures_at_severity_5(root, monkeypatch, settin
     assert_settings(prepared(root), settings)
 
 
-@pytest.mark.parametrize("categories", [{}, {"fog": "weather"}, dict.fromkeys(SHIFTS, "all")], ids=["no", "one", "all"])
+@pytest.mark.parametrize(
+    "categories", [{}, {"fog": "weather"}, dict.fromkeys(SHIFTS, "all")], ids=["no", "one", "all"]
+)
 def test_folders_of_both_depths_give_the_same(root, monkeypatch, settings, categories):
     unpack(root, monkeypatch, settings, categories)
     assert_settings(prepared(root), settings)
@@ -103,7 +114,9 @@ def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, mon
         made = original(self, *arguments)
         kind = type(made[0].split.images)
         read = kind.__getitem__
-        monkeypatch.setattr(kind, "__getitem__", lambda images, part: seen.append(read(images, part)) or seen[-1])
+        monkeypatch.setattr(
+            kind, "__getitem__", lambda images, part: seen.append(read(images, part)) or seen[-1]
+        )
         return made
 
     monkeypatch.setattr(ImagenetC, "build", build)
@@ -112,7 +125,9 @@ def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, mon
     assert len(seen) == 16 * 3
 
 
-def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(root, monkeypatch, settings, refuses):
+def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
+    root, monkeypatch, settings, refuses
+):
     unpack(root, monkeypatch, settings, {})
     arrays = np.array(prepared(root).splits["shift"].images)
     monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
@@ -123,7 +138,10 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(root, monkey
     rows = np.array([40, 3, 3, 17])
     assert np.array_equal(images[rows], arrays[rows])
     disk = sum(path.stat().st_size for path in (root / "out").glob("images*"))
-    assert {path.suffix for path in (root / "out").glob("images*")} == {".bin", ".npy"}  # the second are the places
+    assert {path.suffix for path in (root / "out").glob("images*")} == {
+        ".bin",
+        ".npy",
+    }  # the second are the places
     published = sum(path.stat().st_size for path in (root / "imagenet_c").rglob("*.JPEG"))
     assert disk < 1.2 * published < arrays.nbytes
     content = (root / "out" / "images.bin").read_bytes()
@@ -135,7 +153,9 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(root, monkey
         open_prepared(root / "out", verify=True)
 
 
-def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(root, monkeypatch, settings, refuses):
+def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(
+    root, monkeypatch, settings, refuses
+):
     unpack(root, monkeypatch, settings, {})
     path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
     path.write_bytes(path.read_bytes()[:-200])
@@ -164,12 +184,18 @@ def test_archives_are_fetched_once(root, monkeypatch, settings, web):
 
 def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refuses):
     monkeypatch.setattr(_download, "SCHEMES", ())
-    with refuses(DataError, "get noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from https://zenodo.org", "by hand"):
+    with refuses(
+        DataError,
+        "get noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from https://zenodo.org",
+        "by hand",
+    ):
         prepared(root)
 
 
 def test_a_setting_that_is_missing_or_twice_there_is_named(root, monkeypatch, settings, refuses):
-    unpack(root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {})
+    unpack(
+        root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {}
+    )
     with refuses(DataError, "has the images of 'fog/5' in 0 places"):
         prepared(root)
     unpack(root, monkeypatch, settings, {})
@@ -182,5 +208,7 @@ def test_a_picture_that_is_missing_is_noticed(root, monkeypatch, settings, refus
     unpack(root, monkeypatch, settings, {})
     # the last one: those before it are drawn as before
     (root / "imagenet_c" / "fog" / "5" / NAMES[-1]).unlink()
-    with refuses(DataError, "does not have exactly the validation images of ImageNet under 'fog/5'"):
+    with refuses(
+        DataError, "does not have exactly the validation images of ImageNet under 'fog/5'"
+    ):
         prepared(root)

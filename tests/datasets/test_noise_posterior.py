@@ -1,4 +1,6 @@
-"""The posterior of noisy pictures: by hand, by brute force over what can be stored, and against draws."""
+"""The posterior of noisy pictures: by hand, by brute force over what can be stored, and against
+draws.
+"""
 
 import itertools
 import math
@@ -28,7 +30,9 @@ def cell(value, pixel, sigma):
 def brute_force(image, bank, labels, n_classes, sigma):
     weights = np.zeros(n_classes)
     for picture, label in zip(bank, labels, strict=True):
-        weights[label] += math.prod(cell(int(v), int(b), sigma) for v, b in zip(image, picture, strict=True))
+        weights[label] += math.prod(
+            cell(int(v), int(b), sigma) for v, b in zip(image, picture, strict=True)
+        )
     return weights / weights.sum()
 
 
@@ -36,7 +40,10 @@ def test_two_pictures_of_one_pixel_by_hand():
     bank, labels = np.array([[0], [255]], np.uint8), np.array([0, 1])
     images = np.array([[0], [127], [128], [255]], np.uint8)
     found = class_posterior(images, bank, labels, 2, sigma=100.0)
-    black, white = normal_cdf(0.005), normal_cdf(-2.545)  # 0 is all below 1/2: common for black, rare for white
+    black, white = (
+        normal_cdf(0.005),
+        normal_cdf(-2.545),
+    )  # 0 is all below 1/2: common for black, rare for white
     assert found[0] == pytest.approx([black / (black + white), white / (black + white)])
     assert found[3] == pytest.approx(found[0][::-1])
     assert found[1] == pytest.approx(found[2][::-1])
@@ -63,9 +70,13 @@ def test_cells_of_a_pixel_sum_to_one_however_wide_the_noise(sigma):
 
 
 def test_cells_far_in_either_tail_keep_their_digits():
-    """255 cells of 1/20 of the noise's width away: the difference of two numbers next to 1 would be 0."""
+    """255 cells of 1/20 of the noise's width away: the difference of two numbers next to 1 would be
+    0.
+    """
     up, down = log_cells(np.array([0, 255], np.uint8), 5.0)
-    expected = stats.norm.logsf(253.5 / 5) + math.log1p(-math.exp(stats.norm.logsf(254.5 / 5) - stats.norm.logsf(50.7)))
+    expected = stats.norm.logsf(253.5 / 5) + math.log1p(
+        -math.exp(stats.norm.logsf(254.5 / 5) - stats.norm.logsf(50.7))
+    )
     assert up[254] == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(up, down[::-1], rtol=1e-12)
 

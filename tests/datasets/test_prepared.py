@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.datasets import _prepared, open_prepared, prepare
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.datasets.corruptions import DigitsC
@@ -31,7 +31,9 @@ def test_preparing_twice_gives_the_same_bytes(digits_dir, digits_c, tmp_path):
 
 
 def test_folder_holds_arrays_and_manifest_and_nothing_else(digits_dir):
-    names = {f"{split}_{kind}.npy" for split in ("train", "val", "test") for kind in ("images", "labels")}
+    names = {
+        f"{split}_{kind}.npy" for split in ("train", "val", "test") for kind in ("images", "labels")
+    }
     assert set(contents(digits_dir)) == names | {"manifest.json"}
 
 
@@ -39,7 +41,12 @@ def test_open_gives_what_was_built_memory_mapped_and_read_only(digits):
     for name, split in Digits().build(None).items():
         assert np.array_equal(digits.splits[name].images, split.images)
         assert np.array_equal(digits.splits[name].labels, split.labels)
-    assert (digits.id, digits.role, digits.n_classes, digits.settings) == ("digits", "dataset", 10, ())
+    assert (digits.id, digits.role, digits.n_classes, digits.settings) == (
+        "digits",
+        "dataset",
+        10,
+        (),
+    )
     images = digits.splits["test"].images
     assert isinstance(images, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
@@ -78,16 +85,30 @@ def test_a_base_that_is_missing_unneeded_or_another_is_refused(photos, digits_di
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: {"val": replace(s["val"], rows=s["test"].rows[:477])}, "val and test of 'digits' share 477 source"),
         (
-            lambda s: {"test": replace(s["test"], images=np.vstack([s["train"].images[:1], s["test"].images[1:]]))},
+            lambda s: {"val": replace(s["val"], rows=s["test"].rows[:477])},
+            "val and test of 'digits' share 477 source",
+        ),
+        (
+            lambda s: {
+                "test": replace(
+                    s["test"], images=np.vstack([s["train"].images[:1], s["test"].images[1:]])
+                )
+            },
             "train and test of 'digits' share 1 images of equal content",
         ),
         (
-            lambda s: {"val": ImageSplit(*(getattr(s["val"], part)[1:] for part in ("images", "labels", "rows")))},
+            lambda s: {
+                "val": ImageSplit(
+                    *(getattr(s["val"], part)[1:] for part in ("images", "labels", "rows"))
+                )
+            },
             "'val': 476",
         ),
-        (lambda s: {"val": replace(s["val"], labels=s["val"].labels + 1)}, r"must lie in 0..9, found 1..10"),
+        (
+            lambda s: {"val": replace(s["val"], labels=s["val"].labels + 1)},
+            r"must lie in 0..9, found 1..10",
+        ),
         (
             lambda s: {"val": replace(s["val"], images=s["val"].images[:, :, :4])},
             r"\(3, 4, 8\), registered is \(3, 8, 8\)",
@@ -115,19 +136,25 @@ def test_another_file_than_the_published_one_is_refused(tmp_path, name):
     file = registry.spec("dataset", name).info["files"][0]
     (tmp_path / file["name"]).write_bytes(b"not it")
     made = registry.load("dataset", name)()
-    with pytest.raises(DataError, match=f"{file['name']} is not the published file .*{file['url']}"):
+    with pytest.raises(
+        DataError, match=f"{file['name']} is not the published file .*{file['url']}"
+    ):
         made.build(tmp_path, {}) if isinstance(made, ShiftFamily) else made.build(tmp_path)
 
 
 def test_labels_in_an_ood_set_are_refused(monkeypatch, tmp_path):
     split = Photos().build(None)["test"]
-    monkeypatch.setattr(Photos, "build", lambda self, root: {"test": replace(split, labels=split.labels + 1)})
+    monkeypatch.setattr(
+        Photos, "build", lambda self, root: {"test": replace(split, labels=split.labels + 1)}
+    )
     with pytest.raises(DataError, match=r"must lie in -1..-1, found 0..0"):
         prepare("photos", tmp_path / "out")
 
 
 def test_settings_other_than_registered_are_refused(monkeypatch, digits_dir, tmp_path):
-    monkeypatch.setattr(DigitsC, "build", lambda self, root, base: [ShiftSetting("gaussian_noise", 1, base["test"])])
+    monkeypatch.setattr(
+        DigitsC, "build", lambda self, root, base: [ShiftSetting("gaussian_noise", 1, base["test"])]
+    )
     with pytest.raises(DataError, match="Settings built for 'digits_c'"):
         prepare("digits_c", tmp_path / "out", base_dir=digits_dir)
 
@@ -187,7 +214,9 @@ _prepared.prepare("digits", {str(tmp_path / "digits")!r})
 def test_an_equal_manifest_stays_in_place_while_arrays_are_rewritten(monkeypatch, tmp_path):
     path = prepare("digits", tmp_path / "digits")
     seen = []
-    monkeypatch.setattr(_prepared, "write_record", lambda target, manifest: seen.append(path.exists()))
+    monkeypatch.setattr(
+        _prepared, "write_record", lambda target, manifest: seen.append(path.exists())
+    )
     prepare("digits", tmp_path / "digits")
     assert seen == [True]
 
@@ -215,7 +244,10 @@ def rewrite_manifest(folder, change):
         (lambda path: path.write_bytes(b""), "is damaged"),
         (lambda path: path.write_bytes(path.read_bytes()[:40]), "is damaged"),
         (lambda path: path.write_bytes(path.read_bytes()[:1_000]), "is damaged"),
-        (lambda path: np.save(path, np.zeros(3, np.int64)), r"holds int64 \(3,\), its manifest says int64 \(477,\)"),
+        (
+            lambda path: np.save(path, np.zeros(3, np.int64)),
+            r"holds int64 \(3,\), its manifest says int64 \(477,\)",
+        ),
         (lambda path: np.save(path, np.array([{}], dtype=object), allow_pickle=True), "is damaged"),
     ],
     ids=["missing", "empty", "header", "cut off", "shape", "pickle"],

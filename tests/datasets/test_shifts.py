@@ -53,14 +53,28 @@ def test_what_draws_nothing_a_channel_treats_equal_channels_as_it_treats_grey_im
 
 
 def test_jpeg_keeps_less_of_an_image_at_a_lower_quality():
-    loss = [np.abs(corrupt(COLOUR, "jpeg_compression", 1, q).astype(float) - COLOUR).mean() for q in (95, 50, 10)]
+    loss = [
+        np.abs(corrupt(COLOUR, "jpeg_compression", 1, q).astype(float) - COLOUR).mean()
+        for q in (95, 50, 10)
+    ]
     assert 0 < loss[0] < loss[1] < loss[2]
 
 
 def test_corruptions_of_any_data_set_take_its_shape_classes_and_first_images(digits_dir, tmp_path):
-    facts = {"role": "shift", "base": "digits", "shifts": list(corruptions.STRENGTHS), "severities": [1, 2, 3, 4, 5]}
+    facts = {
+        "role": "shift",
+        "base": "digits",
+        "shifts": list(corruptions.STRENGTHS),
+        "severities": [1, 2, 3, 4, 5],
+    }
     options = {"of": "digits", "images": 7}
-    plan = {"unit": "mine", "kind": "corruptions", "options": options, "sources": {}, "fingerprint": "f"}
+    plan = {
+        "unit": "mine",
+        "kind": "corruptions",
+        "options": options,
+        "sources": {},
+        "fingerprint": "f",
+    }
     info = {**facts, "n_classes": None, "image_shape": None}
     prepare("mine", tmp_path / "mine", base_dir=digits_dir, configured={**plan, "info": info})
     made, base = open_prepared(tmp_path / "mine"), open_prepared(digits_dir).splits["test"]
@@ -75,7 +89,8 @@ def test_severities_draw_different_noise(noise):
 
 
 @pytest.mark.parametrize(
-    ("noise", "strength", "deviation"), [("gaussian_noise", 0.1, 0.1), ("shot_noise", 100, np.sqrt(0.4 / 100))]
+    ("noise", "strength", "deviation"),
+    [("gaussian_noise", 0.1, 0.1), ("shot_noise", 100, np.sqrt(0.4 / 100))],
 )
 def test_noise_has_the_asked_deviation(noise, strength, deviation):
     grey = np.full((200, 8, 8), 102, dtype=np.uint8)  # 0.4 of white
@@ -87,7 +102,12 @@ def test_noise_has_the_asked_deviation(noise, strength, deviation):
     [
         ("brightness", 0.4, [[0, 100], [200, 255]], [[102, 202], [255, 255]]),
         ("contrast", 0.5, [[0, 100], [100, 200]], [[50, 100], [100, 150]]),
-        ("pixelate", 0.5, np.arange(0, 160, 10).reshape(4, 4), [[25, 25, 45, 45]] * 2 + [[105, 105, 125, 125]] * 2),
+        (
+            "pixelate",
+            0.5,
+            np.arange(0, 160, 10).reshape(4, 4),
+            [[25, 25, 45, 45]] * 2 + [[105, 105, 125, 125]] * 2,
+        ),
     ],
 )
 def test_small_images_by_hand(name, strength, image, expected):
@@ -113,13 +133,17 @@ def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digi
     assert [setting.severity for setting in settings] == [1, 2, 3, 4, 5] * 6
     assert [setting.start for setting in settings] == list(range(0, 36_000, 1_200))
     assert [setting.stop for setting in settings] == list(range(1_200, 36_001, 1_200))
-    assert np.array_equal(digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30))
+    assert np.array_equal(
+        digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30)
+    )
 
 
 def test_digits_c_moves_further_from_the_clean_images_at_each_severity(digits, digits_c):
     clean = digits.splits["test"].images.astype(float)
     images = digits_c.splits["shift"].images
-    distance = [np.abs(images[setting.start : setting.stop] - clean).mean() for setting in digits_c.settings]
+    distance = [
+        np.abs(images[setting.start : setting.stop] - clean).mean() for setting in digits_c.settings
+    ]
     assert (np.diff(np.reshape(distance, (6, 5)), axis=1) > 0).all()
 
 
@@ -152,4 +176,6 @@ def test_patches_are_cut_in_reading_order_and_photographs_shrunk_by_averaging_tw
     assert patches.shape == (6, 8, 8)
     assert np.array_equal(patches[1], photo[:8, 8:16])
     assert np.array_equal(patches[3], photo[8:16, :8])
-    assert _shrink(np.array([[0.0, 2.0, 9.0], [4.0, 6.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == [[3.0]]
+    assert _shrink(np.array([[0.0, 2.0, 9.0], [4.0, 6.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == [
+        [3.0]
+    ]

@@ -30,8 +30,15 @@ def test_splits_hold_every_row_once_in_the_asked_sizes(labels, cuts, seed):
 
 
 @settings(deadline=None, max_examples=50)
-@given(per_class=st.integers(2, 60), classes=st.integers(2, 10), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
-def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(per_class, classes, share, seed):
+@given(
+    per_class=st.integers(2, 60),
+    classes=st.integers(2, 10),
+    share=st.floats(0.1, 0.9),
+    seed=st.integers(0, 99),
+)
+def test_class_counts_of_balanced_sources_are_within_one_row_of_their_share(
+    per_class, classes, share, seed
+):
     labels = np.arange(per_class * classes) % classes
     size = int(share * len(labels))
     rows = deal_rows(stratified_order(labels, seed), {"train": size, "test": len(labels) - size})
@@ -54,7 +61,11 @@ def test_grey_images_get_three_equal_channels():
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (np.zeros((2, 3, 8, 8)), np.zeros(2, np.int64), "must be uint8 of shape .N, 3, H, W., got float64"),
+        (
+            np.zeros((2, 3, 8, 8)),
+            np.zeros(2, np.int64),
+            "must be uint8 of shape .N, 3, H, W., got float64",
+        ),
         (np.zeros((2, 8, 8), np.uint8), np.zeros(2, np.int64), r"got uint8 \(2, 8, 8\)"),
         (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(3, np.int64), r"int64 of shape \(2,\)"),
         (np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int32), "got int32"),
@@ -86,7 +97,9 @@ def test_normalisation_constants_are_those_of_the_training_split(digits):
 
 
 def test_digits_split_is_frozen(digits):
-    """Test vector: SHA-256 of the source rows of the training split, little-endian int64, ascending."""
+    """Test vector: SHA-256 of the source rows of the training split, little-endian int64,
+    ascending.
+    """
     rows = Digits().build(None)["train"].rows
     digest = hashlib.sha256(rows.astype("<i8")).hexdigest()
     assert rows[:5].tolist() == [37, 47, 48, 75, 102]

@@ -42,7 +42,9 @@ def test_images_and_labels_come_out_of_the_matlab_arrays(tmp_path, monkeypatch, 
     images = contents["train"]["X"]
     val, train = np.split(np.random.RandomState(1).permutation(30), [3])
     for name, rows in (("val", np.sort(val)), ("train", np.sort(train))):
-        assert np.array_equal(made.splits[name].images[:, 1], images[:, :, 1].transpose(2, 0, 1)[rows])
+        assert np.array_equal(
+            made.splits[name].images[:, 1], images[:, :, 1].transpose(2, 0, 1)[rows]
+        )
         assert np.array_equal(made.splits[name].labels, (rows + 1) % 10)
     assert np.array_equal(made.splits["test"].images[5, 2], contents["test"]["X"][:, :, 2, 5])
 
@@ -75,8 +77,14 @@ def test_another_matlab_file_is_refused(tmp_path, monkeypatch, contents, name, c
         Svhn().build(tmp_path)
 
 
-def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(make_config, home, tmp_path):
-    grid = {"datasets": ["cifar10", "svhn"], "methods": ["ce"], "shifts": ["ood/svhn", "ood/cifar10"]}
+def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(
+    make_config, home, tmp_path
+):
+    grid = {
+        "datasets": ["cifar10", "svhn"],
+        "methods": ["ce"],
+        "shifts": ["ood/svhn", "ood/cifar10"],
+    }
     study = Study(make_config(grid, data_root=str(tmp_path)), home)
     wanted = {key.dataset: evaluation.families for key, evaluation in study.evaluations.items()}
     assert wanted == {"cifar10": ["ood/svhn"], "svhn": ["ood/cifar10"]}

@@ -10,7 +10,7 @@ import pytest
 from tests.datasets.archives import expect, write_tar, write_zip
 from tests.datasets.pictures import colour, plain
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -29,17 +29,27 @@ SHAPE = (64, 64)
 
 @pytest.fixture
 def members():
-    found = {f"{ROOT}/wnids.txt": "\n".join(WNIDS).encode() + b"\n", f"{ROOT}/words.txt": b"n01\tfish\n"}
+    found = {
+        f"{ROOT}/wnids.txt": "\n".join(WNIDS).encode() + b"\n",
+        f"{ROOT}/words.txt": b"n01\tfish\n",
+    }
     for place, wnid in enumerate(WNIDS):
         found[f"{ROOT}/train/{wnid}/{wnid}_boxes.txt"] = b"a box\n"
         for number in range(PER_CLASS):
             grey = number == 4
-            found[f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"] = plain(100 * place + number, SHAPE, grey)
+            found[f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"] = plain(
+                100 * place + number, SHAPE, grey
+            )
     lines = [f"val_{number}.JPEG\t{WNIDS[number % 3]}\t0\t32\t44\t62" for number in range(TEST)]
     # neither the list nor the archive is in the order of the rows
     found[f"{ROOT}/val/val_annotations.txt"] = "\n".join(lines[::-1]).encode() + b"\n"
-    found |= {f"{ROOT}/val/images/val_{number}.JPEG": plain(1000 + number, SHAPE) for number in range(TEST)}
-    found |= {f"{ROOT}/test/images/test_{number}.JPEG": plain(2000 + number, SHAPE) for number in range(2)}
+    found |= {
+        f"{ROOT}/val/images/val_{number}.JPEG": plain(1000 + number, SHAPE)
+        for number in range(TEST)
+    }
+    found |= {
+        f"{ROOT}/test/images/test_{number}.JPEG": plain(2000 + number, SHAPE) for number in range(2)
+    }
     return dict(sorted(found.items(), reverse=True))
 
 
@@ -67,7 +77,11 @@ def write(folder, monkeypatch, members):
 
 
 def train_names():
-    return sorted(f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG" for wnid in WNIDS for number in range(PER_CLASS))
+    return sorted(
+        f"{ROOT}/train/{wnid}/images/{wnid}_{number}.JPEG"
+        for wnid in WNIDS
+        for number in range(PER_CLASS)
+    )
 
 
 def test_classes_are_the_sorted_ids_and_each_gives_as_many_pictures_to_val(root, members):
@@ -85,11 +99,17 @@ def test_rows_are_the_sorted_paths_whatever_the_order_of_the_archive(root, membe
     splits = TinyImagenet().build(root)
     names = train_names()
     for part in ("train", "val"):
-        for image, label, row in zip(splits[part].images, splits[part].labels, splits[part].rows, strict=True):
+        for image, label, row in zip(
+            splits[part].images, splits[part].labels, splits[part].rows, strict=True
+        ):
             assert (image == colour(members[names[row]])[:, None, None]).all()
             assert names[row].split("/")[2] == sorted(WNIDS)[label]
-    for number, (image, label) in enumerate(zip(splits["test"].images, splits["test"].labels, strict=True)):
-        assert (image == colour(members[f"{ROOT}/val/images/val_{number}.JPEG"])[:, None, None]).all()
+    for number, (image, label) in enumerate(
+        zip(splits["test"].images, splits["test"].labels, strict=True)
+    ):
+        assert (
+            image == colour(members[f"{ROOT}/val/images/val_{number}.JPEG"])[:, None, None]
+        ).all()
         assert sorted(WNIDS)[label] == WNIDS[number % 3]
 
 
@@ -136,7 +156,10 @@ def test_the_official_protocol_carries_its_warning_into_the_manifest_of_a_study(
 def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
     study = plan().study
     (run,) = study.runs.values()
-    assert run.method.loss_options["margin"] == registry.spec("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
+    assert (
+        run.method.loss_options["margin"]
+        == registry.spec("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
+    )
     info = study.datasets.spec("tiny_fc").info
     assert (info["sizes"], info["image_shape"], info["n_classes"]) == (OFFICIAL, (3, 64, 64), 200)
 
@@ -151,11 +174,26 @@ def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch,
 @pytest.mark.parametrize(
     ("datasets", "parts"),
     [
-        ({"mine": {**LITERATURE, "val": "train"}}, ["datasets.mine: val must be one of ['drawn', 'official']"]),
-        ({"mine": {**LITERATURE, "like": "cifar10"}}, ["datasets.mine.like: remove it", "'tiny_imagenet'"]),
-        ({"mine": {**LITERATURE, "subset": 3}}, ["Unknown hyper-parameter 'subset' in datasets.mine"]),
-        ({"mine": {"base": "cifar10"}}, ["datasets.mine.base: 'cifar10' has fixed files and no options"]),
-        ({"mine": {"base": "cifar10_c"}}, ["datasets.mine.base: 'cifar10_c' has fixed files and no options"]),
+        (
+            {"mine": {**LITERATURE, "val": "train"}},
+            ["datasets.mine: val must be one of ['drawn', 'official']"],
+        ),
+        (
+            {"mine": {**LITERATURE, "like": "cifar10"}},
+            ["datasets.mine.like: remove it", "'tiny_imagenet'"],
+        ),
+        (
+            {"mine": {**LITERATURE, "subset": 3}},
+            ["Unknown hyper-parameter 'subset' in datasets.mine"],
+        ),
+        (
+            {"mine": {"base": "cifar10"}},
+            ["datasets.mine.base: 'cifar10' has fixed files and no options"],
+        ),
+        (
+            {"mine": {"base": "cifar10_c"}},
+            ["datasets.mine.base: 'cifar10_c' has fixed files and no options"],
+        ),
     ],
     ids=["value", "like", "option", "no options", "family"],
 )
@@ -168,14 +206,24 @@ def test_mistakes_in_variants_are_refused(refuses, datasets, parts):
     ("name", "content", "message"),
     [
         ("wnids.txt", b"n01\nn02\n", "has images of 'n03', which is not in its list of classes"),
-        ("val/images/val_3.JPEG", b"nothing", r"'tiny-imagenet-200/val/images/val_3.JPEG' in .* is not an image"),
+        (
+            "val/images/val_3.JPEG",
+            b"nothing",
+            r"'tiny-imagenet-200/val/images/val_3.JPEG' in .* is not an image",
+        ),
         ("val/images/val_3.JPEG", None, r"has no member 'tiny-imagenet-200/val/images/val_3.JPEG'"),
     ],
     ids=["class", "no picture", "missing"],
 )
-def test_an_archive_of_another_content_is_refused(tmp_path, monkeypatch, members, name, content, message):
+def test_an_archive_of_another_content_is_refused(
+    tmp_path, monkeypatch, members, name, content, message
+):
     changed = {**members, f"{ROOT}/{name}": content}
-    write(tmp_path, monkeypatch, {name: content for name, content in changed.items() if content is not None})
+    write(
+        tmp_path,
+        monkeypatch,
+        {name: content for name, content in changed.items() if content is not None},
+    )
     with pytest.raises(DataError, match=message):
         TinyImagenet().build(tmp_path)
 
@@ -197,7 +245,11 @@ def test_members_come_in_the_order_of_the_archive(tmp_path, write_archive):
 
 @pytest.mark.parametrize(
     ("write_archive", "begin", "rest"),
-    [(write_zip, 20_000, b""), (write_zip, 20_000, bytes(5_000)), *((write_tar, n, b"") for n in (0, 30, 49_600))],
+    [
+        (write_zip, 20_000, b""),
+        (write_zip, 20_000, bytes(5_000)),
+        *((write_tar, n, b"") for n in (0, 30, 49_600)),
+    ],
 )
 def test_damaged_archives_of_both_kinds_are_named(tmp_path, write_archive, begin, rest):
     content = np.random.default_rng(0).bytes(50_000)
@@ -208,11 +260,18 @@ def test_damaged_archives_of_both_kinds_are_named(tmp_path, write_archive, begin
         list(each_member(path, {"a": 50_000}))
 
 
-@pytest.mark.parametrize("pack", [partial(zipfile.ZipFile, mode="w"), partial(tarfile.open, mode="w")])
+@pytest.mark.parametrize(
+    "pack", [partial(zipfile.ZipFile, mode="w"), partial(tarfile.open, mode="w")]
+)
 def test_a_member_that_is_there_twice_is_refused(tmp_path, pack):
     (tmp_path / "one").write_bytes(b"1")
-    with warnings.catch_warnings(action="ignore"), pack(tmp_path / "archive") as archive:  # of zipfile
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pack(tmp_path / "archive") as archive,
+    ):  # of zipfile
         for _ in range(2):
-            (archive.add if isinstance(archive, tarfile.TarFile) else archive.write)(tmp_path / "one", "a")
+            (archive.add if isinstance(archive, tarfile.TarFile) else archive.write)(
+                tmp_path / "one", "a"
+            )
     with pytest.raises(DataError, match="occurs twice"):
         list(each_member(tmp_path / "archive", {"a": 1}))

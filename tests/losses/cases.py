@@ -6,7 +6,9 @@ import torch
 def random_batch(seed, n=8, c=6, scale=4):
     """Logits (n, c) and labels (n,)."""
     generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, c, generator=generator), torch.randint(c, (n,), generator=generator)
+    return scale * torch.randn(n, c, generator=generator), torch.randint(
+        c, (n,), generator=generator
+    )
 
 
 class GivenGate(torch.nn.Module):

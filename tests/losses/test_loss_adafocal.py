@@ -16,7 +16,9 @@ probabilities = st.floats(0, 1, width=32)
 
 
 def validation(probs, correct):
-    """Logits of two classes whose largest probability is ``probs``, and labels that are right where ``correct``."""
+    """Logits of two classes whose largest probability is ``probs``, and labels that are right where
+    ``correct``.
+    """
     p = torch.tensor(probs, dtype=torch.float64)
     logits = torch.stack([p, 1 - p], dim=1).log().float()
     return logits, torch.tensor([0 if right else 1 for right in correct])
@@ -74,14 +76,19 @@ class TestBins:
         values = np.array(values, dtype=np.float64)
         n = len(values)
         expected = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(values))
-        np.testing.assert_allclose(equal_mass_edges(torch.tensor(values), bins).numpy(), expected, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            equal_mass_edges(torch.tensor(values), bins).numpy(), expected, rtol=0, atol=1e-15
+        )
 
     def test_gaps_by_hand(self):
-        # (0.5, 0.7]: 0.6 right, 0.7 wrong; (0.7, 0.8]: empty; (0.8, 1]: 0.9 right; 0.5 lies in no bin
+        # (0.5, 0.7]: 0.6 right, 0.7 wrong; (0.7, 0.8]: empty; (0.8, 1]: 0.9 right; 0.5 lies in no
+        # bin
         confidence = torch.tensor([0.5, 0.6, 0.7, 0.9], dtype=torch.float64)
         correct = torch.tensor([False, True, False, True])
         edges = torch.tensor([0.5, 0.7, 0.8, 1.0], dtype=torch.float64)
-        assert calibration_gaps(confidence, correct, edges).tolist() == pytest.approx([0.15, 0.0, -0.1])
+        assert calibration_gaps(confidence, correct, edges).tolist() == pytest.approx(
+            [0.15, 0.0, -0.1]
+        )
 
 
 class TestUpdate:
@@ -98,15 +105,20 @@ class TestUpdate:
         ],
     )
     def test_matches_the_reference(self, gamma, gap, expected):
-        new = moved(torch.tensor([gamma], dtype=torch.float64), torch.tensor([gap]), 1.0, 0.2).clamp(-2, 20)
+        new = moved(
+            torch.tensor([gamma], dtype=torch.float64), torch.tensor([gap]), 1.0, 0.2
+        ).clamp(-2, 20)
         assert new.item() == pytest.approx(expected, abs=1e-6)
 
     def test_one_epoch_by_hand(self):
-        # sorted 0.6, 0.7, 0.8, 0.9, edges 0.6, 0.8, 0.9: bins {0.7, 0.8}, both wrong, and {0.9}, right
+        # sorted 0.6, 0.7, 0.8, 0.9, edges 0.6, 0.8, 0.9: bins {0.7, 0.8}, both wrong, and {0.9},
+        # right
         loss = build_loss("adafocal", 2, num_bins=2, lambda_=2.0)
         loss.end_epoch(0, *validation([0.9, 0.7, 0.6, 0.8], [True, False, True, False]))
         assert loss.edges.tolist() == pytest.approx([0.6, 0.8, 0.9], abs=1e-6)
-        assert loss.gammas.tolist() == pytest.approx([math.exp(2 * 0.75), math.exp(-2 * 0.1)], abs=1e-5)
+        assert loss.gammas.tolist() == pytest.approx(
+            [math.exp(2 * 0.75), math.exp(-2 * 0.1)], abs=1e-5
+        )
 
     def test_exponents_stay_in_their_range_and_away_from_zero(self):
         loss = build_loss("adafocal", 2, lambda_=8.0)

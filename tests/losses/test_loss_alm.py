@@ -24,7 +24,9 @@ class TestPenalty:
         logits, labels = validation([8.0, 6.0, 0.0])
         penalty = sum((max(x, 0.0) ** 2 - 0.25) / 4 for x in (-1.5, 0.5, 6.5)) / 3
         assert loss.constraint(logits).tolist() == [[-1.0, 0.0, 3.0]]
-        assert (loss(logits, labels) - F.cross_entropy(logits, labels)).item() == pytest.approx(penalty, rel=1e-6)
+        assert (loss(logits, labels) - F.cross_entropy(logits, labels)).item() == pytest.approx(
+            penalty, rel=1e-6
+        )
         assert loss.last_terms["constraint"].item() == pytest.approx(2 / 3)
 
     @settings(deadline=None, max_examples=30)
@@ -37,7 +39,10 @@ class TestPenalty:
 
     def test_slope_is_the_multiplier(self):
         # d penalty / d h_c = relu(lambda + rho h) / (N C); s_2 lowers h_2 by 1/m
-        loss, logits = build(margin=2.0, lambda_init=0.5), torch.tensor([[8.0, 6.0, 0.0]], requires_grad=True)
+        loss, logits = (
+            build(margin=2.0, lambda_init=0.5),
+            torch.tensor([[8.0, 6.0, 0.0]], requires_grad=True),
+        )
         (loss(logits, torch.tensor([0])) - F.cross_entropy(logits, torch.tensor([0]))).backward()
         assert logits.grad[0, 2].item() == pytest.approx(-3.5 / 3 / 2, rel=1e-5)
         # the largest logit raises all h_c but its own, by 1/m: slopes 0.5 and 3.5
@@ -56,7 +61,8 @@ class TestMultipliers:
         rows = validation([8.0, 6.0, 0.0])
         loss.end_epoch(0, *rows)
         loss.end_epoch(1, *rows)
-        # lambda_2: 3 after the first epoch with rho 1, then 3 + 3, although rho grew to 2 in that same epoch
+        # lambda_2: 3 after the first epoch with rho 1, then 3 + 3, although rho grew to 2 in that
+        # same epoch
         assert loss.lambdas[2].item() == pytest.approx(6.0, rel=1e-5)
         assert loss.rhos.tolist() == [1.0, 1.0, 2.0]
 

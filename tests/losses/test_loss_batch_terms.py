@@ -22,11 +22,15 @@ class TestMDCA:
     def test_hand_computed(self):
         # mean probabilities (3/4, 1/4), frequencies (1/2, 1/2): mean gap 1/4
         logits = torch.tensor([[3.0, 1.0], [3.0, 1.0]]).log()
-        assert _term("mdca_nll", 2, logits, torch.tensor([0, 1]), "mdca") == pytest.approx(0.25, abs=1e-6)
+        assert _term("mdca_nll", 2, logits, torch.tensor([0, 1]), "mdca") == pytest.approx(
+            0.25, abs=1e-6
+        )
 
     def test_is_zero_when_frequencies_are_met(self):
         logits = torch.tensor([[3.0, 1.0]] * 4).log()
-        assert _term("mdca", 2, logits, torch.tensor([0, 0, 0, 1]), "mdca") == pytest.approx(0.0, abs=1e-7)
+        assert _term("mdca", 2, logits, torch.tensor([0, 0, 0, 1]), "mdca") == pytest.approx(
+            0.0, abs=1e-7
+        )
 
     def test_both_forms_agree_at_exponent_zero(self):
         logits, labels = random_batch(0, 10, 5, 3)
@@ -43,7 +47,9 @@ def _pair_loop(logits, labels, entry):
 class TestMMCE:
     def test_equals_the_double_sum(self):
         logits, labels = random_batch(1, 10, 5, 3)
-        expected = _pair_loop(logits, labels, lambda k, c, l, d: (c - k) * (d - l)) / len(labels) ** 2  # noqa: E741
+        expected = (
+            _pair_loop(logits, labels, lambda k, c, m, d: (c - k) * (d - m)) / len(labels) ** 2
+        )
         assert _term("mmce", 5, logits, labels, "mmce") == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize("norm", ["code", "paper"])
@@ -51,13 +57,20 @@ class TestMMCE:
         logits, labels = random_batch(2, 10, 5, 3)
         m = int((logits.argmax(1) == labels).sum())
         n = len(labels) - m
-        both = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * (1 - q) if c and d else 0) / m**2
+        both = (
+            _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * (1 - q) if c and d else 0)
+            / m**2
+        )
         none = _pair_loop(logits, labels, lambda k, c, q, d: 0 if c or d else k * q) / n**2
-        mixed = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * q if c and not d else 0) / (m * n)
+        mixed = _pair_loop(logits, labels, lambda k, c, q, d: (1 - k) * q if c and not d else 0) / (
+            m * n
+        )
         again = (m**2, n**2, m * n) if norm == "code" else (1, 1, 1)
         expected = math.sqrt(both / again[0] + none / again[1] - 2 * mixed / again[2])
         assert (m > 0) and (n > 0)
-        assert _term("mmce_w", 5, logits, labels, "mmce", norm=norm) == pytest.approx(expected, rel=1e-4)
+        assert _term("mmce_w", 5, logits, labels, "mmce", norm=norm) == pytest.approx(
+            expected, rel=1e-4
+        )
 
     @pytest.mark.parametrize("right", [True, False])
     def test_weighted_term_is_off_without_both_groups(self, right):
@@ -76,7 +89,10 @@ class TestMMCE:
     @given(pairs=st.integers(1, 30), spread=st.floats(0.0, 1e-3))
     def test_weighted_term_is_finite_where_both_groups_coincide(self, norm, pairs, spread):
         # confidence one half, as many right as wrong: the squared distance is zero up to rounding
-        logits = torch.linspace(0, spread, pairs).repeat(2).unsqueeze(1) * torch.tensor([[1.0, 0.0]]) + 0.1
+        logits = (
+            torch.linspace(0, spread, pairs).repeat(2).unsqueeze(1) * torch.tensor([[1.0, 0.0]])
+            + 0.1
+        )
         logits = logits.requires_grad_()
         labels = torch.tensor([0, 1]).repeat_interleave(pairs)
         loss = build_loss("mmce_w", 2, norm=norm)
@@ -89,8 +105,12 @@ class TestPairwiseConstraints:
     def test_hand_computed_on_identical_logits(self):
         # every softplus is log 2: BD = log 2, BE = log(2)/2 (C-1)/(C-2), the floor of BE
         logits, labels = torch.zeros(3, 4), torch.tensor([0, 1, 2])
-        assert _term("cpc", 4, logits, labels, "discrimination") == pytest.approx(math.log(2), abs=1e-6)
-        assert _term("cpc", 4, logits, labels, "equality") == pytest.approx(0.75 * math.log(2), abs=1e-6)
+        assert _term("cpc", 4, logits, labels, "discrimination") == pytest.approx(
+            math.log(2), abs=1e-6
+        )
+        assert _term("cpc", 4, logits, labels, "equality") == pytest.approx(
+            0.75 * math.log(2), abs=1e-6
+        )
 
     def test_equality_and_its_gradient_equal_the_plain_sum_over_pairs(self):
         logits, labels = random_batch(6, 10, 5, 3)
@@ -98,7 +118,11 @@ class TestPairwiseConstraints:
         mask = 1.0 - F.one_hot(labels, 5)
         equality = build_loss("cpc", 5)._equality(inputs, mask)
         equality.backward()
-        pairs = F.softplus(plain.unsqueeze(1) - plain.unsqueeze(2)) * mask.unsqueeze(1) * mask.unsqueeze(2)
+        pairs = (
+            F.softplus(plain.unsqueeze(1) - plain.unsqueeze(2))
+            * mask.unsqueeze(1)
+            * mask.unsqueeze(2)
+        )
         expected = pairs.sum() / (2 * 4 * 3 * len(labels))
         expected.backward()
         torch.testing.assert_close(equality, expected)

@@ -59,7 +59,9 @@ class TestHistory:
     def test_minimum_is_over_all_training_samples(self):
         # with sample 2 the minimum is 0 and c = 2/4, 1/4, without it 1 and c = 1/3, 0
         logits, index = logits_of(0.8, 0.5), torch.tensor([0, 1])
-        both = [ranking(with_counts(*counts, epochs=4), logits, index) for counts in ((2, 1, 0), (2, 1))]
+        both = [
+            ranking(with_counts(*counts, epochs=4), logits, index) for counts in ((2, 1, 0), (2, 1))
+        ]
         # two pairs, (0, 1) and (1, 0), each relu(-0.3 + gap)
         assert both == pytest.approx([0.0, 1 / 3 - 0.3], abs=1e-6)
 
@@ -69,19 +71,25 @@ class TestRanking:
         # c = 1, 0, 1/2; confidences 0.5, 0.7, 0.9; pairs (0,1), (1,2), (2,0)
         loss = with_counts(4, 0, 2, epochs=4)
         expected = ((0.7 - 0.5) + 1 + max(0.0, -(0.9 - 0.7) + 0.5) + (0.9 - 0.5) + 0.5) / 3
-        assert ranking(loss, logits_of(0.5, 0.7, 0.9), torch.arange(3)) == pytest.approx(expected, abs=1e-6)
+        assert ranking(loss, logits_of(0.5, 0.7, 0.9), torch.arange(3)) == pytest.approx(
+            expected, abs=1e-6
+        )
 
     def test_equal_histories_add_nothing_but_count_in_the_mean(self):
         loss = with_counts(3, 3, 0, epochs=3)
         # pairs (0,1): 0; (1,2): -(0.5 - 0.5) + 1; (2,0): -0 + 1
-        assert ranking(loss, logits_of(0.5, 0.5, 0.5), torch.arange(3)) == pytest.approx(2 / 3, abs=1e-6)
+        assert ranking(loss, logits_of(0.5, 0.5, 0.5), torch.arange(3)) == pytest.approx(
+            2 / 3, abs=1e-6
+        )
 
     def test_is_cross_entropy_in_the_first_epoch(self):
         loss = build_loss("crl", 3)
         for seed in range(3):
             logits = torch.randn(8, 3, generator=torch.Generator().manual_seed(seed))
             labels, index = torch.arange(8) % 3, torch.arange(8) + 8 * seed
-            torch.testing.assert_close(loss(logits, labels, index=index), F.cross_entropy(logits, labels))
+            torch.testing.assert_close(
+                loss(logits, labels, index=index), F.cross_entropy(logits, labels)
+            )
             loss.after_step(logits, labels, index)
 
     def test_is_off_while_all_samples_were_always_right(self):

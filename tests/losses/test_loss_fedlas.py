@@ -85,8 +85,12 @@ class TestIndicator:
         before = copy.deepcopy(loss.indicator.state_dict())
         assert torch.isfinite(loss(*make_batch(n=1)))
         # without averages gamma is 0
-        assert loss.indicator.started or loss.last_terms["smoothing"].item() == pytest.approx(loss.strength)
-        assert all(torch.equal(value, before[key]) for key, value in loss.indicator.state_dict().items())
+        assert loss.indicator.started or loss.last_terms["smoothing"].item() == pytest.approx(
+            loss.strength
+        )
+        assert all(
+            torch.equal(value, before[key]) for key, value in loss.indicator.state_dict().items()
+        )
         assert torch.isfinite(loss(*make_batch(n=N)))
 
     def test_evaluation_freezes_the_moving_averages_and_the_diagnostics(self):
@@ -108,12 +112,18 @@ class TestIndicator:
         logits, _, features = make_batch()
         values = statistic(logits, features)
         _, gamma = build(indicator=name, momentum=1.0).indicator(logits, features)
-        torch.testing.assert_close(gamma, (values - values.mean()) / values.std(), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(
+            gamma, (values - values.mean()) / values.std(), rtol=1e-3, atol=1e-3
+        )
 
     def test_constant_indicator_smooths_by_the_gate_alone(self):
         logits, _, features = make_batch()
         for gate, sign in (("positive", 1), ("negative", -1)):
-            amount = build(indicator="const", gate=gate, alpha=0.05, beta=4.0).modulate(logits, features).smoothing
+            amount = (
+                build(indicator="const", gate=gate, alpha=0.05, beta=4.0)
+                .modulate(logits, features)
+                .smoothing
+            )
             expected = 0.1 / (1 + math.exp(-4 * sign))
             torch.testing.assert_close(amount, torch.full((N,), expected))
 
@@ -124,7 +134,9 @@ class TestIndicator:
         assert abs(first.mean().item()) < 0.06
         assert first.std().item() == pytest.approx(1.0, abs=0.05)
 
-    def test_random_indicator_follows_the_seed_of_the_run_and_leaves_the_global_generator_alone(self):
+    def test_random_indicator_follows_the_seed_of_the_run_and_leaves_the_global_generator_alone(
+        self,
+    ):
         one, same, other = (build(indicator="random", seed=seed).indicator for seed in (1, 1, 2))
         state = torch.get_rng_state()
         draws = [indicator(torch.zeros(N, C), None)[1] for indicator in (one, same, other)]
@@ -160,7 +172,9 @@ class TestGate:
         torch.nn.init.zeros_(loss.gate.mlp[2].weight)
         torch.nn.init.zeros_(loss.gate.mlp[2].bias)
         logits, _, features = make_batch()
-        torch.testing.assert_close(loss.modulate(logits, features).smoothing, torch.full((N,), 0.05))
+        torch.testing.assert_close(
+            loss.modulate(logits, features).smoothing, torch.full((N,), 0.05)
+        )
 
     @pytest.mark.parametrize("name", VARIANTS)
     def test_gradient_is_the_closed_form(self, name):
@@ -173,7 +187,9 @@ class TestGate:
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
 
     def _closed_form(self, loss, logits, labels, features):
-        """Gate gradient by ``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi gamma)``, psi = d."""
+        """Gate gradient by ``dL/dpsi = (1/N)(Reg - CE) 2 alpha beta gamma sigmoid'(beta psi
+        gamma)``, psi = d.
+        """
         ce = F.cross_entropy(logits, labels, reduction="none")
         regulariser = loss.regulariser(logits, logits.log_softmax(1))
         _, gamma = loss.eval().indicator(logits, features)
@@ -194,7 +210,9 @@ class TestGate:
         amount = loss.eval().modulate(logits, features).smoothing.detach()
         fixed = logits.clone().requires_grad_()
         ce = F.cross_entropy(fixed, labels, reduction="none")
-        ((1 - amount) * ce + amount * loss.regulariser(fixed, fixed.log_softmax(1))).mean().backward()
+        (
+            (1 - amount) * ce + amount * loss.regulariser(fixed, fixed.log_softmax(1))
+        ).mean().backward()
         torch.testing.assert_close(inputs.grad, fixed.grad)
         assert features.grad is None
 

@@ -16,12 +16,16 @@ def _logits(*probs):
     return torch.tensor([probs]).log()
 
 
-@pytest.mark.parametrize(("name", "exponent"), [("fl3", "gamma"), ("dfl", "gamma"), ("adafocal", "gamma_init")])
+@pytest.mark.parametrize(
+    ("name", "exponent"), [("fl3", "gamma"), ("dfl", "gamma"), ("adafocal", "gamma_init")]
+)
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000))
 def test_exponent_zero_is_cross_entropy(name, exponent, seed):
     logits, labels = random_batch(seed)
-    torch.testing.assert_close(build_loss(name, 6, **{exponent: 0.0})(logits, labels), F.cross_entropy(logits, labels))
+    torch.testing.assert_close(
+        build_loss(name, 6, **{exponent: 0.0})(logits, labels), F.cross_entropy(logits, labels)
+    )
 
 
 def test_gradient_flows_through_the_weight():

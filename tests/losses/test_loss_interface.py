@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses import build_loss
 
@@ -80,7 +80,9 @@ class TestEveryLoss:
         batch = make_batch(seed, n, scale=scale)
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
         total, grad = gradient(build(name), batch)
-        shuffled, shuffled_grad = gradient(build(name), {key: value[order] for key, value in batch.items()})
+        shuffled, shuffled_grad = gradient(
+            build(name), {key: value[order] for key, value in batch.items()}
+        )
         torch.testing.assert_close(shuffled, total, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(shuffled_grad, grad[order], rtol=1e-3, atol=1e-5)
 
@@ -93,15 +95,23 @@ class TestEveryLoss:
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
     def test_computes_in_float32_whatever_the_logits_and_the_autocast(self, name, dtype):
         batch = make_batch()
-        cast = {**batch, "logits": batch["logits"].to(dtype), "features": batch["features"].to(dtype)}
-        expected = build(name)(**{**cast, "logits": cast["logits"].float(), "features": cast["features"].float()})
+        cast = {
+            **batch,
+            "logits": batch["logits"].to(dtype),
+            "features": batch["features"].to(dtype),
+        }
+        expected = build(name)(
+            **{**cast, "logits": cast["logits"].float(), "features": cast["features"].float()}
+        )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             total = build(name)(**cast)
         assert total.dtype == torch.float32
         assert torch.equal(total, expected)
 
     @pytest.mark.parametrize("reserved", [0, N, 3 * N])
-    def test_continues_exactly_across_the_end_of_an_epoch_whatever_was_seen_or_reserved(self, name, reserved):
+    def test_continues_exactly_across_the_end_of_an_epoch_whatever_was_seen_or_reserved(
+        self, name, reserved
+    ):
         loss = build(name)
         for seed in range(3):
             self._step(loss, seed)
@@ -157,7 +167,9 @@ class TestEveryLoss:
         stateful = registry.spec("loss", name).info["state"] != "none"
         assert bool(build(name).state_dict()) == stateful
 
-    @pytest.mark.parametrize("dataset", ["digits", "cifar10", "cifar100", "tiny_imagenet", "cub200", "fgvc_aircraft"])
+    @pytest.mark.parametrize(
+        "dataset", ["digits", "cifar10", "cifar100", "tiny_imagenet", "cub200", "fgvc_aircraft"]
+    )
     def test_builds_with_the_defaults_of_each_data_set(self, name, dataset):
         assert torch.isfinite(build(name, dataset=dataset)(**make_batch()))
 
@@ -171,17 +183,26 @@ class TestEveryLoss:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"logits": torch.zeros(N, C + 1)}, rf"logits must be floating \(N, {C}\), got .*\({N}, {C + 1}\)"),
+            (
+                {"logits": torch.zeros(N, C + 1)},
+                rf"logits must be floating \(N, {C}\), got .*\({N}, {C + 1}\)",
+            ),
             ({"logits": torch.zeros(N)}, "logits must be floating"),
             ({"logits": torch.zeros(N, C, dtype=torch.long)}, "logits must be floating"),
-            ({"labels": torch.zeros(N - 1, dtype=torch.long)}, rf"labels must be integers \({N},\)"),
+            (
+                {"labels": torch.zeros(N - 1, dtype=torch.long)},
+                rf"labels must be integers \({N},\)",
+            ),
             ({"labels": torch.zeros(N)}, "labels must be integers"),
             ({"labels": torch.zeros(N, C, dtype=torch.long)}, "labels must be integers"),
             ({"labels": torch.full((N,), C)}, rf"labels must lie in \[0, {C - 1}\], got {C}"),
             ({"labels": torch.full((N,), -1)}, "labels must lie in .* got -1"),
             ({"features": torch.zeros(N + 1, D)}, rf"features must be \({N}, d\)"),
             ({"index": torch.zeros(N)}, "index must be integers"),
-            ({"logits": torch.zeros(0, C), "labels": torch.zeros(0, dtype=torch.long)}, "the batch is empty"),
+            (
+                {"logits": torch.zeros(0, C), "labels": torch.zeros(0, dtype=torch.long)},
+                "the batch is empty",
+            ),
         ],
     )
     def test_refuses_a_batch_that_does_not_fit(self, name, change, message):
@@ -195,7 +216,8 @@ class TestEveryLoss:
         before = copy.deepcopy(loss.state_dict())
         batch["logits"][rows, 1] = value
         message = (
-            f"loss '{name}': logits of {len(rows)} of {N} rows of the batch are not finite, first row {min(rows)}; "
+            f"loss '{name}': logits of {len(rows)} of {N} rows of the batch are not finite, first "
+            f"row {min(rows)}; "
             "training diverged or the input is damaged: lower the learning rate or clip gradients."
         )
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
@@ -215,7 +237,9 @@ class TestEveryLoss:
         assert all(torch.equal(batch[key], before[key]) for key in batch)
 
     def test_refuses_fewer_than_two_classes(self, name):
-        with pytest.raises(ConfigError, match=f"loss '{name}': num_classes must be at least 2, got 1"):
+        with pytest.raises(
+            ConfigError, match=f"loss '{name}': num_classes must be at least 2, got 1"
+        ):
             build_loss(name, 1)
 
 

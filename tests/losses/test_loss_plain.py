@@ -38,7 +38,8 @@ class TestMarginLabelSmoothing:
 
 class TestACLS:
     def test_hand_computed_penalties(self):
-        # largest logit 8, margin 6: (8-6)^2 = 4; others 8-1-6 = 1 and 8+2-6 = 4: (1 + 16) / 2 classes
+        # largest logit 8, margin 6: (8-6)^2 = 4; others 8-1-6 = 1 and 8+2-6 = 4: (1 + 16) / 2
+        # classes
         loss = build_loss("acls", 3, alpha=0.1, margin=6.0, lambda_pos=1.0, lambda_neg=0.1)
         total = loss(torch.tensor([[8.0, 1.0, -2.0]]), torch.tensor([0]))
         parts = {name: part.item() for name, part in loss.last_terms.items()}

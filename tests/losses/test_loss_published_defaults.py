@@ -2,7 +2,7 @@
 
 import pytest
 
-from calgrid import registry
+from calgrid.components import registry
 
 TINY = ("tiny_imagenet", "cub200", "fgvc_aircraft")
 TABLE = [
@@ -14,7 +14,11 @@ TABLE = [
     ("fedlas_ls", ("digits", "cifar10"), {"alpha": 0.05, "beta": 4.0, "momentum": 0.95}),
     ("fedlas_ls", ("cifar100",), {"alpha": 0.1, "beta": 4.0, "momentum": 0.5}),
     ("fedlas_ls", TINY, {"alpha": 0.05, "beta": 4.0, "momentum": 0.5}),
-    ("fedlas_mbls", ("digits", "cifar10"), {"lambda_": 0.1, "beta": 0.5, "margin": 6.0, "momentum": 0.95}),
+    (
+        "fedlas_mbls",
+        ("digits", "cifar10"),
+        {"lambda_": 0.1, "beta": 0.5, "margin": 6.0, "momentum": 0.95},
+    ),
     ("fedlas_mbls", ("cifar100",), {"lambda_": 0.1, "beta": 1.0, "margin": 6.0, "momentum": 0.5}),
     ("fedlas_mbls", TINY, {"lambda_": 0.05, "beta": 0.5, "margin": 10.0, "momentum": 0.5}),
     ("ecp", ("cifar10",), {"beta": 0.1, "entropy_reduction": "sum"}),
@@ -26,11 +30,29 @@ TABLE = [
     ("mdca", ("cifar10",), {"gamma": 1.0, "beta": 1.0}),
     ("mdca_nll", ("cifar10",), {"beta": 1.0}),
     ("cpc", ("cifar10",), {"lambda_d": 0.1, "lambda_e": 1.0}),
-    ("acls", ("cifar10", "cifar100"), {"margin": 6.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
+    (
+        "acls",
+        ("cifar10", "cifar100"),
+        {"margin": 6.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1},
+    ),
     ("acls", TINY, {"margin": 10.0, "alpha": 0.1, "lambda_pos": 1.0, "lambda_neg": 0.1}),
 ]
-ADAFOCAL = {"lambda_": 1.0, "gamma_init": 1.0, "num_bins": 15, "switch": 0.2, "gamma_max": 20.0, "inverse_max": 2.0}
-ALM = {"margin": 10.0, "lambda_init": 1e-6, "rho_init": 1.0, "rho_max": 10.0, "growth": 1.2, "tolerance": 0.9}
+ADAFOCAL = {
+    "lambda_": 1.0,
+    "gamma_init": 1.0,
+    "num_bins": 15,
+    "switch": 0.2,
+    "gamma_max": 20.0,
+    "inverse_max": 2.0,
+}
+ALM = {
+    "margin": 10.0,
+    "lambda_init": 1e-6,
+    "rho_init": 1.0,
+    "rho_max": 10.0,
+    "growth": 1.2,
+    "tolerance": 0.9,
+}
 TABLE += [
     ("adafocal", ("cifar10", "cifar100", *TINY), ADAFOCAL),
     ("crl", ("cifar10", "cifar100", *TINY), {"lambda_": 1.0, "indicator": "maxprob"}),
@@ -58,4 +80,6 @@ def test_hyper_parameters_are_the_published_ones(name, dataset, values):
 
 @pytest.mark.parametrize(("dataset", "backbone", "gamma"), DUAL_FOCAL)
 def test_dual_focal_exponent_depends_on_the_backbone(dataset, backbone, gamma):
-    assert registry.spec("loss", "dfl").resolve(dataset=dataset, backbone=backbone)["gamma"] == gamma
+    assert (
+        registry.spec("loss", "dfl").resolve(dataset=dataset, backbone=backbone)["gamma"] == gamma
+    )

@@ -67,7 +67,9 @@ class TestPerSample:
 
     def test_rows_of_another_shape_are_refused(self):
         with pytest.raises(RuntimeError, match="size mismatch"):
-            PerSample(2, dtype=torch.int8).load_state_dict({"rows": torch.zeros(5, 3, dtype=torch.int8)})
+            PerSample(2, dtype=torch.int8).load_state_dict(
+                {"rows": torch.zeros(5, 3, dtype=torch.int8)}
+            )
 
     def test_refuses_a_negative_index(self):
         with pytest.raises(DataError, match="positions in the training split, from 0 on, got -1"):
@@ -86,12 +88,18 @@ class TestRanks:
             assert pearson(x, y) == pytest.approx(scipy.stats.pearsonr(x, y).statistic, abs=1e-12)
             assert spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic, abs=1e-12)
         if positive.any() and not positive.all():
-            assert auroc(x, positive) == pytest.approx(sklearn.metrics.roc_auc_score(positive, x), abs=1e-12)
+            assert auroc(x, positive) == pytest.approx(
+                sklearn.metrics.roc_auc_score(positive, x), abs=1e-12
+            )
 
     @pytest.mark.parametrize("constant", [0.0, 0.1, 1e-30, 1e30])
     def test_are_undefined_for_a_constant(self, constant):
         x, y = np.full(7, constant), np.arange(7)
-        assert all(math.isnan(measure(a, b)) for measure in (pearson, spearman) for a, b in ((x, y), (y, x)))
+        assert all(
+            math.isnan(measure(a, b))
+            for measure in (pearson, spearman)
+            for a, b in ((x, y), (y, x))
+        )
         assert auroc(x, y > 3) == 0.5
 
     def test_are_undefined_without_samples_or_with_one_kind(self):
@@ -149,7 +157,16 @@ class TestRecord:
         torch.testing.assert_close(table["nci"], modulation.nci[order])
         assert torch.equal(table["gate"], modulation.gate[order].to(torch.int8))
         torch.testing.assert_close(table["smoothing"], modulation.smoothing.detach()[order])
-        assert list(table) == ["index", "label", "correct", "confidence", "norm", "nci", "gate", "smoothing"]
+        assert list(table) == [
+            "index",
+            "label",
+            "correct",
+            "confidence",
+            "norm",
+            "nci",
+            "gate",
+            "smoothing",
+        ]
 
     def test_the_last_pass_of_a_sample_in_the_epoch_counts(self, name):
         loss = build(name)
@@ -182,14 +199,23 @@ class TestStatistics:
         loss(*data)
         popped, nci = loss.pop_diagnostics(), loss.eval().indicator(data[0], data[2])[1]
         amounts = (0.4 * torch.sigmoid(nci * loss.gate.psi)).double().numpy()
-        correct, confidence = (data[0].argmax(1) == data[1]).numpy(), data[0].softmax(1).amax(1).numpy()
+        correct, confidence = (
+            (data[0].argmax(1) == data[1]).numpy(),
+            data[0].softmax(1).amax(1).numpy(),
+        )
         assert popped["positive_share"] == 0.75
         assert popped["mean_smoothing"] == pytest.approx(amounts.mean(), rel=1e-6)
         found = [popped[f"smoothing_q{q}"] for q in ("05", "25", "50", "75", "95")]
-        assert found == pytest.approx(np.quantile(amounts, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), rel=1e-6)
-        assert popped["nci_confidence_pearson"] == pytest.approx(pearson(nci.numpy(), confidence), abs=1e-6)
+        assert found == pytest.approx(
+            np.quantile(amounts, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), rel=1e-6
+        )
+        assert popped["nci_confidence_pearson"] == pytest.approx(
+            pearson(nci.numpy(), confidence), abs=1e-6
+        )
         assert popped["nci_confidence_spearman"] == pytest.approx(spearman(nci.numpy(), confidence))
-        assert popped["nci_correct_pearson"] == pytest.approx(pearson(nci.numpy(), correct), abs=1e-6)
+        assert popped["nci_correct_pearson"] == pytest.approx(
+            pearson(nci.numpy(), correct), abs=1e-6
+        )
         assert popped["nci_correct_auroc"] == pytest.approx(auroc(nci.numpy(), correct))
 
     def test_flip_rate_is_over_samples_seen_in_both_epochs(self):

@@ -1,4 +1,5 @@
-"""Reference vectors: value and L2 norm of the logit gradient on one batch of four samples and four classes.
+"""Reference vectors: value and L2 norm of the logit gradient on one batch of four samples and four
+classes.
 
 The values agree between the official code of each method and independent formulas, to 2e-6.
 """
@@ -39,7 +40,12 @@ TERM_VECTORS = [
 
 @pytest.fixture
 def logits():
-    values = ((9.0, 1.0, 0.0, -2.0), (2.0, 1.5, 0.5, 0.0), (0.2, 0.1, 0.0, -0.1), (-1.0, 4.0, 3.0, -8.0))
+    values = (
+        (9.0, 1.0, 0.0, -2.0),
+        (2.0, 1.5, 0.5, 0.0),
+        (0.2, 0.1, 0.0, -0.1),
+        (-1.0, 4.0, 3.0, -8.0),
+    )
     return torch.tensor(values, requires_grad=True)
 
 
@@ -68,7 +74,9 @@ def test_loss_and_gradient_match_the_reference(name, options, value, gradient, l
 
 @pytest.mark.parametrize(("name", "options", "weight", "value", "gradient"), TERM_VECTORS)
 def test_added_term_matches_the_reference(name, options, weight, value, gradient, logits, labels):
-    term = (build_loss(name, 4, **options)(logits, labels) - build_loss("ce", 4)(logits, labels)) / weight
+    term = (
+        build_loss(name, 4, **options)(logits, labels) - build_loss("ce", 4)(logits, labels)
+    ) / weight
     term.backward()
     assert (term.item(), logits.grad.norm().item()) == (_close(value), _close(gradient))
 
@@ -98,7 +106,9 @@ def test_ranking_term_matches_the_reference(logits, labels):
         ("fedlas_mbls", {"lambda_": 0.1, "beta": 0.5, "margin": 6.0}, 1.843448, 0.394231),
     ],
 )
-def test_fedlas_with_given_gate_matches_the_reference(name, options, value, gradient, logits, labels, features):
+def test_fedlas_with_given_gate_matches_the_reference(
+    name, options, value, gradient, logits, labels, features
+):
     loss = build_loss(name, 4, momentum=0.5, **options)
     loss.gate = GivenGate(1.0, -1.0, 1.0, -1.0)
     total = loss(logits, labels, features=features)
@@ -113,8 +123,12 @@ def test_fedlas_intermediate_values_match_the_reference(logits, features):
     assert loss.indicator.mean.item() == _close(20.0)
     assert loss.indicator.std.item() == pytest.approx(54.16333, abs=1e-5)
     _, gamma = loss.eval().indicator(logits.detach(), features)
-    torch.testing.assert_close(gamma, torch.tensor([0.184623, -0.184623, -0.036925, 0.036925]), rtol=0, atol=1e-6)
-    torch.testing.assert_close(amounts, torch.tensor([0.067667, 0.067667, 0.046314, 0.046314]), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        gamma, torch.tensor([0.184623, -0.184623, -0.036925, 0.036925]), rtol=0, atol=1e-6
+    )
+    torch.testing.assert_close(
+        amounts, torch.tensor([0.067667, 0.067667, 0.046314, 0.046314]), rtol=0, atol=1e-6
+    )
 
 
 def test_parts_of_pairwise_constraints_match_the_reference(logits, labels):

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 
 
 def with_confidence(confidence, correct, n_classes=20):
-    """Probabilities with these confidences, always for class 0, and labels that make them right (1) or wrong (0)."""
+    """Probabilities with these confidences, always for class 0, and labels that make them right (1)
+    or wrong (0).
+    """
     confidence, correct = np.asarray(confidence, dtype=float), np.asarray(correct)
     rest = (1 - confidence) / (n_classes - 1)
     probs = np.column_stack([confidence, np.repeat(rest[:, None], n_classes - 1, axis=1)])
@@ -26,7 +28,9 @@ def softmax(logits):
 
 @st.composite
 def predictions(draw, max_samples=40):
-    """Probabilities and labels; half of the cases lie on a grid, so that values tie and fall on bin edges."""
+    """Probabilities and labels; half of the cases lie on a grid, so that values tie and fall on bin
+    edges.
+    """
     n, k = draw(st.integers(1, max_samples)), draw(st.integers(2, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if draw(st.booleans()):

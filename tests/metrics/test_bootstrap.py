@@ -15,14 +15,19 @@ from calgrid.metrics._classwise import ClasswiseBins
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
 PERCENTILE, CENTRED = (
-    tuple(metric.id for metric in LABELLED if metric.interval == kind) for kind in ("percentile", "centred")
+    tuple(metric.id for metric in LABELLED if metric.interval == kind)
+    for kind in ("percentile", "centred")
 )
-GUARDED = tuple(metric.id for metric in LABELLED if metric.interval == "guarded" and not metric.interval_of)
+GUARDED = tuple(
+    metric.id for metric in LABELLED if metric.interval == "guarded" and not metric.interval_of
+)
 DEBIASED = ("ece_debiased", "rmsce_debiased")
 
 
 def weights(n, n_resamples, seed=0, stream=0):
-    return np.concatenate(list(intervals.resample_weights(n, n_resamples, seed, stream=stream))).astype(int)
+    return np.concatenate(
+        list(intervals.resample_weights(n, n_resamples, seed, stream=stream))
+    ).astype(int)
 
 
 @given(predictions(), st.sampled_from([1, 4, 15]))
@@ -40,18 +45,29 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
 
 
 def test_a_metric_without_a_fast_estimator_is_resampled_by_its_function(monkeypatch):
-    mean = metrics.Metric("mean", lambda probs, labels, n_bins: probs.confidence.mean(), "", "", None, "labelled")
+    mean = metrics.Metric(
+        "mean", lambda probs, labels, n_bins: probs.confidence.mean(), "", "", None, "labelled"
+    )
     monkeypatch.setitem(metrics.table.LABELLED, "mean", mean)
     probs, labels = calibrated(30)
     confidence = probs.max(axis=1)
     expected = [counts @ confidence / 30 for counts in weights(30, 20)]
-    assert metrics.resampled_metrics(probs, labels, n_resamples=20)["mean"] == pytest.approx(expected)
-    assert metrics.bootstrap(probs, labels, n_resamples=20)["mean"] == pytest.approx((min(expected), max(expected)))
+    assert metrics.resampled_metrics(probs, labels, n_resamples=20)["mean"] == pytest.approx(
+        expected
+    )
+    assert metrics.bootstrap(probs, labels, n_resamples=20)["mean"] == pytest.approx(
+        (min(expected), max(expected))
+    )
 
 
 def test_resampled_out_of_distribution_metrics_equal_those_of_the_resampled_rows():
-    probs_id, probs_ood = np.round(calibrated(40)[0], 1), np.round(calibrated(25, seed=1, sharpness=1)[0], 1)
-    probs_id, probs_ood = (p / p.sum(axis=1, keepdims=True) for p in (probs_id, probs_ood))  # with ties
+    probs_id, probs_ood = (
+        np.round(calibrated(40)[0], 1),
+        np.round(calibrated(25, seed=1, sharpness=1)[0], 1),
+    )
+    probs_id, probs_ood = (
+        p / p.sum(axis=1, keepdims=True) for p in (probs_id, probs_ood)
+    )  # with ties
     draws = [
         metrics.evaluate_ood(np.repeat(probs_id, a, axis=0), np.repeat(probs_ood, b, axis=0))
         for a, b in zip(weights(40, 60), weights(25, 60, stream=1), strict=True)
@@ -80,7 +96,9 @@ def test_every_resample_draws_n_samples_whatever_the_blocks(monkeypatch):
 def test_resamples_depend_on_seed_and_size_alone():
     case = calibrated(60)
     first = metrics.bootstrap(*case, n_resamples=50, seed=1)
-    np.testing.assert_array_equal(list(metrics.bootstrap(*case, n_resamples=50, seed=1).values()), list(first.values()))
+    np.testing.assert_array_equal(
+        list(metrics.bootstrap(*case, n_resamples=50, seed=1).values()), list(first.values())
+    )
     assert metrics.bootstrap(*case, n_resamples=50, seed=2)["nll"] != first["nll"]
     assert not np.array_equal(weights(60, 5), weights(60, 5, stream=1))
 
@@ -103,7 +121,9 @@ def test_resamples_in_which_a_metric_does_not_exist_are_left_out():
 
 
 def test_debiased_errors_have_the_interval_of_the_plain_ones():
-    """They estimate the same quantity; the reflected interval that they had held 0 in 88 to 93 % of the test sets."""
+    """They estimate the same quantity; the reflected interval that they had held 0 in 88 to 93 % of
+    the test sets.
+    """
     probs, labels = calibrated(80)
     other = softmax(1.5 * np.log(probs))
     single = metrics.bootstrap(probs, labels, n_resamples=50)
@@ -150,16 +170,25 @@ def test_the_guard_is_what_resampling_adds_to_the_gaps_of_the_bins():
     probs, labels = calibrated(2000)
     wrong = softmax(4 * np.log(probs))
     confidence, residual = wrong.max(axis=1), wrong.max(axis=1) - (wrong.argmax(axis=1) == labels)
-    member = (np.searchsorted(np.linspace(0, 1, 16)[1:-1], confidence)[:, None] == np.arange(15)).astype(float)
+    member = (
+        np.searchsorted(np.linspace(0, 1, 16)[1:-1], confidence)[:, None] == np.arange(15)
+    ).astype(float)
     seen, expected = residual**2 @ member, (confidence * (1 - confidence)) @ member
     gap, added = residual @ member, (weights(2000, 300) - 1) @ (member * residual[:, None])
     near = np.abs(gap) <= 3 * np.sqrt(np.maximum(seen, expected))
     assert 0 < near[member.any(axis=0)].sum() < member.any(axis=0).sum()
-    added *= np.where(near, np.sqrt(np.maximum(seen, expected) / np.where(seen > 0, seen, np.inf)).clip(1), 1)
-    noise = (np.abs(np.where(near, 0, gap) + added) - np.where(near, 0, np.abs(gap))).sum(axis=1) / 2000
+    added *= np.where(
+        near, np.sqrt(np.maximum(seen, expected) / np.where(seen > 0, seen, np.inf)).clip(1), 1
+    )
+    noise = (np.abs(np.where(near, 0, gap) + added) - np.where(near, 0, np.abs(gap))).sum(
+        axis=1
+    ) / 2000
     draws = metrics.resampled_metrics(wrong, labels, n_resamples=300)["ece"]
     value = metrics.ece(wrong, labels)
-    expected = value - intervals.quantiles(noise, 0.975), value + draws.mean() - intervals.quantiles(draws, 0.025)
+    expected = (
+        value - intervals.quantiles(noise, 0.975),
+        value + draws.mean() - intervals.quantiles(draws, 0.025),
+    )
     assert metrics.bootstrap(wrong, labels, n_resamples=300)["ece"] == pytest.approx(expected)
 
 
@@ -175,7 +204,10 @@ def test_variances_of_the_bins_of_classes():
 def test_every_metric_has_an_entry_and_nan_stands_for_no_interval():
     found = metrics.bootstrap(*calibrated(50), n_resamples=20)
     assert list(found) == [metric.id for metric in LABELLED]
-    assert {name for name, (low, high) in found.items() if np.isnan(low) and np.isnan(high)} == {"ece_null", "mce"}
+    assert {name for name, (low, high) in found.items() if np.isnan(low) and np.isnan(high)} == {
+        "ece_null",
+        "mce",
+    }
     assert all(low <= high for low, high in found.values() if not np.isnan(low))
 
 
@@ -183,7 +215,9 @@ def test_a_single_sample_has_no_interval():
     probs = np.array([[0.7, 0.3]])
     assert np.isnan(list(metrics.bootstrap(probs, [0], n_resamples=5).values())).all()
     assert np.isnan(list(metrics.bootstrap_ood(probs, probs, n_resamples=5).values())).all()
-    assert np.isnan(list(metrics.bootstrap_difference(probs, probs, [0], n_resamples=5).values())).all()
+    assert np.isnan(
+        list(metrics.bootstrap_difference(probs, probs, [0], n_resamples=5).values())
+    ).all()
 
 
 def test_paired_difference_is_narrower_than_the_interval_of_either_model():
@@ -221,7 +255,9 @@ def test_resamples_of_the_smooth_error_may_merge_near_confidences(monkeypatch):
     assert not np.array_equal(merged, exact)
 
 
-@pytest.mark.parametrize(("option", "value"), [("level", 0.0), ("level", 1.0), ("n_resamples", 0), ("n_bins", 0)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("level", 0.0), ("level", 1.0), ("n_resamples", 0), ("n_bins", 0)]
+)
 def test_options_out_of_range_are_refused(option, value):
     with pytest.raises(ConfigError, match=option):
         metrics.bootstrap(*calibrated(10), **{"n_resamples": 3, option: value})
@@ -234,6 +270,7 @@ def test_intervals_stay_within_the_range_of_an_error():
     probs = np.c_[confidence, 1 - confidence]
     labels = np.r_[rng.random(300) > 0.97, True].astype(int)
     for low, high in (
-        metrics.bootstrap(probs, labels, n_resamples=200)[name] for name in ("ece", "rmsce", "aece", "cece")
+        metrics.bootstrap(probs, labels, n_resamples=200)[name]
+        for name in ("ece", "rmsce", "aece", "cece")
     ):
         assert 0 <= low <= high <= 1

@@ -10,7 +10,9 @@ from calgrid import metrics
 
 
 def loop_over_cells(probs, labels, n_bins):
-    """Plain calibration part, its bias correction, and the rest of the score, class by class and bin by bin."""
+    """Plain calibration part, its bias correction, and the rest of the score, class by class and
+    bin by bin.
+    """
     n, plain, correction = len(labels), 0.0, 0.0
     for k in range(probs.shape[1]):
         p, y = probs[:, k], (labels == k).astype(float)
@@ -29,7 +31,9 @@ def test_split_equals_a_loop_over_classes_and_bins(case, n_bins):
     plain, correction = loop_over_cells(*case, n_bins)
     calibration = metrics.brier_calibration(*case, n_bins)
     assert calibration == pytest.approx(plain - correction, abs=1e-12)
-    assert calibration + metrics.brier_refinement(*case, n_bins) == pytest.approx(metrics.brier(*case), abs=1e-12)
+    assert calibration + metrics.brier_refinement(*case, n_bins) == pytest.approx(
+        metrics.brier(*case), abs=1e-12
+    )
 
 
 def test_calibration_part_of_a_calibrated_model_is_zero_in_the_mean():
@@ -39,7 +43,9 @@ def test_calibration_part_of_a_calibrated_model_is_zero_in_the_mean():
 
 
 def test_sharpening_raises_the_calibration_part_more_than_the_refinement():
-    """Not all of the rise: what is lost within bins, and what depends on several classes at once, is refinement."""
+    """Not all of the rise: what is lost within bins, and what depends on several classes at once,
+    is refinement.
+    """
     probs, labels = calibrated(20000)
     sharper = softmax(2 * np.log(probs))
     rise = metrics.brier(sharper, labels) - metrics.brier(probs, labels)
@@ -48,7 +54,9 @@ def test_sharpening_raises_the_calibration_part_more_than_the_refinement():
 
 
 def test_coarse_forecasts_have_the_refinement_of_their_outcomes():
-    """Two forecasts, each in a bin of its own: refinement is the variance of the labels within each."""
+    """Two forecasts, each in a bin of its own: refinement is the variance of the labels within
+    each.
+    """
     probs = np.array([[0.8, 0.2]] * 100 + [[0.3, 0.7]] * 50)
     labels = np.array([0] * 70 + [1] * 30 + [0] * 20 + [1] * 30)
     within = (100 * 2 * 0.7 * 0.3 * 100 / 99 + 50 * 2 * 0.4 * 0.6 * 50 / 49) / 150

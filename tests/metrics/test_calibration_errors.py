@@ -15,7 +15,9 @@ LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "
 
 
 def loop_over_bins(confidence, correct, edges):
-    """(count, mean confidence - accuracy) of each (low, high] bin that is not empty; 0 belongs to the first."""
+    """(count, mean confidence - accuracy) of each (low, high] bin that is not empty; 0 belongs to
+    the first.
+    """
     found = []
     for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
@@ -36,9 +38,15 @@ def test_equal_width_errors_equal_a_loop(case, n_bins):
     confidence, correct = confidence_and_correct(*case)
     bins = loop_over_bins(confidence, correct, np.linspace(0, 1, n_bins + 1))
     n = len(confidence)
-    assert metrics.ece(*case, n_bins) == pytest.approx(sum(c * abs(gap) for c, gap in bins) / n, abs=1e-12)
-    assert metrics.o_ece(*case, n_bins) == pytest.approx(sum(c * max(gap, 0) for c, gap in bins) / n, abs=1e-12)
-    assert metrics.u_ece(*case, n_bins) == pytest.approx(sum(c * max(-gap, 0) for c, gap in bins) / n, abs=1e-12)
+    assert metrics.ece(*case, n_bins) == pytest.approx(
+        sum(c * abs(gap) for c, gap in bins) / n, abs=1e-12
+    )
+    assert metrics.o_ece(*case, n_bins) == pytest.approx(
+        sum(c * max(gap, 0) for c, gap in bins) / n, abs=1e-12
+    )
+    assert metrics.u_ece(*case, n_bins) == pytest.approx(
+        sum(c * max(-gap, 0) for c, gap in bins) / n, abs=1e-12
+    )
     assert metrics.mce(*case, n_bins) == pytest.approx(max(abs(gap) for _, gap in bins), abs=1e-12)
     square = sum(c * gap**2 for c, gap in bins) / n
     assert metrics.rmsce(*case, n_bins) == pytest.approx(square**0.5, abs=1e-12)
@@ -78,23 +86,34 @@ def test_bounds(case, n_bins):
     probs, labels = case
     found = metrics.evaluate(probs, labels, n_bins=n_bins)
     confidence, correct = confidence_and_correct(probs, labels)
-    assert abs(confidence.mean() - correct.mean()) - 1e-12 <= found["ece"] <= found["mce"] + 1e-12 <= 1 + 2e-12
+    assert (
+        abs(confidence.mean() - correct.mean()) - 1e-12
+        <= found["ece"]
+        <= found["mce"] + 1e-12
+        <= 1 + 2e-12
+    )
     assert found["ece_debiased"] <= found["ece"] + 1e-12
     assert found["smce"] <= np.abs(confidence - correct).mean() + 1e-12
     assert 0 <= found["brier"] <= 2 + 1e-12
     assert found["ece"] <= found["rmsce"] + 1e-12 <= found["mce"] + 2e-12
     assert found["rmsce_debiased"] <= found["rmsce"] + 1e-12
     assert found["smce"] <= found["smece"] * 2 + 1e-9
-    assert found["brier_calibration"] + found["brier_refinement"] == pytest.approx(found["brier"], abs=1e-12)
+    assert found["brier_calibration"] + found["brier_refinement"] == pytest.approx(
+        found["brier"], abs=1e-12
+    )
     assert 0 <= found["aurc"] <= 1 + 1e-12
     undefined = {name for name, value in found.items() if not np.isfinite(value)}
-    assert undefined == ({"auroc_failure", "fpr95_failure"} if correct.min() == correct.max() else set())
+    assert undefined == (
+        {"auroc_failure", "fpr95_failure"} if correct.min() == correct.max() else set()
+    )
 
 
 @given(predictions(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
 def test_the_order_of_samples_does_not_matter(case, random):
-    """But to which of two equal-count bins a tie belongs: there the stable order of the samples decides."""
+    """But to which of two equal-count bins a tie belongs: there the stable order of the samples
+    decides.
+    """
     probs, labels = case
     order = list(range(len(labels)))
     random.shuffle(order)

@@ -10,7 +10,9 @@ from calgrid import metrics
 
 SIMULATIONS, SAMPLES, RESAMPLES = 40, 200, 60
 LABELLED = {name: metric for name, metric in metrics.METRICS.items() if metric.kind == "labelled"}
-WITH_INTERVAL = [name for name, metric in LABELLED.items() if metric.interval != "none" and name != "top5"]
+WITH_INTERVAL = [
+    name for name, metric in LABELLED.items() if metric.interval != "none" and name != "top5"
+]
 ERRORS = [name for name in WITH_INTERVAL if LABELLED[name].interval == "guarded"]
 #: the population value of a debiased error is that of the plain one
 PLAIN = {"ece_debiased": "ece", "rmsce_debiased": "rmsce"}
@@ -27,9 +29,15 @@ def study(sharpening):
     truth = metrics.evaluate(*model(100_000, 10**6, sharpening))
     truth |= {name: truth[plain] for name, plain in PLAIN.items()}
     if sharpening == 1:
-        truth |= dict.fromkeys(ERRORS, 0.0) | {"brier_calibration": 0.0, "brier_refinement": truth["brier"]}
+        truth |= dict.fromkeys(ERRORS, 0.0) | {
+            "brier_calibration": 0.0,
+            "brier_refinement": truth["brier"],
+        }
     cases = [model(SAMPLES, seed, sharpening) for seed in range(SIMULATIONS)]
-    found = [metrics.bootstrap(*case, n_resamples=RESAMPLES, seed=seed) for seed, case in enumerate(cases)]
+    found = [
+        metrics.bootstrap(*case, n_resamples=RESAMPLES, seed=seed)
+        for seed, case in enumerate(cases)
+    ]
     return truth, found, [metrics.evaluate(*case) for case in cases]
 
 
@@ -41,7 +49,9 @@ def held(name, sharpening):
 @pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "over-confident"])
 @pytest.mark.parametrize("name", WITH_INTERVAL)
 def test_intervals_hold_the_truth(name, sharpening):
-    """95 % intervals: at least 82 % in this small study; the module states the results of a large one."""
+    """95 % intervals: at least 82 % in this small study; the module states the results of a large
+    one.
+    """
     assert held(name, sharpening) >= 0.82
 
 
@@ -49,7 +59,9 @@ def test_intervals_hold_the_truth(name, sharpening):
 def test_intervals_of_errors_do_not_end_below_their_value(name):
     for sharpening in (1, 1.5):
         _, found, values = study(sharpening)
-        assert all(each[name][1] >= value[name] - 1e-12 for each, value in zip(found, values, strict=True))
+        assert all(
+            each[name][1] >= value[name] - 1e-12 for each, value in zip(found, values, strict=True)
+        )
 
 
 def test_percentile_intervals_of_a_plain_error_would_never_hold_zero():

@@ -44,7 +44,9 @@ def test_null_equals_the_mean_over_all_outcomes(case):
     chance = np.where(outcomes, confidence, 1 - confidence).prod(axis=1)
     expected = 0.0
     for outcome, weight in zip(outcomes, chance, strict=True):
-        gap = np.bincount(np.searchsorted(np.linspace(0, 1, 6)[1:-1], confidence), confidence - outcome)
+        gap = np.bincount(
+            np.searchsorted(np.linspace(0, 1, 6)[1:-1], confidence), confidence - outcome
+        )
         expected += weight * np.abs(gap).sum() / len(labels)
     assert metrics.ece_null(probs, labels, 5) == pytest.approx(expected, abs=1e-12)
 
@@ -68,7 +70,9 @@ def test_debiased_equals_the_mean_of_normal_resamples():
         drawn = rng.normal(accuracy, np.sqrt(accuracy * (1 - accuracy) / members.sum()), repeats)
         errors += members.mean() * np.abs(confidence[members].mean() - drawn)
     expected = 2 * metrics.ece(probs, labels) - errors.mean()
-    assert metrics.ece_debiased(probs, labels) == pytest.approx(expected, abs=5 * errors.std() / np.sqrt(repeats))
+    assert metrics.ece_debiased(probs, labels) == pytest.approx(
+        expected, abs=5 * errors.std() / np.sqrt(repeats)
+    )
 
 
 def test_calibrated_models_score_the_null_and_debiasing_removes_two_fifths_of_it():

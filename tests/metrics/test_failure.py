@@ -16,7 +16,9 @@ def confidence_and_wrong(probs, labels):
 
 
 def mean_over_orders_of_ties(confidence, wrong):
-    """Errors from the most confident down, each group of ties shared evenly: the mean over all orders of it."""
+    """Errors from the most confident down, each group of ties shared evenly: the mean over all
+    orders of it.
+    """
     order = np.argsort(-confidence, kind="stable")
     shared = np.array([wrong[confidence == confidence[i]].mean() for i in order])
     return np.cumsum(shared)
@@ -35,7 +37,9 @@ def test_ties_count_with_the_mean_over_their_orders():
     correct = [1, 0, 1, 0, 1]
     tied = with_confidence([0.9, 0.7, 0.7, 0.7, 0.5], correct)
     over_orders = [
-        metrics.aurc(*with_confidence([0.9, *np.array([0.71, 0.7, 0.69])[list(order)], 0.5], correct))
+        metrics.aurc(
+            *with_confidence([0.9, *np.array([0.71, 0.7, 0.69])[list(order)], 0.5], correct)
+        )
         for order in itertools.permutations(range(3))
     ]
     assert metrics.aurc(*tied) == pytest.approx(np.mean(over_orders), abs=1e-12)
@@ -58,7 +62,9 @@ def test_separation_agrees_with_scikit_learn_and_with_the_metrics_of_two_sets(ca
     if wrong.min() == wrong.max():
         assert np.isnan([metrics.auroc_failure(*case), metrics.fpr95_failure(*case)]).all()
         return
-    assert metrics.auroc_failure(*case) == pytest.approx(roc_auc_score(1 - wrong, confidence), abs=1e-12)
+    assert metrics.auroc_failure(*case) == pytest.approx(
+        roc_auc_score(1 - wrong, confidence), abs=1e-12
+    )
     sets = confidence[wrong == 0], confidence[wrong == 1]
     assert metrics.auroc_failure(*case) == pytest.approx(metrics.auroc(*sets), abs=1e-12)
     assert metrics.fpr95_failure(*case) == pytest.approx(metrics.fpr95(*sets), abs=1e-12)
@@ -68,4 +74,6 @@ def test_only_the_order_of_confidences_matters():
     probs, labels = calibrated(200, k=2)
     flatter = 0.5 + (probs - 0.5) / 2
     for name in ("aurc", "e_aurc", "augrc", "auroc_failure", "fpr95_failure"):
-        assert getattr(metrics, name)(flatter, labels) == pytest.approx(getattr(metrics, name)(probs, labels))
+        assert getattr(metrics, name)(flatter, labels) == pytest.approx(
+            getattr(metrics, name)(probs, labels)
+        )

@@ -16,7 +16,9 @@ def test_two_images_by_hand():
     first = 0.8 * np.log(0.8 / 0.7)
     assert metrics.kl_human(PROBS, VOTES) == pytest.approx((first + 0) / 2)
     assert metrics.tv_human(PROBS, VOTES) == pytest.approx(0.1 / 2)
-    assert metrics.ece_human(PROBS, VOTES) == pytest.approx(0.1 / 2)  # bins of .7 against .8 and of .5 against .5
+    assert metrics.ece_human(PROBS, VOTES) == pytest.approx(
+        0.1 / 2
+    )  # bins of .7 against .8 and of .5 against .5
 
 
 def test_gaps_cancel_within_a_bin():

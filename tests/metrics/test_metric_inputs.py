@@ -12,7 +12,9 @@ LABELLED = [name for name, metric in metrics.METRICS.items() if metric.kind == "
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_logits_are_refused_by_every_metric(name):
-    with pytest.raises(DataError, match=r"must hold probabilities in \[0, 1\] .*softmax.*, got 2 in row 0, class 0"):
+    with pytest.raises(
+        DataError, match=r"must hold probabilities in \[0, 1\] .*softmax.*, got 2 in row 0, class 0"
+    ):
         getattr(metrics, name)([[2.0, -1.0]], [0])
 
 
@@ -41,7 +43,9 @@ def test_bad_input_is_named_with_its_place(probs, labels, message):
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 2.5, True])
-@pytest.mark.parametrize("name", ["ece", "aece", "cece", "mce", "o_ece", "u_ece", "ece_debiased", "ece_null"])
+@pytest.mark.parametrize(
+    "name", ["ece", "aece", "cece", "mce", "o_ece", "u_ece", "ece_debiased", "ece_null"]
+)
 def test_the_number_of_bins_must_be_a_positive_integer(name, n_bins):
     with pytest.raises(ConfigError, match="n_bins must be an integer of at least 1"):
         getattr(metrics, name)(*B, n_bins)

@@ -10,8 +10,29 @@ from tests.metrics.cases import B, calibrated
 
 from calgrid import metrics
 
-ROWS = ["accuracy", "top5", "ece", "ece_debiased", "ece_null", "aece", "aece_eq", "ece_sweep", "cece", "mce"]
-ROWS += ["rmsce", "rmsce_debiased", "o_ece", "u_ece", "ks", "nll", "brier", "brier_calibration", "brier_refinement"]
+ROWS = [
+    "accuracy",
+    "top5",
+    "ece",
+    "ece_debiased",
+    "ece_null",
+    "aece",
+    "aece_eq",
+    "ece_sweep",
+    "cece",
+    "mce",
+]
+ROWS += [
+    "rmsce",
+    "rmsce_debiased",
+    "o_ece",
+    "u_ece",
+    "ks",
+    "nll",
+    "brier",
+    "brier_calibration",
+    "brier_refinement",
+]
 ROWS += ["smce", "smece", "aurc", "auroc_failure", "fpr95_failure"]
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
 SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
@@ -25,7 +46,9 @@ def test_identifiers():
 def test_direction():
     higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
     assert higher == {"accuracy", "top5", "auroc_failure", "auroc", "auroc_entropy"}
-    assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == ["ece_null"]
+    assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == [
+        "ece_null"
+    ]
 
 
 def test_evaluation_is_the_table_applied():
@@ -43,7 +66,9 @@ def test_evaluation_of_sets_is_the_table_applied():
 
 def test_evaluation_against_a_distribution_is_the_table_applied():
     probs, votes = calibrated(20)[0], calibrated(20, seed=1)[0]
-    assert metrics.evaluate_soft(probs, votes, n_bins=5) == {name: f(probs, votes, 5) for name, f in SOFT.items()}
+    assert metrics.evaluate_soft(probs, votes, n_bins=5) == {
+        name: f(probs, votes, 5) for name, f in SOFT.items()
+    }
 
 
 def test_metrics_need_neither_torch_nor_pandas():

@@ -17,18 +17,26 @@ SCORES = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=40)
 @settings(deadline=None, max_examples=50)
 def test_auroc_counts_pairs_with_ties_as_half(scores_id, scores_ood):
     a, b = np.array(scores_id)[:, None], np.array(scores_ood)[None, :]
-    assert metrics.auroc(scores_id, scores_ood) == pytest.approx((a > b).mean() + 0.5 * (a == b).mean())
+    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(
+        (a > b).mean() + 0.5 * (a == b).mean()
+    )
     truth = [1] * len(scores_id) + [0] * len(scores_ood)
-    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(roc_auc_score(truth, scores_id + scores_ood))
+    assert metrics.auroc(scores_id, scores_ood) == pytest.approx(
+        roc_auc_score(truth, scores_id + scores_ood)
+    )
 
 
 @given(SCORES, SCORES)
 @settings(deadline=None, max_examples=50)
 def test_fpr95_takes_the_largest_threshold_that_keeps_95_percent(scores_id, scores_ood):
     kept = [t for t in scores_id if np.mean(np.array(scores_id) >= t) >= 0.95 - 1e-12]
-    assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(np.mean(np.array(scores_ood) >= max(kept)))
+    assert metrics.fpr95(scores_id, scores_ood) == pytest.approx(
+        np.mean(np.array(scores_ood) >= max(kept))
+    )
     flagged = [t for t in scores_ood if np.mean(np.array(scores_ood) <= t) >= 0.95 - 1e-12]
-    assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(np.mean(np.array(scores_id) <= min(flagged)))
+    assert metrics.fpr95_oodpos(scores_id, scores_ood) == pytest.approx(
+        np.mean(np.array(scores_id) <= min(flagged))
+    )
 
 
 def test_auroc_is_symmetric_where_fpr95_is_not():
@@ -36,7 +44,9 @@ def test_auroc_is_symmetric_where_fpr95_is_not():
     mirrored = [-s for s in scores_ood], [-s for s in scores_id]
     assert metrics.auroc(*mirrored) == pytest.approx(metrics.auroc(scores_id, scores_ood))
     assert (
-        metrics.fpr95(*mirrored) == metrics.fpr95_oodpos(scores_id, scores_ood) != metrics.fpr95(scores_id, scores_ood)
+        metrics.fpr95(*mirrored)
+        == metrics.fpr95_oodpos(scores_id, scores_ood)
+        != metrics.fpr95(scores_id, scores_ood)
     )
 
 
@@ -58,7 +68,9 @@ def test_evaluation_uses_both_scores():
     found = metrics.evaluate_ood(sharp, flat)
     assert list(found) == ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
     assert found["auroc"] == metrics.auroc(sharp.max(axis=1), flat.max(axis=1)) > 0.6
-    assert found["fpr95_entropy"] == metrics.fpr95(metrics.negative_entropy(sharp), metrics.negative_entropy(flat))
+    assert found["fpr95_entropy"] == metrics.fpr95(
+        metrics.negative_entropy(sharp), metrics.negative_entropy(flat)
+    )
     assert found["fpr95_oodpos"] == metrics.fpr95_oodpos(sharp.max(axis=1), flat.max(axis=1))
 
 

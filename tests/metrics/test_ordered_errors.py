@@ -39,7 +39,9 @@ def test_sweep_equals_a_loop(case, norm):
 @pytest.mark.parametrize("n", [50, 700])
 def test_sweep_of_a_calibrated_model_equals_a_loop(n):
     case = calibrated(n)
-    assert metrics.ece_sweep(*case) == pytest.approx(loop_over_sweep(*sorted_case(*case), 1), abs=1e-12)
+    assert metrics.ece_sweep(*case) == pytest.approx(
+        loop_over_sweep(*sorted_case(*case), 1), abs=1e-12
+    )
 
 
 def test_sweep_of_errors_that_all_come_first_goes_on_to_single_samples():
@@ -53,7 +55,9 @@ def test_sweep_of_errors_that_all_come_first_goes_on_to_single_samples():
 @settings(deadline=None, max_examples=50)
 def test_equal_counts_equal_a_split_of_the_array(case, n_bins):
     confidence, correct = sorted_case(*case)
-    expected = sum(abs(run.sum()) for run in np.array_split(confidence - correct, n_bins)) / len(confidence)
+    expected = sum(abs(run.sum()) for run in np.array_split(confidence - correct, n_bins)) / len(
+        confidence
+    )
     assert metrics.aece_eq(*case, n_bins) == pytest.approx(expected, abs=1e-12)
     assert metrics.aece(*case, n_bins, form="equal_count") == metrics.aece_eq(*case, n_bins)
 
@@ -72,7 +76,11 @@ def test_bounds_of_the_kernel_error(case):
     """No smoothing removes the mean residual, and none makes more of the residuals than there is."""
     confidence, correct = sorted_case(*case)
     found = metrics.smece(*case)
-    assert abs((confidence - correct).mean()) - 1e-9 <= found <= np.abs(confidence - correct).mean() + 1e-9
+    assert (
+        abs((confidence - correct).mean()) - 1e-9
+        <= found
+        <= np.abs(confidence - correct).mean() + 1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [40, 2000])
@@ -82,5 +90,7 @@ def test_kernel_error_is_the_fixed_point_of_a_direct_quadrature(n):
     s = metrics.smece(probs, labels)
     points = (np.arange(3000) + 0.5) / 3000
     images = [sign * confidence + 2 * shift for sign in (1, -1) for shift in (-1, 0, 1)]
-    density = sum(np.exp(-0.5 * ((points[:, None] - image) / s) ** 2) for image in images) / (s * np.sqrt(2 * np.pi))
+    density = sum(np.exp(-0.5 * ((points[:, None] - image) / s) ** 2) for image in images) / (
+        s * np.sqrt(2 * np.pi)
+    )
     assert np.abs(density @ (confidence - correct) / n).mean() == pytest.approx(s, abs=2e-6)

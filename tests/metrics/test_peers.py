@@ -1,13 +1,21 @@
-"""Agreement with other packages: scikit-learn in every run, others by numbers that were computed once and stand here.
+"""Agreement with other packages: scikit-learn in every run, others by numbers that were computed
+once and stand here.
 
-torchmetrics 1.9.0, netcal 1.4.0, relplot 1.0.3 and probmetrics 1.3.0, on the samples of ``tests/metrics/cases.py``.
-Where they differ from ours, the reason is named and the right value follows from a bound or by hand.
+torchmetrics 1.9.0, netcal 1.4.0, relplot 1.0.3 and probmetrics 1.3.0, on the samples of
+``tests/metrics/cases.py``. Where they differ from ours, the reason is named and the right value
+follows from a bound or by hand.
 """
 
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, top_k_accuracy_score
+from sklearn.metrics import (
+    accuracy_score,
+    brier_score_loss,
+    log_loss,
+    roc_auc_score,
+    top_k_accuracy_score,
+)
 from tests.metrics.cases import A, B, calibrated, with_confidence
 
 from calgrid import metrics
@@ -19,34 +27,52 @@ CASES = {"A": A, "B": B, "C": calibrated(1000)}
 def test_scikit_learn_scores(n_classes):
     probs, labels = calibrated(500, k=n_classes, seed=4)
     known = np.arange(n_classes)
-    assert metrics.accuracy(probs, labels) == pytest.approx(accuracy_score(labels, probs.argmax(axis=1)), abs=1e-12)
-    assert metrics.nll(probs, labels) == pytest.approx(log_loss(labels, probs, labels=known), abs=1e-12)
+    assert metrics.accuracy(probs, labels) == pytest.approx(
+        accuracy_score(labels, probs.argmax(axis=1)), abs=1e-12
+    )
+    assert metrics.nll(probs, labels) == pytest.approx(
+        log_loss(labels, probs, labels=known), abs=1e-12
+    )
     if n_classes > 5:
         expected = top_k_accuracy_score(labels, probs, k=5, labels=known)
         assert metrics.top5(probs, labels) == pytest.approx(expected, abs=1e-12)
     correct, confidence = probs.argmax(axis=1) == labels, probs.max(axis=1)
-    assert metrics.auroc_failure(probs, labels) == pytest.approx(roc_auc_score(correct, confidence), abs=1e-12)
-    assert metrics.brier_top_label(probs, labels) == pytest.approx(brier_score_loss(correct, confidence), abs=1e-12)
+    assert metrics.auroc_failure(probs, labels) == pytest.approx(
+        roc_auc_score(correct, confidence), abs=1e-12
+    )
+    assert metrics.brier_top_label(probs, labels) == pytest.approx(
+        brier_score_loss(correct, confidence), abs=1e-12
+    )
     by_class = sum(brier_score_loss(labels == k, probs[:, k]) for k in known)
     assert metrics.brier(probs, labels) == pytest.approx(by_class, abs=1e-12)
 
 
 def test_bins_of_scikit_learn():
-    """Its reliability curve has the same equal-width bins; it leaves out empty ones and gives no counts."""
+    """Its reliability curve has the same equal-width bins; it leaves out empty ones and gives no
+    counts.
+    """
     probs, labels = calibrated(2000)
     confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
     accuracy, mean = calibration_curve(correct, confidence, n_bins=15)
     count = np.histogram(confidence, np.linspace(0, 1, 16))[0]
     gaps = mean - accuracy
-    assert metrics.ece(probs, labels) == pytest.approx(count[count > 0] @ np.abs(gaps) / 2000, abs=1e-12)
+    assert metrics.ece(probs, labels) == pytest.approx(
+        count[count > 0] @ np.abs(gaps) / 2000, abs=1e-12
+    )
     assert metrics.mce(probs, labels) == pytest.approx(np.abs(gaps).max(), abs=1e-12)
-    assert metrics.rmsce(probs, labels) == pytest.approx(np.sqrt(count[count > 0] @ gaps**2 / 2000), abs=1e-12)
+    assert metrics.rmsce(probs, labels) == pytest.approx(
+        np.sqrt(count[count > 0] @ gaps**2 / 2000), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
     ("case", "metric", "expected"),
     [
-        ("A", "ece", 0.35799998),  # torchmetrics multiclass_calibration_error, 15 bins, l1, in float32; netcal ECE(15)
+        (
+            "A",
+            "ece",
+            0.35799998,
+        ),  # torchmetrics multiclass_calibration_error, 15 bins, l1, in float32; netcal ECE(15)
         ("A", "rmsce", 0.41763622),  # l2
         ("A", "mce", 0.76999998),  # max; netcal MCE(15)
         ("B", "ece", 0.34166667),
@@ -65,14 +91,20 @@ def test_numbers_of_other_packages(case, metric, expected):
     assert getattr(metrics, metric)(*CASES[case]) == pytest.approx(expected, abs=6e-8)
 
 
-@pytest.mark.parametrize(("case", "expected"), [("A", 0.0929172237), ("B", 0.1460200185), ("C", 0.0287738691)])
+@pytest.mark.parametrize(
+    ("case", "expected"), [("A", 0.0929172237), ("B", 0.1460200185), ("C", 0.0287738691)]
+)
 def test_kernel_error_of_its_authors(case, expected):
-    """Relplot stops its search at 2^-10 and rounds confidences to a mesh of 200 points: the same to half a percent."""
+    """Relplot stops its search at 2^-10 and rounds confidences to a mesh of 200 points: the same to
+    half a percent.
+    """
     assert metrics.smece(*CASES[case]) == pytest.approx(expected, rel=5e-3)
 
 
 def test_where_other_packages_are_wrong():
-    """Confidences of exactly 1: torchmetrics opens a sixteenth bin, relplot loses residuals at the end of its mesh."""
+    """Confidences of exactly 1: torchmetrics opens a sixteenth bin, relplot loses residuals at the
+    end of its mesh.
+    """
     case = with_confidence([1, 1, 0.95, 0.95], [1, 0, 1, 1])
     torchmetrics, relplot = 0.275, 0.1334699513
     assert metrics.ece(*case) == pytest.approx(0.225)  # one last bin: |3.9 - 3| / 4

@@ -28,7 +28,9 @@ def test_equals_the_linear_programme(n, tied, accuracy, seed):
     rng = np.random.default_rng(seed)
     confidence = rng.integers(2, 21, n) / 20 if tied else rng.uniform(0.06, 1, n)
     correct = (rng.random(n) < accuracy).astype(int)
-    assert smce(*with_confidence(confidence, correct)) == pytest.approx(linear_programme(confidence, correct), abs=1e-9)
+    assert smce(*with_confidence(confidence, correct)) == pytest.approx(
+        linear_programme(confidence, correct), abs=1e-9
+    )
 
 
 def test_equals_the_linear_programme_on_a_thousand_samples():

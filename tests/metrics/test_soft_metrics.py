@@ -21,7 +21,9 @@ def ambiguous(n, k=4, seed=0, temperature=1.0):
 
 def test_the_truth_has_no_distance_and_no_interval_above_it():
     probs, truth = ambiguous(300)
-    assert metrics.evaluate_soft(probs, truth) == pytest.approx(dict.fromkeys(NAMES, 0.0), abs=1e-12)
+    assert metrics.evaluate_soft(probs, truth) == pytest.approx(
+        dict.fromkeys(NAMES, 0.0), abs=1e-12
+    )
     found = metrics.bootstrap_soft(probs, truth, n_resamples=50)
     assert list(found) == NAMES
     assert np.array(list(found.values())) == pytest.approx(np.zeros((3, 2)), abs=1e-12)
@@ -34,11 +36,14 @@ def test_a_known_temperature_is_seen_without_a_single_label():
 
 
 def test_soft_ece_is_the_ece_of_expected_outcomes():
-    """Averaged over draws of the labels, the gap of each bin is that of the probabilities; noise only adds to ECE."""
+    """Averaged over draws of the labels, the gap of each bin is that of the probabilities; noise
+    only adds to ECE.
+    """
     probs, truth = ambiguous(400, temperature=0.6)
     rng = np.random.default_rng(2)
     drawn = [
-        metrics.ece(probs, (truth.cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1), n_bins=10) for _ in range(200)
+        metrics.ece(probs, (truth.cumsum(axis=1) > rng.random((400, 1))).argmax(axis=1), n_bins=10)
+        for _ in range(200)
     ]
     soft = metrics.evaluate_soft(probs, truth, n_bins=10)["soft_ece"]
     assert soft < np.mean(drawn)
@@ -56,14 +61,18 @@ def test_resampled_values_equal_the_metrics_of_the_resampled_rows(case, n_bins):
     for r, counts in enumerate(weights.astype(int)):
         rows = np.repeat(np.arange(n), counts)
         expected = metrics.evaluate_soft(probs[rows], truth[rows], n_bins=n_bins)
-        assert {name: values[r] for name, values in found.values.items()} == pytest.approx(expected, abs=1e-12)
+        assert {name: values[r] for name, values in found.values.items()} == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_intervals_hold_the_value_of_many_more_images():
     whole = metrics.evaluate_soft(*ambiguous(100_000, seed=9, temperature=0.7))
     inside = dict.fromkeys(NAMES, 0)
     for seed in range(60):
-        found = metrics.bootstrap_soft(*ambiguous(300, seed=seed, temperature=0.7), n_resamples=200, seed=seed)
+        found = metrics.bootstrap_soft(
+            *ambiguous(300, seed=seed, temperature=0.7), n_resamples=200, seed=seed
+        )
         for name, (low, high) in found.items():
             inside[name] += low <= whole[name] <= high
     assert min(inside.values()) >= 50
@@ -76,7 +85,9 @@ def test_a_single_image_has_no_interval():
 
 def test_the_same_seed_gives_the_same_interval():
     pair = ambiguous(80, temperature=0.5)
-    first, again, other = (metrics.bootstrap_soft(*pair, n_resamples=40, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        metrics.bootstrap_soft(*pair, n_resamples=40, seed=seed) for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 

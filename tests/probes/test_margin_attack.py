@@ -12,17 +12,23 @@ PIXEL = np.repeat(STD, 4)  # normalised pixels move by epsilon / std
 
 
 def attack(subject, **options):
-    return build_probe("margin_attack", **{"samples": 1000, "eps_max": 1.0, **options}).measure(subject)
+    return build_probe("margin_attack", **{"samples": 1000, "eps_max": 1.0, **options}).measure(
+        subject
+    )
 
 
 def closed_form(weight, bias, images):
-    """Smallest length on the ray of one gradient sign at which another class overtakes, inf where none does."""
+    """Smallest length on the ray of one gradient sign at which another class overtakes, inf where
+    none does.
+    """
     logits = normalised(images) @ weight.T + bias
     lengths = []
     for row in logits:
         top = row.argmax()
         others = np.delete(np.arange(len(row)), top)
-        shares = softmax(row)[others] / (1 - softmax(row)[top])  # what is left of the gradient of -log p_top
+        shares = softmax(row)[others] / (
+            1 - softmax(row)[top]
+        )  # what is left of the gradient of -log p_top
         step = np.sign(shares @ (weight[others] - weight[top])) / PIXEL
         slope = (weight[others] - weight[top]) @ step
         overtaken = (row[top] - row[others])[slope > 0] / slope[slope > 0]
@@ -38,7 +44,9 @@ def test_first_crossing_on_the_ray_of_the_gradient_sign(classes, linear, case):
     inside = expected < 0.3  # further away pixels reach 0 or 1, where they are clipped
     assert inside.sum() > 100
     assert not table.loc[inside, "censored"].any()
-    assert table.loc[inside, "epsilon"].to_numpy() == pytest.approx(expected[inside], rel=1e-3, abs=1e-5)
+    assert table.loc[inside, "epsilon"].to_numpy() == pytest.approx(
+        expected[inside], rel=1e-3, abs=1e-5
+    )
     first, second = np.sort(normalised(images) @ weight.T + bias, axis=1)[:, :-3:-1].T
     assert table["margin"].to_numpy() == pytest.approx(first - second, abs=1e-4)
 
@@ -56,7 +64,9 @@ def test_what_is_not_flipped_up_to_the_largest_length_is_censored_there(linear, 
 def test_the_predicted_class_is_attacked_also_where_it_is_wrong(linear, case):
     weight, bias, images, _ = case()
     predicted = (normalised(images) @ weight.T + bias).argmax(axis=1)
-    right, wrong = (attack(linear(weight, bias, images, (predicted + shift) % 3)) for shift in (0, 1))
+    right, wrong = (
+        attack(linear(weight, bias, images, (predicted + shift) % 3)) for shift in (0, 1)
+    )
     assert right["correct"].all()
     assert not wrong["correct"].any()
     assert (right["epsilon"] == wrong["epsilon"]).all()
@@ -64,11 +74,15 @@ def test_the_predicted_class_is_attacked_also_where_it_is_wrong(linear, case):
 
 
 def test_a_saturated_softmax_changes_nothing(linear, case):
-    """The gradient of -log p vanishes in float32 where p is 1; scaling logits moves no decision boundary."""
+    """The gradient of -log p vanishes in float32 where p is 1; scaling logits moves no decision
+    boundary.
+    """
     weight, bias, images, labels = case(classes=2)
     plain, scaled = (attack(linear(f * weight, f * bias, images, labels)) for f in (1.0, 300.0))
     assert (scaled["confidence"] == 1).mean() > 0.9
-    assert scaled["epsilon"].to_numpy() == pytest.approx(plain["epsilon"].to_numpy(), rel=2e-3, abs=1e-5)
+    assert scaled["epsilon"].to_numpy() == pytest.approx(
+        plain["epsilon"].to_numpy(), rel=2e-3, abs=1e-5
+    )
 
 
 def test_pixels_stay_between_black_and_white(linear):
@@ -82,7 +96,9 @@ def test_pixels_stay_between_black_and_white(linear):
 def test_images_are_the_same_for_every_network_and_bounded(linear, case):
     weight, bias, images, labels = case(count=60)
     subject = linear(weight, bias, images, labels)
-    first, second = (attack(each, samples=25) for each in (subject, linear(-2 * weight, bias, images, labels)))
+    first, second = (
+        attack(each, samples=25) for each in (subject, linear(-2 * weight, bias, images, labels))
+    )
     assert len(first) == 25
     assert list(first["index"]) == list(second["index"]) == sorted(set(first["index"]))
     assert (first["label"].to_numpy() == labels[first["index"]]).all()

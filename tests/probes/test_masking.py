@@ -21,10 +21,16 @@ def test_no_mask_is_the_network_itself(linear, case):
     table = measure(linear(weight, bias, images, labels), ratios=[0.0], draws=2)
     probabilities = softmax(normalised(images) @ weight.T + bias, axis=1)
     expected = evaluate(probabilities, labels)
-    assert list(zip(table["mode"], table["draw"], strict=True)) == [("magnitude", 0), ("random", 0), ("random", 1)]
+    assert list(zip(table["mode"], table["draw"], strict=True)) == [
+        ("magnitude", 0),
+        ("random", 0),
+        ("random", 1),
+    ]
     for name in SCORES:
         assert table[name].to_numpy() == pytest.approx(expected[name], abs=1e-5), name
-    assert table["confidence"].to_numpy() == pytest.approx(probabilities.max(axis=1).mean(), abs=1e-5)
+    assert table["confidence"].to_numpy() == pytest.approx(
+        probabilities.max(axis=1).mean(), abs=1e-5
+    )
 
 
 def test_everything_masked_is_the_bias_alone(linear, case):
@@ -39,7 +45,9 @@ def test_smallest_weights_are_masked_first():
     weight = torch.tensor([[0.5, -3.0], [2.0, -0.1]])
     ranks = magnitude_ranks(weight)
     assert ranks.tolist() == [[0.25, 0.75], [0.5, 0.0]]
-    half = masked_logits(torch.tensor([[1.0, 10.0]]), Layer(weight, torch.tensor([7.0, 8.0])), ranks >= 0.5)
+    half = masked_logits(
+        torch.tensor([[1.0, 10.0]]), Layer(weight, torch.tensor([7.0, 8.0])), ranks >= 0.5
+    )
     assert half.tolist() == [[7.0 - 30.0, 8.0 + 2.0]]
 
 
@@ -62,4 +70,7 @@ def test_random_masks_are_seeded_and_nested(linear, case):
     assert first.equals(again)
     assert first.loc[1, "nll"] != other.loc[1, "nll"]
     both = measure(subject, ratios=[0.2, 0.5], draws=1)
-    assert both[(both["mode"] == "random") & (both["ratio"] == 0.5)]["nll"].item() == first.loc[1, "nll"]
+    assert (
+        both[(both["mode"] == "random") & (both["ratio"] == 0.5)]["nll"].item()
+        == first.loc[1, "nll"]
+    )

@@ -29,8 +29,12 @@ def test_wrong_answers_of_large_norm_and_right_ones_of_small_norm(linear, case):
     rows = table["index"].to_numpy()
     assert list(table["class"]) == ["abc"[label] for label in labels[rows]]
     assert list(table["answer"]) == ["abc"[label] for label in logits[rows].argmax(axis=1)]
-    assert table["confidence"].to_numpy() == pytest.approx(softmax(logits, axis=1).max(axis=1)[rows], abs=1e-5)
-    assert table["indicator"].to_numpy() == pytest.approx(((norm - norm.mean()) / norm.std())[rows], abs=1e-4)
+    assert table["confidence"].to_numpy() == pytest.approx(
+        softmax(logits, axis=1).max(axis=1)[rows], abs=1e-5
+    )
+    assert table["indicator"].to_numpy() == pytest.approx(
+        ((norm - norm.mean()) / norm.std())[rows], abs=1e-4
+    )
     # two norms that are equal in double precision are not in the network's
     assert table["auroc"].to_numpy() == pytest.approx(roc_auc_score(correct, norm), abs=0.002)
     pictures = [np.asarray(Image.open(io.BytesIO(picture))) for picture in table["picture"]]

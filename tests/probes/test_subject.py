@@ -1,4 +1,6 @@
-"""What probes are given: the predictions of every procedure, with gradients, and the layer that ends in the logits."""
+"""What probes are given: the predictions of every procedure, with gradients, and the layer that
+ends in the logits.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ PROCEDURES = ("standard", "mixup", "tst", "vtst", "maccal", "balcal")
 
 def subject_of(procedure, **options):
     rng = np.random.default_rng(0)
-    prepared = images_of(rng.integers(0, 256, (12, 3, 16, 16)).astype(np.uint8), rng.integers(0, 4, 12), 4)
+    prepared = images_of(
+        rng.integers(0, 256, (12, 3, 16, 16)).astype(np.uint8), rng.integers(0, 4, 12), 4
+    )
     torch.manual_seed(0)
     method = build_procedure(procedure, **options)
     network = method.build_model(build_backbone("resnet8", 4), 4)
@@ -35,7 +39,9 @@ def test_logits_are_the_predictions_and_have_a_gradient(procedure):
     assert (gradient.flatten(1).abs().sum(dim=1) > 0).all()
 
 
-@pytest.mark.parametrize(("procedure", "width"), [("standard", 64), ("tst", 128), ("vtst", 128), ("maccal", 16)])
+@pytest.mark.parametrize(
+    ("procedure", "width"), [("standard", 64), ("tst", 128), ("vtst", 128), ("maccal", 16)]
+)
 def test_last_layer_ends_in_the_logits(procedure, width):
     layer = subject_of(procedure).last_layer()
     assert layer.weight.shape == (4, width)
@@ -66,5 +72,9 @@ def test_a_network_without_a_linear_end_has_no_last_layer():
 def test_a_diverged_network_is_named(refuses):
     subject = subject_of("standard")
     subject.network.head.bias.data[0] = float("nan")
-    with refuses(DataError, "Run p/hand/resnet8/ce/1 has logits that are not finite", "lower the learning rate"):
+    with refuses(
+        DataError,
+        "Run p/hand/resnet8/ce/1 has logits that are not finite",
+        "lower the learning rate",
+    ):
         _ = subject.outputs

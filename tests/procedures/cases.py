@@ -9,14 +9,23 @@ CPU = torch.device("cpu")
 
 
 def training(**changes):
-    usual = {"seed": 1, "epochs": 2, "samples": 40, "num_classes": 10, "augmented": False, "device": CPU}
+    usual = {
+        "seed": 1,
+        "epochs": 2,
+        "samples": 40,
+        "num_classes": 10,
+        "augmented": False,
+        "device": CPU,
+    }
     return Training(**{**usual, **changes})
 
 
 def images_batch(count, classes):
     """Normal images (count, 3, 8, 8) with random labels, the same at each call."""
     torch.manual_seed(1)
-    return Batch(torch.randn(count, 3, 8, 8), torch.randint(0, classes, (count,)), torch.arange(count))
+    return Batch(
+        torch.randn(count, 3, 8, 8), torch.randint(0, classes, (count,)), torch.arange(count)
+    )
 
 
 def train_step(procedure, model, optimizer, loss, batch):

@@ -1,4 +1,6 @@
-"""BalCAL: the simplex, the batch's class scaling, both branches, and the weight that is solved each epoch."""
+"""BalCAL: the simplex, the batch's class scaling, both branches, and the weight that is solved each
+epoch.
+"""
 
 import math
 
@@ -28,7 +30,11 @@ from calgrid.training.data import Batch
 @pytest.fixture
 def batch():
     torch.manual_seed(1)
-    return Batch(torch.randn(12, 3, 8, 8), torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]), torch.arange(12))
+    return Batch(
+        torch.randn(12, 3, 8, 8),
+        torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2]),
+        torch.arange(12),
+    )
 
 
 def balanced(classes=4, **options):
@@ -39,7 +45,9 @@ def balanced(classes=4, **options):
     return procedure, model
 
 
-@pytest.mark.parametrize(("features", "classes", "scale"), [(64, 10, 1.0), (7, 7, 2.5), (5, 2, 0.3)])
+@pytest.mark.parametrize(
+    ("features", "classes", "scale"), [(64, 10, 1.0), (7, 7, 2.5), (5, 2, 0.3)]
+)
 def test_columns_form_a_simplex(features, classes, scale):
     torch.manual_seed(0)
     frame = simplex_frame(features, classes, scale)
@@ -94,14 +102,18 @@ def test_accuracy_and_confidence_by_hand_and_in_chunks(monkeypatch):
     half = [math.sqrt(3) / (1 + math.sqrt(3)), 0.5, 2 / 3]
     assert (accuracy, confidence) == pytest.approx((2 / 3, sum(half) / 3))
     monkeypatch.setattr(balcal, "CHUNK", 2)
-    assert accuracy_and_confidence(first, second, labels, 0.5) == pytest.approx((accuracy, confidence))
+    assert accuracy_and_confidence(first, second, labels, 0.5) == pytest.approx(
+        (accuracy, confidence)
+    )
 
 
 def test_training_loss_and_logits_by_hand(batch):
     procedure, model = balanced(lambda0=0.7, beta=2.0)
     model.train()
     logits, total = procedure.forward_loss(model, build_loss("ce", 4), batch)
-    _, fresh = balanced(lambda0=0.7, beta=2.0)  # BatchNorm of the first has moved, which training mode ignores
+    _, fresh = balanced(
+        lambda0=0.7, beta=2.0
+    )  # BatchNorm of the first has moved, which training mode ignores
     fresh.train()
     maps = batch.images
     for stage in fresh.backbone.stages:
@@ -113,7 +125,9 @@ def test_training_loss_and_logits_by_hand(batch):
     ce = F.cross_entropy
     expected = 0.7 * ce(linear, batch.labels) + 0.3 * ce(unit @ (fresh.frame * scale), batch.labels)
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
-    torch.testing.assert_close(logits, 0.7 * linear + 0.3 * unit @ fresh.frame, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        logits, 0.7 * linear + 0.3 * unit @ fresh.frame, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_prediction_mixes_with_the_unscaled_frame(batch):
@@ -145,7 +159,9 @@ def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
         assert linear.shape == simplex.shape == (samples, 4)
         assert linear.dtype == torch.float32
         assert len(labels) == samples
-        assert row["linear_accuracy"] == pytest.approx((linear.argmax(1) == labels).float().mean().item())
+        assert row["linear_accuracy"] == pytest.approx(
+            (linear.argmax(1) == labels).float().mean().item()
+        )
         assert row["linear_confidence"] == pytest.approx(linear.softmax(1).amax(1).mean().item())
         assert row["lambda"] == balancing_weight(linear, simplex, labels, delta)
 
@@ -153,7 +169,10 @@ def test_weight_is_solved_from_the_logits_of_every_sample_of_the_epoch(
 def test_too_few_features_are_refused(refuses):
     with refuses(ConfigError, "64 features for 65 classes", "wider backbone"):
         build_procedure("balcal").build_model(build_backbone("resnet8", 65), 65)
-    assert build_procedure("balcal").build_model(build_backbone("resnet8", 64), 64).frame.shape == (64, 64)
+    assert build_procedure("balcal").build_model(build_backbone("resnet8", 64), 64).frame.shape == (
+        64,
+        64,
+    )
 
 
 def test_a_backbone_without_feature_maps_is_refused(refuses):

@@ -1,4 +1,6 @@
-"""Every registered procedure: resumes to the same bytes, predicts from its checkpoint alone, keeps its promises."""
+"""Every registered procedure: resumes to the same bytes, predicts from its checkpoint alone, keeps
+its promises.
+"""
 
 import math
 
@@ -6,8 +8,8 @@ import pytest
 import torch
 from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
-from calgrid import registry
-from calgrid.stages.network import build_network
+from calgrid.components import registry
+from calgrid.jobs.network import build_network
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import RESUME_FILE
 
@@ -57,8 +59,12 @@ def losses_of(procedure):
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
-def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, options, trainer_of, tmp_path):
-    """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes twice."""
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(
+    procedure, options, trainer_of, tmp_path
+):
+    """Step 3 of three an epoch is the end of one, the others lie within; the last epoch resumes
+    twice.
+    """
     undisturbed = finished(trainer_of(procedure, procedure_options=options))
     for number, steps in enumerate([(3,), (4,), (7, 8)]):
         folder = tmp_path / str(number)
@@ -66,7 +72,9 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, opt
         done = 0
         for step in steps:
             with pytest.raises(StoppedError):
-                trainer_of(procedure, folder, procedure_options=options).run(StopAfter(step - done - 1))
+                trainer_of(procedure, folder, procedure_options=options).run(
+                    StopAfter(step - done - 1)
+                )
             assert (folder / RESUME_FILE).is_file()
             done = step
         torch.rand(17)  # a global generator that was used in between must not matter
@@ -77,15 +85,20 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(procedure, opt
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
-def test_a_checkpoint_is_all_that_its_predictions_need(procedure, options, first, trainer_of, make_spec, prepared):
-    """The checkpoint of the last epoch gives the very logits that the history's last row was validated with.
+def test_a_checkpoint_is_all_that_its_predictions_need(
+    procedure, options, first, trainer_of, make_spec, prepared
+):
+    """The checkpoint of the last epoch gives the very logits that the history's last row was
+    validated with.
 
     The body of a second stage is bit by bit that of the first, with its batch statistics.
     """
     trainer, position = finished(trainer_of(procedure, procedure_options=options))
     states = trainer.states()
     torch.manual_seed(99)
-    network, rebuilt = build_network(make_spec("ce", procedure, procedure_options=options), prepared.n_classes)
+    network, rebuilt = build_network(
+        make_spec("ce", procedure, procedure_options=options), prepared.n_classes
+    )
     network.load_state_dict(states["model"])
     rebuilt.load_state_dict(states["procedure"])
     network.eval()
@@ -102,11 +115,15 @@ def test_a_checkpoint_is_all_that_its_predictions_need(procedure, options, first
     nll = torch.nn.functional.cross_entropy(logits.double(), batch.labels)
     assert float(nll) == position.history[-1]["val_nll"]
     if procedure not in ONE_STAGE:
-        assert all(torch.equal(first[name], value) for name, value in network.body.state_dict().items())
+        assert all(
+            torch.equal(first[name], value) for name, value in network.body.state_dict().items()
+        )
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES)
-def test_sum_reduction_multiplies_every_gradient_by_the_batch_size(procedure, trainer_of, monkeypatch):
+def test_sum_reduction_multiplies_every_gradient_by_the_batch_size(
+    procedure, trainer_of, monkeypatch
+):
     gradients = {}
     for reduction in ("mean", "sum"):
         trainer = trainer_of(procedure, reduction=reduction, clip_grad_norm=None)
@@ -141,4 +158,6 @@ def test_all_losses_that_it_takes_train(procedure, trainer_of):
         trainer._train_step(torch.arange(16))
         assert math.isfinite(trainer.position.sums["train_loss"]), loss
         assert all(parameter.isfinite().all() for parameter in trainer.trained), loss
-        assert not any(torch.equal(a, b) for a, b in zip(before, trainer.trained, strict=True)), loss
+        assert not any(torch.equal(a, b) for a, b in zip(before, trainer.trained, strict=True)), (
+            loss
+        )

@@ -59,12 +59,14 @@ def train_epoch(procedure, model, optimizer, epoch, steps=5):
         train_step(procedure, model, optimizer, loss, batch)
 
 
-# masks: equations (8), (9), (11) -----------------------------------------------------------------------------------
+# masks: equations (8), (9), (11)
+# -----------------------------------------------------------------------------------
 
 
 def test_masked_layer_by_hand(layer):
     layer.mask_weights(MASK, 0.5, keep=True)
-    # 1 + 300 + 0.5 and 50 + 600 - 0.5: masked weights are left out, nothing is divided by 0.5, biases stay
+    # 1 + 300 + 0.5 and 50 + 600 - 0.5: masked weights are left out, nothing is divided by 0.5,
+    # biases stay
     assert layer(X).tolist() == [[301.5, 649.5]]
 
 
@@ -149,7 +151,9 @@ def test_kept_weights_follow_sgd_on_the_masked_gradient():
 
 
 def test_velocity_of_masked_weights_only_fades():
-    """Neither gradient nor weight decay reaches it, so that a weight is not pushed when it comes back."""
+    """Neither gradient nor weight decay reaches it, so that a weight is not pushed when it comes
+    back.
+    """
     procedure, model = begun(head="linear")
     optimizer = OPTIMIZERS["sgd"](procedure.parameters(model))
     train_epoch(procedure, model, optimizer, 0)
@@ -175,9 +179,13 @@ def test_one_mask_an_epoch_of_its_own_generator():
     torch.rand(11)  # the global generator must not matter
     again, other = begun()
     again.begin_epoch(other, 0)
-    assert all(torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True))
+    assert all(
+        torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True)
+    )
     again.begin_epoch(other, 1)
-    assert not any(torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True))
+    assert not any(
+        torch.equal(a, b.mask) for a, b in zip(first, masked_layers(other.head), strict=True)
+    )
     seeded, third = begun(seed=2)
     seeded.begin_epoch(third, 0)
     assert not torch.equal(first[0], masked_layers(third.head)[0].mask)
@@ -197,7 +205,8 @@ def test_share_of_kept_weights_is_the_retention_rate(p0):
     assert layer.retention == pytest.approx(p0)
 
 
-# retention rate: equations (12), (13) ------------------------------------------------------------------------------
+# retention rate: equations (12), (13)
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,8 +220,15 @@ def test_share_of_kept_weights_is_the_retention_rate(p0):
 )
 def test_retention_rate_by_hand(accuracy, confidence, expected):
     procedure, model = begun()
-    row = procedure.end_epoch(model, 0, {"train_accuracy": accuracy, "train_confidence": confidence})
-    assert row == {"retention": 0.5, "masked_accuracy": accuracy, "masked_confidence": confidence, "clip": 0.05}
+    row = procedure.end_epoch(
+        model, 0, {"train_accuracy": accuracy, "train_confidence": confidence}
+    )
+    assert row == {
+        "retention": 0.5,
+        "masked_accuracy": accuracy,
+        "masked_confidence": confidence,
+        "clip": 0.05,
+    }
     assert procedure.resume_state()["retention"] == pytest.approx(expected)
 
 
@@ -231,7 +247,9 @@ def test_threshold_decays_exponentially_over_the_epochs():
     epoch=st.integers(0, 39),
     sparsity=st.sampled_from(["decaying", "static", "fixed"]),
 )
-def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(p, accuracy, confidence, epoch, sparsity):
+def test_retention_rate_moves_within_its_bounds_and_in_the_right_direction(
+    p, accuracy, confidence, epoch, sparsity
+):
     procedure = build_procedure("maccal", sparsity=sparsity)
     procedure.begin_training(None, training(epochs=40))
     clip = procedure.clip(epoch)
@@ -261,7 +279,8 @@ def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
     assert f"for {FLOOR_EPOCHS} epochs" in message
 
 
-# heads -------------------------------------------------------------------------------------------------------------
+# heads
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -272,7 +291,11 @@ def test_the_log_says_once_that_the_rate_stays_at_its_floor(capsys):
 def test_width_of_the_bottleneck(features, classes, bottleneck, width):
     head = build_procedure("maccal", bottleneck=bottleneck).build_head(features, classes)
     assert [type(part) for part in head] == [MaskedLinear, nn.ReLU, MaskedLinear]
-    assert (head[0].out_features, head[2].in_features, head[2].out_features) == (width, width, classes)
+    assert (head[0].out_features, head[2].in_features, head[2].out_features) == (
+        width,
+        width,
+        classes,
+    )
 
 
 def test_linear_head_starts_from_that_of_the_first_stage():
@@ -296,23 +319,31 @@ def test_first_stage_of_another_network_is_refused(head, backbone, classes, what
 
 def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
     first, _ = run(make_spec(), prepared, tmp_path / "first")
-    _, position = run(make_spec(procedure="maccal"), prepared, tmp_path, first=first.model.state_dict())
+    _, position = run(
+        make_spec(procedure="maccal"), prepared, tmp_path, first=first.model.state_dict()
+    )
     for before, after in zip(position.history, position.history[1:], strict=False):
         assert before["masked_accuracy"] == before["train_accuracy"]
         change = 0.7 * before["masked_accuracy"] - before["masked_confidence"]
         expected = before["retention"] + min(max(change, -before["clip"]), before["clip"])
         assert after["retention"] == pytest.approx(expected)
-    assert [row["clip"] for row in position.history] == pytest.approx([0.05 * math.exp(-5 * t / 3) for t in range(3)])
+    assert [row["clip"] for row in position.history] == pytest.approx(
+        [0.05 * math.exp(-5 * t / 3) for t in range(3)]
+    )
 
 
-# the ablation of the paper -----------------------------------------------------------------------------------------
+# the ablation of the paper
+# -----------------------------------------------------------------------------------------
 
 
 def test_rows_of_the_ablation_add_one_part_after_the_other():
     config = yaml.safe_load((HOME / "config/studies/maccal_ablation.yaml").read_text())
     place = RunContext("digits", "digits", "resnet8")
     book = MethodCatalog(config["methods"])
-    rows = [book.resolve(name, place) for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")]
+    rows = [
+        book.resolve(name, place)
+        for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")
+    ]
     assert {row.first_stage for row in rows} == {"ce"}
     parts = ("head", "gradient", "sparsity")
     assert [tuple(row.procedure_options[part] for part in parts) for row in rows] == [
@@ -324,4 +355,6 @@ def test_rows_of_the_ablation_add_one_part_after_the_other():
     ]
     for row in rows:
         rest = {name: value for name, value in row.procedure_options.items() if name not in parts}
-        assert rest == {name: value for name, value in rows[-1].procedure_options.items() if name not in parts}
+        assert rest == {
+            name: value for name, value in rows[-1].procedure_options.items() if name not in parts
+        }

@@ -1,4 +1,6 @@
-"""MIT: the pair is recovered exactly where the network is affine, and mixed and run as the equations say."""
+"""MIT: the pair is recovered exactly where the network is affine, and mixed and run as the
+equations say.
+"""
 
 import pytest
 import torch
@@ -62,7 +64,9 @@ def test_last_layer_by_hand(batch, monkeypatch):
     pair = batch.images, batch.images.flip(0)
     own, other = procedure.decoupled_logits(model, pair)
     o1, o2 = model(0.9 * pair[0] + 0.1 * pair[1]), model(0.2 * pair[0] + 0.8 * pair[1])
-    solved = torch.linalg.solve(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.stack([o1, o2]).flatten(1))
+    solved = torch.linalg.solve(
+        torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.stack([o1, o2]).flatten(1)
+    )
     torch.testing.assert_close(torch.stack([own, other]).flatten(1), solved, rtol=1e-4, atol=1e-5)
 
 
@@ -89,7 +93,11 @@ def test_batch_normalisation_sees_the_two_mixtures_apart(procedure, batch):
     torch.manual_seed(0)
     model = build_backbone("resnet8", 4).train()
     build_procedure(procedure).forward_loss(model, build_loss("ce", 4), batch)
-    counts = {int(value) for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    counts = {
+        int(value)
+        for name, value in model.state_dict().items()
+        if name.endswith("num_batches_tracked")
+    }
     assert counts == {2}
 
 

@@ -35,13 +35,19 @@ def drawn(alpha, batch, seed=7):
 
 def test_loss_is_cross_entropy_against_the_mixed_label(model, batch):
     weight, partners = drawn(0.5, batch)
-    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(model, build_loss("ce", 4), batch)
+    logits, total = build_procedure("mixup", alpha=0.5).forward_loss(
+        model, build_loss("ce", 4), batch
+    )
     torch.manual_seed(0)
-    expected = build_backbone("resnet8", 4).train()(weight * batch.images + (1 - weight) * batch.images[partners])
+    expected = build_backbone("resnet8", 4).train()(
+        weight * batch.images + (1 - weight) * batch.images[partners]
+    )
     labels = F.one_hot(batch.labels, 4)
     target = weight * labels + (1 - weight) * labels[partners]
     assert torch.allclose(logits, expected)
-    assert total.item() == pytest.approx(-(target * expected.log_softmax(1)).sum(1).mean().item(), rel=1e-5)
+    assert total.item() == pytest.approx(
+        -(target * expected.log_softmax(1)).sum(1).mean().item(), rel=1e-5
+    )
 
 
 def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
@@ -49,7 +55,9 @@ def test_terms_of_the_loss_in_the_history_are_weighted_too(model, batch):
     loss = build_loss("ls", 4)
     logits, _ = build_procedure("mixup", alpha=0.5).forward_loss(model, loss, batch)
     recorded = dict(loss.last_terms)
-    ce = [F.cross_entropy(logits, labels).item() for labels in (batch.labels, batch.labels[partners])]
+    ce = [
+        F.cross_entropy(logits, labels).item() for labels in (batch.labels, batch.labels[partners])
+    ]
     assert recorded["ce"].item() == pytest.approx(weight * ce[0] + (1 - weight) * ce[1], rel=1e-5)
     assert recorded.keys() == {"ce", "uniform"}
 
@@ -61,14 +69,18 @@ def test_accuracy_is_weighted_by_the_labels_that_are_met(model, batch):
     labels, others = batch.labels, batch.labels[partners]
     correct = procedure.correct(F.one_hot(labels, 4).float(), batch)
     assert torch.allclose(correct, torch.where(labels == others, 1.0, weight))
-    neither = [next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)]
+    neither = [
+        next(c for c in range(4) if c not in pair) for pair in zip(labels, others, strict=True)
+    ]
     assert procedure.correct(F.one_hot(torch.tensor(neither), 4).float(), batch).sum() == 0
 
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "cals_alm"])
 def test_alpha_zero_is_plain_training_bit_for_bit(loss, make_spec, prepared, tmp_path):
     plain = run(make_spec(loss), prepared, tmp_path / "plain")
-    mixed = run(make_spec(loss, "mixup", procedure_options={"alpha": 0.0}), prepared, tmp_path / "mixed")
+    mixed = run(
+        make_spec(loss, "mixup", procedure_options={"alpha": 0.0}), prepared, tmp_path / "mixed"
+    )
     assert_same_result(*plain, *mixed)
 
 

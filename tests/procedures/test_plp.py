@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.procedures.cases import images_batch, train_step, training
 
-from calgrid import registry
 from calgrid.backbones import build_backbone
+from calgrid.components import registry
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures.plp import CUTS, phase_starts, trained_tensors
@@ -55,7 +55,8 @@ def test_lists_descend_from_all_tensors():
 
 
 @pytest.mark.parametrize(
-    "backbone", [*sorted({*registry.specs("backbone")} - {"timm"}), "timm/resnet18", "timm/convnext_atto"]
+    "backbone",
+    [*sorted({*registry.specs("backbone")} - {"timm"}), "timm/resnet18", "timm/convnext_atto"],
 )
 def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
     with torch.device("meta"):
@@ -74,12 +75,23 @@ def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
 
 
 def test_small_networks_are_cut_at_the_ends_of_their_blocks():
-    """resnet8: 3 tensors of the stem, three blocks of 6, 2 of the head; the first peel takes head and last block.
+    """resnet8: 3 tensors of the stem, three blocks of 6, 2 of the head; the first peel takes head
+    and last block.
 
     resnet20: nine blocks, of which the fourth and the seventh have a projection of 3 tensors.
     """
     assert trained_tensors(build_backbone("resnet8", 10), 11) == [23, 15, 9]
-    assert trained_tensors(build_backbone("resnet20", 10), 11) == [65, 57, 51, 42, 36, 30, 21, 15, 9]
+    assert trained_tensors(build_backbone("resnet20", 10), 11) == [
+        65,
+        57,
+        51,
+        42,
+        36,
+        30,
+        21,
+        15,
+        9,
+    ]
     assert trained_tensors(build_backbone("resnet20", 10), 3) == [65, 36, 9]
     assert trained_tensors(build_backbone("resnet20", 10), 1) == [65]
 
@@ -100,14 +112,25 @@ def test_frozen_tensors_keep_their_bits_while_batch_norm_moves():
             train_step(procedure, model, optimizer, loss, batch)
             moved = [not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
             assert moved == [True] * trained + [False] * (23 - trained)
-            assert all(not torch.equal(buffers[name], value) for name, value in model.named_buffers())
-            for parameter, momentum in list(zip(model.parameters(), momenta, strict=True))[trained:]:
+            assert all(
+                not torch.equal(buffers[name], value) for name, value in model.named_buffers()
+            )
+            for parameter, momentum in list(zip(model.parameters(), momenta, strict=True))[
+                trained:
+            ]:
                 assert torch.equal(optimizer.state[parameter]["momentum_buffer"], momentum)
 
 
 def test_the_phase_follows_from_the_epoch_alone():
     _, procedure = peeled(30)
-    assert [procedure.trained_tensors(epoch) for epoch in (0, 9, 10, 19, 20, 29)] == [23, 23, 15, 15, 9, 9]
+    assert [procedure.trained_tensors(epoch) for epoch in (0, 9, 10, 19, 20, 29)] == [
+        23,
+        23,
+        15,
+        15,
+        9,
+        9,
+    ]
     assert procedure.end_epoch(None, 10, {}) == {"trained_tensors": 15.0}
     assert procedure.state_dict() == procedure.resume_state() == {}
 

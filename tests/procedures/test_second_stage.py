@@ -40,7 +40,11 @@ def test_head_is_linear_relu_linear_linear(first_stage):
     _, model = second_stage(first_stage, hidden=32)
     kinds = [type(layer) for layer in model.head]
     assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.Linear]
-    widths = [(layer.in_features, layer.out_features) for layer in model.head if isinstance(layer, nn.Linear)]
+    widths = [
+        (layer.in_features, layer.out_features)
+        for layer in model.head
+        if isinstance(layer, nn.Linear)
+    ]
     assert widths == [(64, 96), (96, 32), (32, 10)]
 
 
@@ -56,12 +60,16 @@ def test_features_are_those_of_the_first_stage_before_and_after_training(first_s
     expected = first_stage.features(batch.images)
     body, head = (copy.deepcopy(part.state_dict()) for part in (model.body, model.head))
     loss = build_loss("ce", 10)
-    optimizer = torch.optim.SGD(procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(
+        procedure.parameters(model), lr=0.1, momentum=0.9, weight_decay=5e-4
+    )
     for epoch in range(3):
         procedure.begin_epoch(model, epoch)
         train_step(procedure, model, optimizer, loss, batch)
     assert all(torch.equal(body[name], tensor) for name, tensor in model.body.state_dict().items())
-    assert not any(torch.equal(head[name], tensor) for name, tensor in model.head.state_dict().items())
+    assert not any(
+        torch.equal(head[name], tensor) for name, tensor in model.head.state_dict().items()
+    )
     assert torch.equal(model.features(batch.images), expected)
     assert all(parameter.grad is None for parameter in model.body.parameters())
     assert {*procedure.parameters(model)} == {*model.head.parameters()}
@@ -69,12 +77,17 @@ def test_features_are_those_of_the_first_stage_before_and_after_training(first_s
 
 @pytest.fixture
 def split():
-    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
-    return DeviceImages(pixels.numpy(), torch.arange(40).numpy() % 10, [0.5] * 3, [0.25] * 3, CPU, False)
+    pixels = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(3)).to(
+        torch.uint8
+    )
+    return DeviceImages(
+        pixels.numpy(), torch.arange(40).numpy() % 10, [0.5] * 3, [0.25] * 3, CPU, False
+    )
 
 
 @pytest.mark.parametrize(
-    ("augmented", "cached", "once"), [(False, False, True), (True, False, False), (True, True, True)]
+    ("augmented", "cached", "once"),
+    [(False, False, True), (True, False, False), (True, True, True)],
 )
 def test_features_are_computed_once_where_that_changes_nothing_or_is_asked_for(
     first_stage, split, augmented, cached, once

@@ -1,4 +1,6 @@
-"""V-TST: the Gaussian, its divergence from the prior, and predictions that are the mean of fixed samples."""
+"""V-TST: the Gaussian, its divergence from the prior, and predictions that are the mean of fixed
+samples.
+"""
 
 import pytest
 import torch
@@ -33,13 +35,17 @@ def test_divergence_is_that_of_the_closed_form_over_the_latents():
     gaussian = Independent(Normal(mean, (0.5 * log_variance).exp()), 1)
     prior = Independent(Normal(torch.zeros(7, 5), torch.ones(7, 5)), 1)
     expected = kl_divergence(gaussian, prior).mean() / 5
-    assert kl_to_standard_normal(mean, log_variance).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert kl_to_standard_normal(mean, log_variance).item() == pytest.approx(
+        expected.item(), rel=1e-5
+    )
 
 
 def test_head_is_two_networks_and_a_classifier():
     _, model = second_stage()
     shapes = {
-        name: tuple(parameter.shape) for name, parameter in model.head.named_parameters() if name.endswith("weight")
+        name: tuple(parameter.shape)
+        for name, parameter in model.head.named_parameters()
+        if name.endswith("weight")
     }
     assert shapes == {
         "mean.0.weight": (48, 64),
@@ -72,7 +78,9 @@ def test_loss_is_cross_entropy_of_one_latent_and_the_weighted_divergence(weight,
     kl = kl_to_standard_normal(mean, log_variance)
     expected = nn.functional.cross_entropy(logits, batch.labels) + weight * kl
     torch.testing.assert_close(found, logits)
-    assert total.item() == pytest.approx(expected.item() * (16 if reduction == "sum" else 1), rel=1e-5)
+    assert total.item() == pytest.approx(
+        expected.item() * (16 if reduction == "sum" else 1), rel=1e-5
+    )
     assert procedure.last_terms["kl"].item() == pytest.approx(kl.item())
     assert not procedure.last_terms["kl"].requires_grad
 
@@ -82,7 +90,9 @@ def test_prediction_is_the_mean_probability_of_the_samples(batch):
     batch = Batch(batch.images, batch.labels, batch.index + 1024)
     logits, features = procedure.predict(model, batch)
     mean, log_variance = model.head(features)
-    noise = torch.randn(NOISE_ROWS, 4, 16, generator=generator("cpu", 5, "vtst", 1024 // NOISE_ROWS))[:16]
+    noise = torch.randn(
+        NOISE_ROWS, 4, 16, generator=generator("cpu", 5, "vtst", 1024 // NOISE_ROWS)
+    )[:16]
     latents = [mean + (log_variance / 2).exp() * noise[:, sample] for sample in range(4)]
     expected = sum(model.head.classifier(latent).softmax(dim=1) for latent in latents) / 4
     torch.testing.assert_close(logits.exp(), expected)
@@ -96,10 +106,17 @@ def test_prediction_repeats_and_depends_on_seed_and_place(batch):
     torch.rand(3)
     assert torch.equal(procedure.predict(model, batch)[0], logits)
     rebuilt = build_procedure("vtst", hidden=16)
-    rebuilt.load_state_dict({name: torch.as_tensor(value) for name, value in procedure.state_dict().items()})
+    rebuilt.load_state_dict(
+        {name: torch.as_tensor(value) for name, value in procedure.state_dict().items()}
+    )
     assert torch.equal(rebuilt.predict(model, batch)[0], logits)
-    pieces = [Batch(batch.images[rows], batch.labels[rows], batch.index[rows]) for rows in (slice(5), slice(5, None))]
-    torch.testing.assert_close(torch.cat([procedure.predict(model, piece)[0] for piece in pieces]), logits)
+    pieces = [
+        Batch(batch.images[rows], batch.labels[rows], batch.index[rows])
+        for rows in (slice(5), slice(5, None))
+    ]
+    torch.testing.assert_close(
+        torch.cat([procedure.predict(model, piece)[0] for piece in pieces]), logits
+    )
     moved = Batch(batch.images, batch.labels, batch.index + 16)
     assert not torch.equal(procedure.predict(model, moved)[0], logits)
     other, _ = second_stage(seed=6)

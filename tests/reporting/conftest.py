@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator
+from calgrid.jobs.aggregate import collect_diagnostics
+from calgrid.jobs.diagnostics import Diagnostics, shown_calibrators
+from calgrid.jobs.summaries import shift_means, shift_summary
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.stages.aggregate import collect_diagnostics
-from calgrid.stages.diagnostics import Diagnostics, shown_calibrators
-from calgrid.stages.summaries import shift_means, shift_summary
 from calgrid.statistics import summarise
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
@@ -33,7 +33,8 @@ from calgrid.storage.schema import (
 )
 from calgrid.storage.tables import join, table_of_rows, write_frame
 
-#: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is over-confident)
+#: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is
+#: over-confident)
 METHODS = {
     "ce": (3.6, 1.8),
     "ls": (3.6, 0.6),
@@ -91,7 +92,8 @@ class Recipe:
     sees_validation: tuple[str, ...] = ()
     n_train: int = 150
     truth_known_of: tuple[str, ...] = ()
-    #: blocks of the configuration beside study and statistics: variants of methods and calibrators, overrides
+    #: blocks of the configuration beside study and statistics: variants of methods and calibrators,
+    #: overrides
     configuration: dict = field(default_factory=dict)
     epochs: int = 6
     drops: tuple[int, ...] = field(default=(3, 5))
@@ -128,7 +130,13 @@ def make_study(root: Path, recipe: Recipe) -> Written:
     """Write runs, manifest, metrics, summary and costs below ``root``."""
     runs, rows, costs = [], [], []
     for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
-        key = dict(zip(("protocol", "dataset", "backbone", "method", "seed"), (recipe.protocol, *place), strict=True))
+        key = dict(
+            zip(
+                ("protocol", "dataset", "backbone", "method", "seed"),
+                (recipe.protocol, *place),
+                strict=True,
+            )
+        )
         run = root / "runs" / RunKey(**key).path
         runs.append(_manifest_run(key, run, recipe))
         rows += _score(key, run, recipe)
@@ -137,8 +145,16 @@ def make_study(root: Path, recipe: Recipe) -> Written:
 
 
 def _write(folder, recipe, runs, rows, costs):
-    metrics = pd.DataFrame([{"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan, **row} for row in rows])
-    statistics = {"bins": 15, "bootstrap": recipe.resamples, "level": 0.95, "seed": 0, "baseline": "ce"}
+    metrics = pd.DataFrame(
+        [{"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan, **row} for row in rows]
+    )
+    statistics = {
+        "bins": 15,
+        "bootstrap": recipe.resamples,
+        "level": 0.95,
+        "seed": 0,
+        "baseline": "ce",
+    }
     statistics["comparisons"] = list(recipe.comparisons)
     manifest = {
         "study": "synthetic",
@@ -162,7 +178,10 @@ def write_means(folder, metrics):
     means = shift_means(metrics)
     write_frame(folder / SHIFT_MEANS, means)
     summary = [shift_summary(part, "ce", 0.95) for _, part in means.groupby(list(CONDITION))]
-    write_frame(folder / SHIFT_SUMMARY, join([table_of_rows([], SHIFT_SUMMARY_COLUMNS), *summary]).to_pandas())
+    write_frame(
+        folder / SHIFT_SUMMARY,
+        join([table_of_rows([], SHIFT_SUMMARY_COLUMNS), *summary]).to_pandas(),
+    )
 
 
 def _manifest_run(key, run, recipe):
@@ -183,7 +202,9 @@ def _logits(key, n, recipe, keep, labels_seed):
     """Logits whose signal is ``keep`` of that on clean images."""
     signal, factor = METHODS[key["method"]]
     labels = np.random.default_rng(labels_seed).integers(0, recipe.n_classes, n)
-    rng = np.random.default_rng([key["seed"], labels_seed, zlib.crc32(f"{key['method']}{key['backbone']}".encode())])
+    rng = np.random.default_rng(
+        [key["seed"], labels_seed, zlib.crc32(f"{key['method']}{key['backbone']}".encode())]
+    )
     values = rng.normal(size=(n, recipe.n_classes))
     values[np.arange(n), labels] += signal * keep
     return (factor * signal * values).astype(np.float32), labels.astype(np.int32)
@@ -197,10 +218,15 @@ def _score(key, run, recipe):
     for checkpoint in recipe.checkpoints:
         data = {}
         for name, (logits, labels) in {"val": val, "test": test}.items():
-            data[name] = Logits(np.arange(len(labels)), labels, logits, metadata={**key, "split": name})
+            data[name] = Logits(
+                np.arange(len(labels)), labels, logits, metadata={**key, "split": name}
+            )
             write_logits(run / f"logits/{checkpoint}/{name}.parquet", data[name])
         fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
-        entries = [{"name": name, "id": each.id, "options": each.hyperparameters} for name, each in fits.items()]
+        entries = [
+            {"name": name, "id": each.id, "options": each.hyperparameters}
+            for name, each in fits.items()
+        ]
         shown = shown_calibrators(entries)
         diagnostics.add(checkpoint, data["val"], data["test"], {name: fits[name] for name in shown})
         for calibrator, fitted in fits.items():
@@ -221,7 +247,9 @@ def _score(key, run, recipe):
 def _fitted(name, recipe, val):
     options = dict(recipe.configuration.get("calibrators", {}).get(name, {"base": name}))
     base = options.pop("base")
-    return build_calibrator(base, **options, **({"trace": True} if base in ("pts", "smart") else {})).fit(*val)
+    return build_calibrator(
+        base, **options, **({"trace": True} if base in ("pts", "smart") else {})
+    ).fit(*val)
 
 
 def _fingerprint(key):
@@ -233,18 +261,36 @@ def _score_calibrated(base, key, recipe, fitted, val, test):
     probs = fitted.predict_proba(test[0])
     if base["calibrator"] == "none":
         rows += _rows(
-            {**base, "split": "val"}, _measured(evaluate, fitted.predict_proba(val[0]), val[1]), {}, len(val[1])
+            {**base, "split": "val"},
+            _measured(evaluate, fitted.predict_proba(val[0]), val[1]),
+            {},
+            len(val[1]),
         )
-    bounds = _measured(bootstrap, probs, test[1], n_resamples=recipe.resamples) if recipe.resamples else {}
-    rows += _rows({**base, "split": "test"}, _measured(evaluate, probs, test[1]), bounds, recipe.n_test)
+    bounds = (
+        _measured(bootstrap, probs, test[1], n_resamples=recipe.resamples)
+        if recipe.resamples
+        else {}
+    )
+    rows += _rows(
+        {**base, "split": "test"}, _measured(evaluate, probs, test[1]), bounds, recipe.n_test
+    )
     if key["backbone"] in recipe.truth_known_of:
         truth = build_calibrator("ts").fit(*val).predict_proba(test[0])
-        rows += _rows({**base, "split": "test"}, _measured(evaluate_soft, probs, truth), {}, recipe.n_test)
+        rows += _rows(
+            {**base, "split": "test"}, _measured(evaluate_soft, probs, truth), {}, recipe.n_test
+        )
     for place, shift in enumerate(recipe.shifts):
         for severity in recipe.severities:
-            logits, labels = _logits(key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place)
+            logits, labels = _logits(
+                key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place
+            )
             shifted = {**base, "split": "shift", "shift": shift, "severity": severity}
-            rows += _rows(shifted, _measured(evaluate, fitted.predict_proba(logits), labels), {}, recipe.n_test)
+            rows += _rows(
+                shifted,
+                _measured(evaluate, fitted.predict_proba(logits), labels),
+                {},
+                recipe.n_test,
+            )
     for name in recipe.ood:
         logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4, 50)
         values = _measured(evaluate_ood, probs, fitted.predict_proba(logits))
@@ -271,12 +317,19 @@ def _rows(base, values, bounds, count):
 
 def _records(key, run, recipe):
     fits = [
-        {**key, "stage": "calibrate", "item": name, "seconds": 0.1 + 0.01 * key["seed"], "device": "cpu"}
+        {
+            **key,
+            "stage": "calibrate",
+            "item": name,
+            "seconds": 0.1 + 0.01 * key["seed"],
+            "device": "cpu",
+        }
         for name in recipe.calibrators
     ]
     if recipe.external:
         write_record(
-            run / "predict.json", {"spec": {}, "fingerprint": "e" * 16, FILES: _files(run, "logits/*/*.parquet")}
+            run / "predict.json",
+            {"spec": {}, "fingerprint": "e" * 16, FILES: _files(run, "logits/*/*.parquet")},
         )
         return fits
     _history(key, run, recipe)
@@ -289,7 +342,9 @@ def _records(key, run, recipe):
         "threads": 1,
     }
     strength = {"lambda_" if key["method"] == "fedlas_mbls" else "alpha": 0.05, "beta": 4.0}
-    options = {"indicator": INDICATORS[key["method"]], **strength} if key["method"] in INDICATORS else {}
+    options = (
+        {"indicator": INDICATORS[key["method"]], **strength} if key["method"] in INDICATORS else {}
+    )
     spec = {"loss": {"id": key["method"], "options": options}}
     seconds = {"train": 20.0 + len(key["method"]) + key["seed"], "predict": 1.5}
     for stage, duration in seconds.items():
@@ -302,9 +357,22 @@ def _records(key, run, recipe):
         }
         files = _files(run, "*.parquet" if stage == "train" else "logits/**/*.parquet")
         write_record(run / f"{stage}.json", {**record, FILES: files})
-    common = {**key, "item": "", "peak_memory_mb": 512.0, "device": "cpu", "device_name": "x86_64", "threads": 1}
+    common = {
+        **key,
+        "item": "",
+        "peak_memory_mb": 512.0,
+        "device": "cpu",
+        "device_name": "x86_64",
+        "threads": 1,
+    }
     stages = [
-        {**common, "stage": "train", "seconds": seconds["train"], "epochs": recipe.epochs, "parameters": 78042},
+        {
+            **common,
+            "stage": "train",
+            "seconds": seconds["train"],
+            "epochs": recipe.epochs,
+            "parameters": 78042,
+        },
         {**common, "stage": "predict", "seconds": seconds["predict"]},
     ]
     return [*stages, *fits]
@@ -317,7 +385,11 @@ def _files(run, pattern):
 def _history(key, run, recipe):
     second_stage = "+" in key["method"]
     epochs = np.arange(recipe.epochs // 2 if second_stage else recipe.epochs)
-    drops = (epochs[:, None] >= np.array(recipe.drops)).sum(axis=1) if not second_stage else np.zeros(len(epochs))
+    drops = (
+        (epochs[:, None] >= np.array(recipe.drops)).sum(axis=1)
+        if not second_stage
+        else np.zeros(len(epochs))
+    )
     rng = np.random.default_rng([key["seed"], zlib.crc32(key["method"].encode())])
     rise = 1 - np.exp(-(epochs + 1 + 4 * drops) / (recipe.epochs / 5))
     signal, _ = METHODS[key["method"]]
@@ -360,7 +432,9 @@ def _diagnostics(key, run, recipe):
         "mean_smoothing": [table["smoothing"].mean() for table in tables],
         "nci_correct_pearson": [_correlation(table, "correct") for table in tables],
         "nci_correct_spearman": [_correlation(table.rank(), "correct") for table in tables],
-        "nci_correct_auroc": [0.5 if INDICATORS[key["method"]] != "const" else np.nan for _ in tables],
+        "nci_correct_auroc": [
+            0.5 if INDICATORS[key["method"]] != "const" else np.nan for _ in tables
+        ],
         "nci_confidence_pearson": [_correlation(table, "confidence") for table in tables],
         "nci_confidence_spearman": [_correlation(table.rank(), "confidence") for table in tables],
     }
@@ -371,9 +445,15 @@ def _correlation(table, column):
 
 
 def _samples(key, recipe, epoch):
-    """Training samples of which confidence grows with the indicator and, over the epochs, with training."""
+    """Training samples of which confidence grows with the indicator and, over the epochs, with
+    training.
+    """
     rng = np.random.default_rng([key["seed"], epoch, zlib.crc32(key["method"].encode())])
-    nci = rng.normal(size=recipe.n_train) if INDICATORS[key["method"]] != "const" else np.ones(recipe.n_train)
+    nci = (
+        rng.normal(size=recipe.n_train)
+        if INDICATORS[key["method"]] != "const"
+        else np.ones(recipe.n_train)
+    )
     confidence = 1 / (1 + np.exp(-0.8 - 0.4 * epoch - nci - 0.6 * rng.normal(size=recipe.n_train)))
     gate = np.where(rng.random(recipe.n_train) < 0.8 / (1 + 0.5 * epoch), 1, -1)
     columns = {
@@ -405,14 +485,27 @@ def study(make) -> Written:
 @pytest.fixture(scope="session")
 def ablation(make) -> Written:
     """FeDLaS with the norm and other indicators, a method that sees validation data, and questions."""
-    asked = [("Is the gain more than noise?", "fedlas_ls", "ls"), ("Are validation data of use?", "adafocal", "ce")]
+    asked = [
+        ("Is the gain more than noise?", "fedlas_ls", "ls"),
+        ("Are validation data of use?", "adafocal", "ce"),
+    ]
     return make(
-        methods=("ce", "ls", "adafocal", "fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"),
+        methods=(
+            "ce",
+            "ls",
+            "adafocal",
+            "fedlas_ls",
+            "fedlas_mbls",
+            "fedlas_ls_const",
+            "fedlas_ls_random",
+        ),
         seeds=(0, 1, 2, 3),
         shifts=(),
         ood=(),
         calibrators=("none", "iso", "ts"),
-        comparisons=tuple(dict(zip(("question", "method", "against"), each, strict=True)) for each in asked),
+        comparisons=tuple(
+            dict(zip(("question", "method", "against"), each, strict=True)) for each in asked
+        ),
         sees_validation=("adafocal",),
     )
 
@@ -476,7 +569,9 @@ def build(tmp_path):
 
 @pytest.fixture
 def read_markdown():
-    """Function that reads a Markdown file as heading -> list of rows, each heading of a column -> text."""
+    """Function that reads a Markdown file as heading -> list of rows, each heading of a column ->
+    text.
+    """
 
     def read(path: Path) -> dict[str, list[dict[str, str]]]:
         sections = {}

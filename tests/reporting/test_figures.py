@@ -33,14 +33,19 @@ KINDS = (
 def test_every_figure_is_a_picture_of_sane_size_and_there_is_no_other(figures):
     names = {path.name for path in figures.iterdir()}
     suffixes = ("png", "svg", "pdf")
-    assert names == {"index.json", *(f"{kind}_digits_resnet8.{suffix}" for kind in KINDS for suffix in suffixes)}
+    assert names == {
+        "index.json",
+        *(f"{kind}_digits_resnet8.{suffix}" for kind in KINDS for suffix in suffixes),
+    }
     for path in figures.glob("*.png"):
         with Image.open(path) as picture:
             picture.verify()
             width, height = picture.size
         assert 600 <= width <= 1300
         assert 200 <= height <= 3000
-        assert 0.01 < (np.asarray(Image.open(path).convert("L")) < 200).mean() < 0.7, path.name  # not blank
+        assert 0.01 < (np.asarray(Image.open(path).convert("L")) < 200).mean() < 0.7, (
+            path.name
+        )  # not blank
 
 
 def test_pictures_of_lines_are_complete_and_say_no_date(figures):
@@ -65,7 +70,9 @@ def test_ends_of_cut_intervals_are_arrows(study):
     assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
     rows = over_under.collect(data, group).assign(o_ece_ci_low=0.0, o_ece_ci_high=0.99)
     axes = over_under.draw(Frame(data, group, rows)).axes
-    assert len(rows) in {len(line.get_xdata()) for line in axes[0].lines if line.get_marker() == ">"}
+    assert len(rows) in {
+        len(line.get_xdata()) for line in axes[0].lines if line.get_marker() == ">"
+    }
 
 
 def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
@@ -73,7 +80,12 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     rows = data.test(group)
     bare = rows[rows["calibrator"] == "none"]
     made = {"none": 0.0, "a": 0.3, "b": 0.1, "ts": 0.4, "c": 0.2}
-    many = pd.concat([bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more) for name, more in made.items()])
+    many = pd.concat(
+        [
+            bare.assign(calibrator=name, nll_mean=bare["nll_mean"] + more)
+            for name, more in made.items()
+        ]
+    )
     data.calibrators = list(made)
     monkeypatch.setattr(data, "test", lambda group: many)
     shown = intervals.NLL.collect(data, group)
@@ -82,7 +94,9 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
-    rows = pd.DataFrame({"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]})
+    rows = pd.DataFrame(
+        {"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]}
+    )
     assert list(pareto.front(rows).index) == [0, 3]
 
 
@@ -97,11 +111,17 @@ def test_index_has_title_caption_and_category_of_each(figures):
 
 
 def test_no_caption_shows_an_ece_without_its_company(figures):
-    captions = {entry["id"].removesuffix("_digits_resnet8"): entry["caption"] for entry in read_index(figures)}
+    captions = {
+        entry["id"].removesuffix("_digits_resnet8"): entry["caption"]
+        for entry in read_index(figures)
+    }
     assert "no evidence of miscalibration" in captions["ece_intervals"]
     beside = ("ece_intervals", "over_under", "accuracy_ece", "shift_severity")
     assert all("accuracy" in captions[kind].lower() for kind in beside)
-    assert all("NLL" in captions[kind] for kind in ("accuracy_ece", "reliability", "over_under", "shift_severity"))
+    assert all(
+        "NLL" in captions[kind]
+        for kind in ("accuracy_ece", "reliability", "over_under", "shift_severity")
+    )
 
 
 def test_captions_say_what_the_intervals_are(figures, external_figures):
@@ -110,8 +130,12 @@ def test_captions_say_what_the_intervals_are(figures, external_figures):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made", "formats"), [("study", (".png", ".svg", ".pdf")), ("ablation", (".png",))])
-def test_the_same_study_gives_the_same_bytes(made, formats, figures, ablation_figures, request, tmp_path):
+@pytest.mark.parametrize(
+    ("made", "formats"), [("study", (".png", ".svg", ".pdf")), ("ablation", (".png",))]
+)
+def test_the_same_study_gives_the_same_bytes(
+    made, formats, figures, ablation_figures, request, tmp_path
+):
     written = request.getfixturevalue(made)
     write_figures(written.folder, written.manifest, tmp_path, formats)
     for path in tmp_path.iterdir():
@@ -119,15 +143,21 @@ def test_the_same_study_gives_the_same_bytes(made, formats, figures, ablation_fi
 
 
 def test_external_runs_have_no_training_and_no_shift(external_figures):
-    found = {path.name.removesuffix("_digits_resnet8.png") for path in external_figures.glob("*.png")}
+    found = {
+        path.name.removesuffix("_digits_resnet8.png") for path in external_figures.glob("*.png")
+    }
     assert found == {"nll_intervals", "reliability", "over_under", "ece_intervals", "accuracy_ece"}
 
 
 def test_checkpoints_are_drawn_apart_and_training_once(build):
-    out = build(checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",)).figures()
+    out = build(
+        checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=(), methods=("ce",)
+    ).figures()
     names = {path.name for path in out.glob("*.png")}
     assert {"reliability_digits_resnet8_best.png", "reliability_digits_resnet8_last.png"} < names
-    assert [name for name in names if name.startswith("training")] == ["training_digits_resnet8.png"]
+    assert [name for name in names if name.startswith("training")] == [
+        "training_digits_resnet8.png"
+    ]
 
 
 def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build):
@@ -176,7 +206,8 @@ def test_a_logarithmic_axis_is_for_positive_values_that_span_much():
 
 
 @pytest.mark.parametrize(
-    ("first", "last"), [(0.11, 0.3), (0.085, 1.2), (0.018, 0.26), (0.1, 5.2), (0.0101, 1), (0.09, 8.9), (0.01, 30)]
+    ("first", "last"),
+    [(0.11, 0.3), (0.085, 1.2), (0.018, 0.26), (0.1, 5.2), (0.0101, 1), (0.09, 8.9), (0.01, 30)],
 )
 def test_labels_of_a_logarithmic_axis_do_not_overlap(first, last):
     figure = Figure(figsize=(2.2, 1), dpi=style.DPI)
@@ -201,7 +232,9 @@ def test_bars_are_the_two_parts_of_the_ece(ablation):
 
 
 def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
-    entries = {entry["id"].removesuffix("_digits_resnet8"): entry for entry in read_index(ablation_figures)}
+    entries = {
+        entry["id"].removesuffix("_digits_resnet8"): entry for entry in read_index(ablation_figures)
+    }
     assert {"gate", "saturation"} < set(entries)
     for kind in ("gate", "saturation"):
         assert entries[kind]["category"] == "Training"
@@ -212,8 +245,17 @@ def test_fedlas_figures_are_drawn_where_there_are_fedlas_runs(ablation_figures):
 
 def test_histories_are_those_of_the_runs_that_measured_what_is_shown(ablation):
     rows = collected(ablation, "gate")
-    assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
-    (run,) = (r for r in ablation.manifest["runs"] if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_mbls", 1))
+    assert list(rows["method"].unique()) == [
+        "fedlas_ls",
+        "fedlas_mbls",
+        "fedlas_ls_const",
+        "fedlas_ls_random",
+    ]
+    (run,) = (
+        r
+        for r in ablation.manifest["runs"]
+        if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_mbls", 1)
+    )
     history = pd.read_parquet(f"{run['run']}/history.parquet")
     own = rows[(rows["method"] == "fedlas_mbls") & (rows["seed"] == 1)]
     assert list(own["epoch"]) == [1, 2, 3, 4, 5, 6]
@@ -226,9 +268,13 @@ def test_saturation_is_of_the_last_sampled_epoch_of_methods_whose_indicator_is_t
     rows = collected(ablation, "saturation")
     assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls"]
     runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
-    samples = [pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4") for run in runs]  # of 0, 2, 4
+    samples = [
+        pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4") for run in runs
+    ]  # of 0, 2, 4
     own = rows[rows["method"] == "fedlas_ls"]
-    assert own["confidence"].to_numpy() == pytest.approx(pd.concat(samples)["confidence"].to_numpy())
+    assert own["confidence"].to_numpy() == pytest.approx(
+        pd.concat(samples)["confidence"].to_numpy()
+    )
     each = [spearmanr(table["nci"], table["confidence"])[0] for table in samples]
     found = points.correlation([part for _, part in own.groupby("seed")], "nci", "confidence")
     assert found == f"{np.mean(each):.2f} ± {np.std(each, ddof=1):.2f}"

@@ -11,8 +11,14 @@ from calgrid.reporting.index import read_index
 from calgrid.reporting.plotting import lines
 from calgrid.reporting.sweeps import calibrator_sweeps, method_sweeps
 
-FACTORS = {"maccal_l09": {"base": "maccal", "lambda_": 0.9}, "maccal_l10": {"base": "maccal", "lambda_": 1.0}}
-ALPHAS = {"mixup_a01": {"base": "mixup", "alpha": 0.1}, "mixup_a05": {"base": "mixup", "alpha": 0.5}}
+FACTORS = {
+    "maccal_l09": {"base": "maccal", "lambda_": 0.9},
+    "maccal_l10": {"base": "maccal", "lambda_": 1.0},
+}
+ALPHAS = {
+    "mixup_a01": {"base": "mixup", "alpha": 0.1},
+    "mixup_a05": {"base": "mixup", "alpha": 0.5},
+}
 SIGMAS = (("a", 0.01), ("b", 0.05), ("c", 0.2))
 MEMBERS = ["maccal", "maccal_l09", "maccal_l10"]
 
@@ -26,13 +32,24 @@ def factors(make):
 def test_members_of_a_sweep_differ_in_one_option_and_include_the_default(factors):
     (sweep,) = method_sweeps(*factors.opened())
     assert (sweep.option, sweep.label) == ("maccal lambda_", "maccal")
-    assert list(sweep.members.items()) == [(0.7, "maccal"), (0.9, "maccal_l09"), (1.0, "maccal_l10")]
+    assert list(sweep.members.items()) == [
+        (0.7, "maccal"),
+        (0.9, "maccal_l09"),
+        (1.0, "maccal_l10"),
+    ]
 
 
 def test_a_sweep_in_the_first_stage_is_one_of_its_own(build):
     names = ("mixup_a01", "mixup_a05", "mixup")
     methods = ("ce", *names, *(f"maccal+{name}" for name in names))
-    study = build(methods=methods, seeds=(0,), shifts=(), ood=(), resamples=0, configuration={"methods": ALPHAS})
+    study = build(
+        methods=methods,
+        seeds=(0,),
+        shifts=(),
+        ood=(),
+        resamples=0,
+        configuration={"methods": ALPHAS},
+    )
     first, second = method_sweeps(*study.opened())
     assert [first.option, second.option] == ["mixup alpha"] * 2
     assert [first.label, second.label] == ["mixup", "maccal+mixup"]
@@ -69,7 +86,10 @@ def test_points_of_sensitivity_are_the_means_of_the_summary_with_deviation_and_n
 
 
 def test_calibrators_are_varied_on_the_baseline(build):
-    variants = {f"ts_{place}": {"base": "ts", "objective": "charbonnier", "sigma": sigma} for place, sigma in SIGMAS}
+    variants = {
+        f"ts_{place}": {"base": "ts", "objective": "charbonnier", "sigma": sigma}
+        for place, sigma in SIGMAS
+    }
     study = build(
         seeds=(0,),
         shifts=(),
@@ -83,7 +103,9 @@ def test_calibrators_are_varied_on_the_baseline(build):
     assert (sweep.option, list(sweep.members)) == ("ts sigma", [0.01, 0.05, 0.2])
     rows = data.test(group).set_index(["method", "calibrator"])
     found = sensitivity.CALIBRATORS.collect(data, group)
-    assert list(found["nll_mean"]) == pytest.approx([rows.loc[("ce", name), "nll_mean"] for name in variants])
+    assert list(found["nll_mean"]) == pytest.approx(
+        [rows.loc[("ce", name), "nll_mean"] for name in variants]
+    )
     caption = sensitivity.CALIBRATORS.caption(Frame(data, group, found))
     assert "networks of ce" in caption
     assert "one seed" in caption
@@ -108,7 +130,9 @@ def test_one_run_is_spread_over_the_seeds_of_its_calibrator():
 
 
 def test_lines_are_means_with_a_band_unless_there_are_many():
-    rows = pd.DataFrame({"ece_mean": [0.2, 0.3], "ece_std": [0.01, 0.02], "ece_null_mean": [0.1, 0.1]})
+    rows = pd.DataFrame(
+        {"ece_mean": [0.2, 0.3], "ece_std": [0.01, 0.02], "ece_null_mean": [0.1, 0.1]}
+    )
     for count, bands in ((lines.BANDS, 1), (lines.BANDS + 1, 0)):
         ax = Figure().subplots()
         lines.line(ax, [1, 2], rows, "ece", {"color": "black"}, count)

@@ -1,4 +1,6 @@
-"""Figures that papers have and their lists: curves, bars and reductions show the numbers that they claim to show."""
+"""Figures that papers have and their lists: curves, bars and reductions show the numbers that they
+claim to show.
+"""
 
 import json
 import math
@@ -22,7 +24,12 @@ from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.papers.fedlas import smoothing_curve
 from calgrid.reporting.papers.figure_lists import figure_lists
 from calgrid.reporting.papers.maccal import method_means
-from calgrid.reporting.papers.smart import backbone_bars, corruption_reduction, fit_objectives, solved_temperature
+from calgrid.reporting.papers.smart import (
+    backbone_bars,
+    corruption_reduction,
+    fit_objectives,
+    solved_temperature,
+)
 from calgrid.reporting.papers.smart.fits import FITTED
 from calgrid.reporting.study import StudyData
 from calgrid.statistics.margins import solved_temperature as solve
@@ -51,20 +58,31 @@ def several(make):
     return data
 
 
-# smoothing of FeDLaS ----------------------------------------------------------------------------------------------
+# smoothing of FeDLaS
+# ----------------------------------------------------------------------------------------------
 
 
 def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
     rows = smoothing_curve.collect(*ablation.opened())
-    assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
-    (run,) = (r for r in ablation.manifest["runs"] if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2))
+    assert list(rows["method"].unique()) == [
+        "fedlas_ls",
+        "fedlas_mbls",
+        "fedlas_ls_const",
+        "fedlas_ls_random",
+    ]
+    (run,) = (
+        r
+        for r in ablation.manifest["runs"]
+        if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2)
+    )
     samples = pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4")
     own = rows[(rows["method"] == "fedlas_ls") & (rows["seed"] == 2)]
     strength = 2 * own["strength"] * expit(own["gate"] * own["beta"] * own["nci"])
     assert strength.to_numpy() == pytest.approx(samples["smoothing"].to_numpy(), rel=1e-5)
 
 
-# temperature for a confidence -------------------------------------------------------------------------------------
+# temperature for a confidence
+# -------------------------------------------------------------------------------------
 
 
 def test_with_two_classes_the_margin_is_the_temperature():
@@ -89,7 +107,8 @@ def test_two_largest_logits_have_no_temperature():
     assert np.isnan(solve(np.array([[1.0, 1.0, 0.0]]), 0.8)).all()
 
 
-# objectives of a fit ----------------------------------------------------------------------------------------------
+# objectives of a fit
+# ----------------------------------------------------------------------------------------------
 
 
 def test_course_under_the_nll_is_its_loss(several):
@@ -99,7 +118,9 @@ def test_course_under_the_nll_is_its_loss(several):
     assert own["loss"].iloc[0] == 1
     traced = own[own["nll"].notna()]
     assert list(traced["epoch"]) == list(own["epoch"][::20])
-    assert traced["nll"].to_numpy() == pytest.approx(traced["nll"].iloc[0] * traced["loss"].to_numpy())
+    assert traced["nll"].to_numpy() == pytest.approx(
+        traced["nll"].iloc[0] * traced["loss"].to_numpy()
+    )
     assert (own["best_epoch"] == own["loss"].to_numpy().argmin()).all()
 
 
@@ -124,7 +145,8 @@ def test_one_objective_is_no_comparison(sizes):
     assert all(fit_objectives.collect(data, group).empty for group in data.groups)
 
 
-# means, bars and reductions ---------------------------------------------------------------------------------------
+# means, bars and reductions
+# ---------------------------------------------------------------------------------------
 
 
 def test_means_are_of_the_settings_of_the_summary(several):
@@ -134,21 +156,35 @@ def test_means_are_of_the_settings_of_the_summary(several):
     rows = rows[(rows["split"] == "test") & (rows["calibrator"] == "none")]
     for metric in ("mce", "aece"):
         expected = rows[rows["metric"] == metric].groupby("method")["mean"].mean()
-        assert dict(found[found["metric"] == metric].groupby("method")["mean"].mean()) == pytest.approx(dict(expected))
+        assert dict(
+            found[found["metric"] == metric].groupby("method")["mean"].mean()
+        ) == pytest.approx(dict(expected))
 
 
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
     (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
     assert len(kind.groups(several)) == 1
-    panels = dict(list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False)))
-    assert list(panels) == ["clean test split", "mean over 2 corruptions at severity 5, fitted on clean val"]
-    clean, shifted = (rows.set_index(["calibrator", "backbone"])["mean"] for rows in panels.values())
-    expected = {group.backbone: several.test(group).set_index(["method", "calibrator"]) for group in several.groups}
+    panels = dict(
+        list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False))
+    )
+    assert list(panels) == [
+        "clean test split",
+        "mean over 2 corruptions at severity 5, fitted on clean val",
+    ]
+    clean, shifted = (
+        rows.set_index(["calibrator", "backbone"])["mean"] for rows in panels.values()
+    )
+    expected = {
+        group.backbone: several.test(group).set_index(["method", "calibrator"])
+        for group in several.groups
+    }
     for (name, backbone), value in clean.items():
         assert value == pytest.approx(expected[backbone].loc[("ce", name), "aece_mean"])
     rows = several.metrics
     rows = rows[(rows["severity"] == 5) & (rows["metric"] == "aece") & (rows["method"] == "ce")]
-    assert dict(shifted) == pytest.approx(dict(rows.groupby(["calibrator", "backbone"])["value"].mean()))
+    assert dict(shifted) == pytest.approx(
+        dict(rows.groupby(["calibrator", "backbone"])["value"].mean())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -167,24 +203,35 @@ def printed(make):
         published=read_published([found["published"]]),
     )
     shifted = read_frame(written.folder / SHIFT_SUMMARY)
-    write_frame(written.folder / SHIFT_SUMMARY, pd.concat([shifted, shifted.assign(fit_on="same_shift")]))
+    write_frame(
+        written.folder / SHIFT_SUMMARY, pd.concat([shifted, shifted.assign(fit_on="same_shift")])
+    )
     return StudyData(written.folder, {**written.manifest, "papers": [found]})
 
 
 def test_printed_numbers_stand_beside_ours(printed):
     cifar, imagenet = (group for group in printed.groups if group.backbone == "resnet50")
-    rows = read_published([printed.manifest["papers"][0]["published"]]).query("table == '8' and metric == 'aece'")
+    rows = read_published([printed.manifest["papers"][0]["published"]]).query(
+        "table == '8' and metric == 'aece'"
+    )
     rows = rows[rows["calibrator"].isin(["none", "ts", "spline"]) & rows["suspect"].isna()]
     here = rows[(rows["dataset"] == "cifar10") & rows["backbone"].isin(["resnet50", "wrn26_10"])]
     found = backbone_bars.collect(printed, cifar)
     clean = found[found["panel"] == "clean test split"]["published"].dropna()
     assert 100 * clean.sort_values().to_numpy() == pytest.approx(sorted(here["value"]))
-    panels = dict(list(backbone_bars.collect(printed, imagenet).groupby("panel", sort=False)["published"]))
+    panels = dict(
+        list(backbone_bars.collect(printed, imagenet).groupby("panel", sort=False)["published"])
+    )
     transferred, shifted = (panels[name].dropna() for name in list(panels)[1:])
-    there = rows[rows["backbone"].isin(["imagenet_resnet50", "imagenet_vit_b16"]) & (rows["dataset"] == "imagenet")]
+    there = rows[
+        rows["backbone"].isin(["imagenet_resnet50", "imagenet_vit_b16"])
+        & (rows["dataset"] == "imagenet")
+    ]
     # beside what was fitted on a part of the corruption, as in the paper; one of the six is doubted
     assert (len(transferred), len(shifted)) == (0, 5)
-    assert 100 * shifted.sort_values().to_numpy() == pytest.approx(sorted(there[there["shift"] == "mean"]["value"]))
+    assert 100 * shifted.sort_values().to_numpy() == pytest.approx(
+        sorted(there[there["shift"] == "mean"]["value"])
+    )
     assert "Black ticks: published numbers" in backbone_bars.caption(Frame(printed, cifar, found))
 
 
@@ -192,9 +239,16 @@ def test_reductions_are_differences_of_the_same_run(several):
     group = several.groups[0]
     found = corruption_reduction.collect(several, group)
     rows = several.select(several.metrics, group)
-    rows = rows[(rows["method"] == "ce") & (rows["severity"] == 5) & (rows["metric"] == "ece") & (rows["seed"] == 1)]
+    rows = rows[
+        (rows["method"] == "ce")
+        & (rows["severity"] == 5)
+        & (rows["metric"] == "ece")
+        & (rows["seed"] == 1)
+    ]
     values = rows.set_index(["shift", "calibrator"])["value"]
-    own = found[(found["metric"] == "ece") & (found["seed"] == 1)].set_index(["shift", "calibrator"])["reduction"]
+    own = found[(found["metric"] == "ece") & (found["seed"] == 1)].set_index(
+        ["shift", "calibrator"]
+    )["reduction"]
     assert set(own.index.get_level_values("calibrator")) == {"ts", "smart", "smart_nll"}
     for (shift, name), reduction in own.items():
         assert reduction == pytest.approx(values[shift, "none"] - values[shift, name])
@@ -211,7 +265,9 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
     write_frame(folder / METRICS, pd.concat([stored, *draws], ignore_index=True))
     data = StudyData(folder, several.manifest)
     found = corruption_reduction.collect(data, data.groups[0])
-    plain = found[(found["fit_on"] == "val") & (found["calibrator"] == "ts")]["reduction"].to_numpy()
+    plain = found[(found["fit_on"] == "val") & (found["calibrator"] == "ts")][
+        "reduction"
+    ].to_numpy()
     for draw, factor in ((1, 1), (2, 0.5)):
         own = found[(found["fit_on"] == "same_shift") & (found["fit_seed"] == draw)]
         assert own["reduction"].to_numpy() == pytest.approx(factor * plain)
@@ -219,7 +275,8 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
     assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(FITTED.values())
 
 
-# lists of printed figures -----------------------------------------------------------------------------------------
+# lists of printed figures
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -235,8 +292,13 @@ def listed(several):
     def states(entries, drawn):
         defaults = dict.fromkeys(("shows", "figure", "needs", "note"), "")
         lists = {key: [] for key in ("dataset", "backbone", "method", "calibrator", "shift")}
-        figures = [{"number": str(place), **defaults, **lists, **entry} for place, entry in enumerate(entries)]
-        data = StudyData(several.folder, {**several.manifest, "papers": [{"name": "made", "figures": figures}]})
+        figures = [
+            {"number": str(place), **defaults, **lists, **entry}
+            for place, entry in enumerate(entries)
+        ]
+        data = StudyData(
+            several.folder, {**several.manifest, "papers": [{"name": "made", "figures": figures}]}
+        )
         (table,) = figure_lists(data, drawn)
         return table
 
@@ -252,7 +314,12 @@ def test_list_says_what_is_drawn_and_what_is_missing(listed):
     entries = [
         {"figure": "reliability", "dataset": ["digits"], "backbone": ["resnet20"]},
         {"figure": "reliability", "dataset": ["digits"], "method": ["ce", "mbls"]},
-        {"figure": "reliability", "dataset": ["cifar10"], "backbone": ["resnet50"], "method": ["ce"]},
+        {
+            "figure": "reliability",
+            "dataset": ["cifar10"],
+            "backbone": ["resnet50"],
+            "method": ["ce"],
+        },
         {"figure": "masking", "dataset": ["digits"], "needs": "the probe masking"},
         {"note": "A drawing without data."},
         {"figure": "masking", "dataset": ["digits"], "calibrator": ["cts"], "shift": ["digits_c"]},
@@ -278,9 +345,19 @@ def test_list_says_what_is_drawn_and_what_is_missing(listed):
 
 def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path):
     manifest = {**several.manifest, "papers": [paper(HOME, "smart", "papers")]}
-    made = {"number": "1", "shows": "Reliability.", "figure": "corruption_reduction", "needs": "", "note": ""}
+    made = {
+        "number": "1",
+        "shows": "Reliability.",
+        "figure": "corruption_reduction",
+        "needs": "",
+        "note": "",
+    }
     made |= {"dataset": ["digits"], "backbone": [], "method": [], "calibrator": [], "shift": []}
-    manifest["papers"][0] |= {"figures": [made, *manifest["papers"][0]["figures"]], "claims": [], "tables": []}
+    manifest["papers"][0] |= {
+        "figures": [made, *manifest["papers"][0]["figures"]],
+        "claims": [],
+        "tables": [],
+    }
     for name in STUDY_FILES:
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
     kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
@@ -288,7 +365,9 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
     write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"smart_figures.csv", "smart_figures.md", "index.json"} < files
-    assert {entry["figure"] for entry in read_index(tmp_path / "figures")} == {"corruption_reduction"}
+    assert {entry["figure"] for entry in read_index(tmp_path / "figures")} == {
+        "corruption_reduction"
+    }
     write_index(tmp_path / "tables", [])
     write_report(tmp_path, manifest, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -296,7 +375,10 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
     assert 'id="figure-corruption_reduction_digits_resnet8"' in page
     assert "data are missing" not in page.split('id="figures-of-papers"')[0]
     assert "runs are missing: imagenet/imagenet_vit_b16" in page
-    assert json.loads((tmp_path / "figures" / "index.json").read_text())[0]["place"]["dataset"] == "digits"
+    assert (
+        json.loads((tmp_path / "figures" / "index.json").read_text())[0]["place"]["dataset"]
+        == "digits"
+    )
 
 
 @pytest.mark.parametrize(

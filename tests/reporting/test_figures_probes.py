@@ -15,32 +15,50 @@ from scipy.special import softmax
 from scipy.stats import pearsonr, spearmanr
 
 from calgrid.errors import StateError
+from calgrid.jobs.aggregate import collect_diagnostics
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.papers.fedlas import feature_profiles, misjudged
-from calgrid.reporting.papers.maccal import confidence_histogram, embedding, masked_inference, prototype_angles
+from calgrid.reporting.papers.maccal import (
+    confidence_histogram,
+    embedding,
+    masked_inference,
+    prototype_angles,
+)
 from calgrid.reporting.papers.smart import fgsm_margin
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData
-from calgrid.stages.aggregate import collect_diagnostics
 from calgrid.storage.logits import read_logits
 from calgrid.storage.records import read_record, write_record
 from calgrid.storage.tables import write_frame
 
-#: variant -> retention rate, and what makes it another thing than masked retraining of the same head at one ratio
+#: variant -> retention rate, and what makes it another thing than masked retraining of the same
+#: head at one ratio
 MASKED = {
     "maccal": {"head": "bottleneck", "sparsity": "decaying", "p0": 0.5},
     "maccal_l09": {"head": "linear", "sparsity": "fixed", "p0": 0.5},
     "maccal_l10": {"head": "linear", "sparsity": "fixed", "p0": 0.1},
 }
-DRAWN = ("fgsm_margin", "masked_inference", "embedding", "prototype_angles", "feature_profiles", "misjudged")
+DRAWN = (
+    "fgsm_margin",
+    "masked_inference",
+    "embedding",
+    "prototype_angles",
+    "feature_profiles",
+    "misjudged",
+)
 
 
 def attack(rng):
     margin = rng.uniform(0, 10, 60)
     epsilon = np.minimum(0.05 * margin + 0.05 * rng.random(60), 0.5)
-    columns = {"index": np.arange(60), "margin": margin, "epsilon": epsilon, "censored": epsilon >= 0.5}
+    columns = {
+        "index": np.arange(60),
+        "margin": margin,
+        "epsilon": epsilon,
+        "censored": epsilon >= 0.5,
+    }
     return pd.DataFrame({**columns, "correct": margin > 1})
 
 
@@ -48,16 +66,22 @@ def masks(rng):
     rows = [("magnitude", ratio, 0) for ratio in (0.0, 0.5, 0.9)]
     rows += [("random", ratio, draw) for draw in (0, 1) for ratio in (0.0, 0.5, 0.9)]
     table = pd.DataFrame(rows, columns=["mode", "ratio", "draw"])
-    values = {name: rng.uniform(0.1, 0.9, len(rows)) for name in ("accuracy", "confidence", "ece", "ece_null", "nll")}
+    values = {
+        name: rng.uniform(0.1, 0.9, len(rows))
+        for name in ("accuracy", "confidence", "ece", "ece_null", "nll")
+    }
     return table.assign(**values)
 
 
 def plane(rng):
     table = pd.DataFrame({"index": np.arange(60), "label": np.arange(60) % 4})
     parts = [
-        table.assign(space=space, x=rng.normal(size=60), y=rng.normal(size=60)) for space in ("features", "logits")
+        table.assign(space=space, x=rng.normal(size=60), y=rng.normal(size=60))
+        for space in ("features", "logits")
     ]
-    return pd.concat(parts).assign(correct=True, confidence=0.9, entropy=rng.uniform(0, math.log(4), 120))
+    return pd.concat(parts).assign(
+        correct=True, confidence=0.9, entropy=rng.uniform(0, math.log(4), 120)
+    )
 
 
 def angles(rng):
@@ -75,19 +99,35 @@ def shapes(rng):
     parts = []
     for group, scale in (("easy", 2.0), ("hard", 1.0), ("all", 1.5)):
         mean = scale * np.linspace(1, 0, 16)
-        table = pd.DataFrame({"rank": np.arange(1, 17), "mean": mean, "q10": 0.5 * mean, "q50": mean, "q90": 2 * mean})
-        parts.append(table.assign(group=group, images=10, l1=mean.sum(), l1_std=0.1, accuracy=0.5 * scale - 0.1))
+        table = pd.DataFrame(
+            {
+                "rank": np.arange(1, 17),
+                "mean": mean,
+                "q10": 0.5 * mean,
+                "q50": mean,
+                "q90": 2 * mean,
+            }
+        )
+        parts.append(
+            table.assign(
+                group=group, images=10, l1=mean.sum(), l1_std=0.1, accuracy=0.5 * scale - 0.1
+            )
+        )
     return pd.concat(parts)
 
 
 def pictures(rng):
-    table = pd.DataFrame({"group": ["wrong"] * 2 + ["right"] * 3, "rank": [1, 2, 1, 2, 3], "index": np.arange(5)})
+    table = pd.DataFrame(
+        {"group": ["wrong"] * 2 + ["right"] * 3, "rank": [1, 2, 1, 2, 3], "index": np.arange(5)}
+    )
     files = [io.BytesIO() for _ in range(5)]
     for file in files:
         Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(file, format="png")
     constant = {"confidence": 0.9, "indicator": 1.0, "auroc": 0.7, "auroc_confidence": 0.8}
     answers = ["dog"] * 2 + ["cat"] * 3
-    return table.assign(**{"class": "cat"}, answer=answers, picture=[file.getvalue() for file in files], **constant)
+    return table.assign(
+        **{"class": "cat"}, answer=answers, picture=[file.getvalue() for file in files], **constant
+    )
 
 
 #: probe -> its options, and the function that makes its table
@@ -115,7 +155,9 @@ def add_probes(written, methods):
             write_record(Path(run["run"], "train.json"), record)
         for id, (options, made) in PROBES.items() if method in methods else ():
             table = made(np.random.default_rng(place)).assign(checkpoint="last")
-            write_frame(Path(run["run"], "probes", f"{id}.parquet"), table, {"fingerprint": f"{id}-{place}"})
+            write_frame(
+                Path(run["run"], "probes", f"{id}.parquet"), table, {"fingerprint": f"{id}-{place}"}
+            )
             named = {"name": id, "id": id, "options": options, "fingerprint": f"{id}-{place}"}
             run.setdefault("probes", []).append(named)
     return manifest
@@ -144,12 +186,18 @@ def rows_of(written, run_method, probe):
 def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path):
     for folder in ("a", "b"):
         write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder, (".png",))
-    entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path / "a")}
+    entries = {
+        each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path / "a")
+    }
     assert {*DRAWN, "confidence_histogram"} <= set(entries)
     for name in DRAWN:
         entry = entries[name]
         assert entry["category"] == ("Appendix" if name in ("embedding", "misjudged") else "Probes")
-        assert "one seed" in entry["caption"] if name in ("embedding", "misjudged") else "3 seeds" in entry["caption"]
+        assert (
+            "one seed" in entry["caption"]
+            if name in ("embedding", "misjudged")
+            else "3 seeds" in entry["caption"]
+        )
         assert entry["caption"].endswith(".")
         path = tmp_path / "a" / entry["file"]
         assert path.read_bytes() == (tmp_path / "b" / entry["file"]).read_bytes()
@@ -197,7 +245,12 @@ def test_facts_of_the_attack_are_its_correlations_over_seeds(build_probed, opene
     rows = fgsm_margin.collect(*opened)
     seeds = rows_of(build_probed, "ls", "margin_attack")
     rho = np.mean([spearmanr(table["margin"], table["epsilon"])[0] for table in seeds])
-    r = np.mean([pearsonr(*table.loc[~table["censored"], ["margin", "epsilon"]].to_numpy().T)[0] for table in seeds])
+    r = np.mean(
+        [
+            pearsonr(*table.loc[~table["censored"], ["margin", "epsilon"]].to_numpy().T)[0]
+            for table in seeds
+        ]
+    )
     said = fgsm_margin._facts(rows[rows["name"] == "ls"]).split("\n")
     assert said[0].startswith(f"ρ = {rho:.2f} ±")
     assert said[1].startswith(f"r = {r:.2f} ±")
@@ -210,10 +263,15 @@ def test_retrained_heads_stand_beside_masks_at_inference(opened):
     trained = rows[rows["mode"] == "retrained"].groupby("ratio")[["accuracy", "confidence"]].mean()
     assert list(trained.index) == [0.5, 0.9]  # maccal itself has another head
     expected = data.test(group, ["none"]).set_index("method")
-    assert list(trained["accuracy"]) == pytest.approx(list(expected.loc[["maccal_l09", "maccal_l10"], "accuracy_mean"]))
+    assert list(trained["accuracy"]) == pytest.approx(
+        list(expected.loc[["maccal_l09", "maccal_l10"], "accuracy_mean"])
+    )
     runs = [run for run in data.runs(group) if run["key"]["method"] == "maccal_l09"]
     own = [
-        softmax(read_logits(Path(run["run"], "logits/last/test.parquet")).logits, axis=1).max(axis=1) for run in runs
+        softmax(read_logits(Path(run["run"], "logits/last/test.parquet")).logits, axis=1).max(
+            axis=1
+        )
+        for run in runs
     ]
     assert trained.loc[0.5, "confidence"] == pytest.approx(np.mean(own), abs=1e-5)
     assert set(rows.loc[rows["mode"] == "retrained", "method"]) == {"ce"}
@@ -234,8 +292,12 @@ def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
     rows = prototype_angles.collect(*opened)
     ax = prototype_angles.draw(Frame(*opened, rows)).axes[2]
     own = rows[(rows["name"] == "ce") & (rows["of"] == "head")]
-    assert ax.texts[0].get_text() == f"± {own.groupby('seed')['angle_centred'].std(ddof=0).mean():.1f}"
-    marks = {round(float(line.get_xdata()[0]), 3) for line in ax.lines if len(line.get_xdata()) == 2}
+    assert (
+        ax.texts[0].get_text() == f"± {own.groupby('seed')['angle_centred'].std(ddof=0).mean():.1f}"
+    )
+    marks = {
+        round(float(line.get_xdata()[0]), 3) for line in ax.lines if len(line.get_xdata()) == 2
+    }
     assert marks == {round(math.degrees(math.acos(-1 / 3)), 3)}
 
 

@@ -1,4 +1,6 @@
-"""Critical-difference diagrams show what the statistics say, over the settings that are independent of each other."""
+"""Critical-difference diagrams show what the statistics say, over the settings that are independent
+of each other.
+"""
 
 import pytest
 
@@ -15,7 +17,9 @@ from calgrid.storage.tables import write_frame
 @pytest.fixture(scope="module")
 def settings(make):
     """Three methods and two calibrators on three backbones."""
-    data, _ = make(backbones=("resnet8", "resnet20", "resnet50"), shifts=(), ood=(), resamples=0).opened()
+    data, _ = make(
+        backbones=("resnet8", "resnet20", "resnet50"), shifts=(), ood=(), resamples=0
+    ).opened()
     return data
 
 
@@ -26,10 +30,14 @@ def scores(data, name, **only):
     return rows.pivot(index="backbone", columns=name, values="mean")
 
 
-@pytest.mark.parametrize(("kind", "only"), [("method", {"calibrator": "none"}), ("calibrator", {"method": "ce"})])
+@pytest.mark.parametrize(
+    ("kind", "only"), [("method", {"calibrator": "none"}), ("calibrator", {"method": "ce"})]
+)
 def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, only):
     group = settings.groups[0]
-    shown = diagrams._diagrams(Frame(settings, group, diagrams.Diagrams(kind).collect(settings, group)))
+    shown = diagrams._diagrams(
+        Frame(settings, group, diagrams.Diagrams(kind).collect(settings, group))
+    )
     assert list(shown) == ["nll", "ece"]
     ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
     assert dict(shown["nll"].mean_ranks) == pytest.approx(dict(ranks))

@@ -1,4 +1,6 @@
-"""Figures of SMART's paper: validation rows, course of the fit, temperature and reliability by margin."""
+"""Figures of SMART's paper: validation rows, course of the fit, temperature and reliability by
+margin.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,12 @@ from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
-from calgrid.reporting.papers.smart import fit_course, margin_reliability, margin_temperature, val_size
+from calgrid.reporting.papers.smart import (
+    fit_course,
+    margin_reliability,
+    margin_temperature,
+    val_size,
+)
 from calgrid.reporting.papers.smart.fits import margins
 from calgrid.reporting.settings import on_most_rows, val_rows
 from calgrid.reporting.study import StudyData
@@ -35,12 +42,15 @@ def entries(sizes, tmp_path_factory):
 
 def logits_of(sizes, split, seed=1):
     (run,) = (
-        run for run in sizes.manifest["runs"] if run["key"]["seed"] == seed and run["key"]["dataset"] == "digits_n200"
+        run
+        for run in sizes.manifest["runs"]
+        if run["key"]["seed"] == seed and run["key"]["dataset"] == "digits_n200"
     )
     return read_logits(f"{run['run']}/logits/last/{split}.parquet")
 
 
-# validation rows --------------------------------------------------------------------------------------------------
+# validation rows
+# --------------------------------------------------------------------------------------------------
 
 
 def test_number_of_rows_is_read_from_names_of_external_data_sets_only(data, study):
@@ -62,7 +72,9 @@ def test_points_against_rows_are_those_of_the_summary(data):
     assert list(rows["val_rows"].unique()) == [40, 200]
     for group, count in zip(data.groups, (40, 200), strict=True):
         expected = data.test(group).set_index("calibrator")
-        own = rows[(rows["val_rows"] == count) & (rows["metric"] == "ece")].set_index("calibrator")["mean"]
+        own = rows[(rows["val_rows"] == count) & (rows["metric"] == "ece")].set_index("calibrator")[
+            "mean"
+        ]
         assert dict(own) == pytest.approx(dict(expected["ece_mean"]))
 
 
@@ -79,7 +91,8 @@ def test_one_number_of_rows_is_no_study_of_it(data):
     assert val_size.collect(one, one.groups[0]).empty
 
 
-# margins ----------------------------------------------------------------------------------------------------------
+# margins
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_margin_figures_are_drawn_once_for_nested_sets(entries):
@@ -93,13 +106,19 @@ def test_margin_figures_are_drawn_once_for_nested_sets(entries):
 
 def test_confidences_score_as_in_the_study(data, largest):
     images = margins(data, largest).query("split == 'test'")
-    rows = data.metrics[(data.metrics["dataset"] == "digits_n200") & (data.metrics["split"] == "test")]
+    rows = data.metrics[
+        (data.metrics["dataset"] == "digits_n200") & (data.metrics["split"] == "test")
+    ]
     for name in ("none", "ts", "pts", "smart"):
-        expected = rows[(rows["calibrator"] == name) & (rows["metric"] == "accuracy") & (rows["seed"] == 1)]["value"]
+        expected = rows[
+            (rows["calibrator"] == name) & (rows["metric"] == "accuracy") & (rows["seed"] == 1)
+        ]["value"]
         assert images["correct"].mean() == pytest.approx(expected.item())
         confidence = images[f"confidence_{name}"]
         gaps = (confidence - images["correct"]).groupby(np.ceil(15 * confidence)).sum()
-        expected = rows[(rows["calibrator"] == name) & (rows["metric"] == "ece") & (rows["seed"] == 1)]["value"]
+        expected = rows[
+            (rows["calibrator"] == name) & (rows["metric"] == "ece") & (rows["seed"] == 1)
+        ]["value"]
         assert gaps.abs().sum() / len(images) == pytest.approx(expected.item(), abs=1e-9)
 
 
@@ -114,7 +133,9 @@ def test_course_is_the_trace_and_ends_at_the_weights_that_are_kept(data, largest
         seed = {"seed": 0} if name == "smart" else {}
         probs = build_calibrator(name, **seed).fit(val.logits, val.label).predict_proba(val.logits)
         kept = rows[(rows["calibrator"] == name) & rows["kept"]].iloc[0]
-        assert (kept["ece"], kept["nll"]) == pytest.approx((ece(probs, val.label), nll(probs, val.label)))
+        assert (kept["ece"], kept["nll"]) == pytest.approx(
+            (ece(probs, val.label), nll(probs, val.label))
+        )
 
 
 def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
@@ -128,7 +149,9 @@ def test_curve_is_the_temperature_that_divides_the_logits(data, largest, sizes):
     # log p of the two largest classes differ by margin / T
     smart = build_calibrator("smart", seed=0).fit(val.logits, val.label)
     logs = np.sort(np.log(smart.predict_proba(test.logits)), axis=1)
-    assert found["temperature"].to_numpy() == pytest.approx(margin / (logs[:, -1] - logs[:, -2]), rel=1e-6)
+    assert found["temperature"].to_numpy() == pytest.approx(
+        margin / (logs[:, -1] - logs[:, -2]), rel=1e-6
+    )
     single = build_calibrator("ts").fit(val.logits, val.label).fit_history["temperature"]
     assert rows["single"].iloc[0] == pytest.approx(single)
 
@@ -143,8 +166,13 @@ def test_groups_by_margin_are_quarters_of_the_images(data, largest, sizes):
         seed = {"seed": 0} if name in ("pts", "smart") else {}
         probs = build_calibrator(name, **seed).fit(val.logits, val.label).predict_proba(test.logits)
         whole, bins = own[own["bin"] < 0], own[own["bin"] >= 0]
-        for column, values in (("confidence", probs.max(axis=1)), ("correct", probs.argmax(axis=1) == test.label)):
-            assert list(whole[column]) == pytest.approx([values[images].sum() for images in quarters])
+        for column, values in (
+            ("confidence", probs.max(axis=1)),
+            ("correct", probs.argmax(axis=1) == test.label),
+        ):
+            assert list(whole[column]) == pytest.approx(
+                [values[images].sum() for images in quarters]
+            )
             assert list(bins.groupby("quarter")[column].sum()) == pytest.approx(list(whole[column]))
         assert set(bins["count"]) == {10}
 

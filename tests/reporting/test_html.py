@@ -1,4 +1,6 @@
-"""The report is one file that needs no other, says what was found, and shows every table and figure."""
+"""The report is one file that needs no other, says what was found, and shows every table and
+figure.
+"""
 
 import base64
 import re
@@ -7,8 +9,8 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from calgrid.components.registry import spec
 from calgrid.errors import DataError
-from calgrid.registry import spec
 from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
@@ -84,7 +86,9 @@ def test_every_figure_is_embedded_with_its_caption_as_alternative_text(study, pa
     assert len(images) == len(entries) == 9
     by_caption = {image["alt"]: image["src"] for image in images}
     for entry in entries:
-        content = base64.b64decode(by_caption[entry["caption"]].removeprefix("data:image/png;base64,"))
+        content = base64.b64decode(
+            by_caption[entry["caption"]].removeprefix("data:image/png;base64,")
+        )
         assert content == (study.folder / "figures" / entry["file"]).read_bytes()
 
 
@@ -119,15 +123,27 @@ def test_findings_repeat_the_summary(study):
     best = data.test(group, ["none"]).iloc[0]
     assert f"`{best['method']}` has the lowest NLL: {best['nll_mean']:.4f} nats" in said
     table = data.test(group, ["none"]).set_index("method")
-    assert f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % interval " in said
+    assert (
+        f"`ce` has a debiased ECE of {100 * table.loc['ce', 'ece_debiased_mean']:.2f} % (95 % "
+        f"interval " in said
+    )
     assert f"plain ECE is {100 * table.loc['ce', 'ece_mean']:.2f} %" in said
-    assert f"with its confidences is {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images" in said
+    assert (
+        f"with its confidences is {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images"
+        in said
+    )
     tests = data.tidy(group, "test", ["none"])
     clear = tests[(tests["metric"] == "nll") & (tests["p_holm"] < 0.05)]
     assert f"{len(clear)} of 2 differences in NLL are significant after Holm's correction" in said
     assert "Under corruption of severity 5" in said
     assert "Warning" not in said
-    entry = {**group._asdict(), "calibrator": "ts", "fits": 9, "warned": 2, "first": "It is the largest."}
+    entry = {
+        **group._asdict(),
+        "calibrator": "ts",
+        "fits": 9,
+        "warned": 2,
+        "first": "It is the largest.",
+    }
     data.fit_warnings = [entry, {**entry, "dataset": "another"}]
     (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
     assert warning.endswith("or did not converge: `ts` 2 of 9 (It is the largest).")
@@ -137,7 +153,9 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     study = build(seeds=(0,))
     path = study.folder / "summary.parquet"
     summary = pd.read_parquet(path)
-    worse = (summary["calibrator"] == "ts") & (summary["method"] == "ls") & (summary["metric"] == "nll")
+    worse = (
+        (summary["calibrator"] == "ts") & (summary["method"] == "ls") & (summary["metric"] == "nll")
+    )
     summary.loc[worse & (summary["split"] == "test"), "mean"] = 9.0
     summary.to_parquet(path)
     data, group = study.opened()
@@ -148,14 +166,19 @@ def test_a_calibrator_far_worse_than_none_is_a_finding(build):
 
 def test_many_calibrators_are_counted_and_not_listed(build):
     names = ("none", "ts", "iso", "smart", "vs", "svs", "spline", "hts")
-    study = build(calibrators=names, methods=("ce", "ls"), seeds=(0,), severities=(5,), shifts=("contrast",))
+    study = build(
+        calibrators=names, methods=("ce", "ls"), seeds=(0,), severities=(5,), shifts=("contrast",)
+    )
     data, group = study.opened()
     said = findings(data, group)
     table = data.test(group).set_index(["calibrator", "method"])
     lower = [
         name
         for name in names[1:]
-        if all(table.loc[(name, m), "nll_mean"] < table.loc[("none", m), "nll_mean"] for m in ("ce", "ls"))
+        if all(
+            table.loc[(name, m), "nll_mean"] < table.loc[("none", m), "nll_mean"]
+            for m in ("ce", "ls")
+        )
     ]
     (counted,) = [sentence for sentence in said if sentence.startswith("Of 7 calibrators")]
     assert f"{len(lower)} lower the mean NLL of every method" in counted
@@ -247,18 +270,25 @@ def test_a_missing_index_is_one_sentence(study, tmp_path):
 
 
 def test_a_summary_of_another_manifest_is_refused(study):
-    manifest = {**study.manifest, "runs": [r for r in study.manifest["runs"] if r["key"]["method"] == "none"]}
+    manifest = {
+        **study.manifest,
+        "runs": [r for r in study.manifest["runs"] if r["key"]["method"] == "none"],
+    }
     with pytest.raises(DataError, match="not in its manifest"):
         _ = StudyData(study.folder, manifest).groups
 
 
 def test_reporting_imports_no_torch(run_python):
-    code = "import sys, calgrid.reporting.tables, calgrid.reporting.figures, calgrid.reporting.html;"
+    code = (
+        "import sys, calgrid.reporting.tables, calgrid.reporting.figures, calgrid.reporting.html;"
+    )
     assert run_python(code + "print('torch' in sys.modules)") == "False\n"
 
 
 def test_many_groups_fold_all_but_the_first(build):
-    study = build(backbones=("resnet8", "resnet20", "vgg"), methods=("ce",), seeds=(0,), shifts=(), ood=())
+    study = build(
+        backbones=("resnet8", "resnet20", "vgg"), methods=("ce",), seeds=(0,), shifts=(), ood=()
+    )
     page = Page(report(study))
     folded = [part for part in page.all("details") if "open" not in part]
     assert len(folded) >= 2
@@ -267,10 +297,14 @@ def test_many_groups_fold_all_but_the_first(build):
 def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     for place in ("table.SHOWN_ROWS", "provenance.SHOWN_ROWS", "html.SHOWN_FIGURES"):
         monkeypatch.setattr(f"calgrid.reporting.{place}", 1)
-    study = build(backbones=("a", "b", "c"), methods=("ce",), seeds=(0,), shifts=(), ood=(), resamples=0)
+    study = build(
+        backbones=("a", "b", "c"), methods=("ce",), seeds=(0,), shifts=(), ood=(), resamples=0
+    )
     study.tables()
     facts = {"title": "T", "caption": "", "category": "Methods", "figure": "kind"}
-    write_index(study.folder / "figures", [{"id": f"{n}+", "file": f"{n}+.png", **facts} for n in "xyz"])
+    write_index(
+        study.folder / "figures", [{"id": f"{n}+", "file": f"{n}+.png", **facts} for n in "xyz"]
+    )
     (study.folder / "figures" / "x+.png").write_bytes(b"")  # the others are not read
     write_report(study.folder, study.manifest, study.folder / "report.html")
     page = Page((study.folder / "report.html").read_text())
@@ -290,7 +324,9 @@ def test_cells_can_be_sorted_by_their_full_value(study, page):
     assert set(rows["mean"]) <= values
 
 
-def test_methods_that_see_validation_data_are_marked_everywhere(ablation, ablation_tables, ablation_figures):
+def test_methods_that_see_validation_data_are_marked_everywhere(
+    ablation, ablation_tables, ablation_figures
+):
     write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
     words = Page((ablation.folder / "report.html").read_text()).words
     assert "† sees validation data during training, unlike the other methods" in words

@@ -23,7 +23,9 @@ def runs(gains, seeds=(1, 2, 3, 4, 5), places=PLACES, jitter=0.0005):
             noise = jitter * (-1) ** seed * (1 + seed / 7)
             place = {"dataset": data, "backbone": net, "seed": seed}
             rows.append({**place, "method": "ls", "value": 0.05 + seed / 1000})
-            rows.append({**place, "method": "fedlas_ls", "value": 0.05 + seed / 1000 - gain + noise})
+            rows.append(
+                {**place, "method": "fedlas_ls", "value": 0.05 + seed / 1000 - gain + noise}
+            )
     return rows
 
 
@@ -39,7 +41,9 @@ def check(tables):  # noqa: F811
     return lambda rows: tables("fedlas", rows)["claims"]
 
 
-@pytest.mark.parametrize(("last", "verdict", "counts"), [(0.01, "confirmed", "600"), (-0.01, "not confirmed", "510")])
+@pytest.mark.parametrize(
+    ("last", "verdict", "counts"), [(0.01, "confirmed", "600"), (-0.01, "not confirmed", "510")]
+)
 def test_confirmed_or_not(check, last, verdict, counts):
     row = line(check(runs([0.01] * 5 + [last])), EVERY_CELL)
     assert row["Verdict"] == f"**{verdict}**"
@@ -69,18 +73,37 @@ def test_cannot_tell_for_want_of_runs(check):
 
 
 def test_a_claim_stands_only_where_runs_of_ours_can_be_compared(check):
-    rest = [claim["text"] for claim in paper(HOME, "fedlas", "papers")["claims"] if claim["text"] != EVERY_CELL]
-    both = [*runs([0.01] * 6), *({**row, "protocol": "fcline"} for row in runs([0.01] * 2, places=PLACES[:2]))]
-    both += [{"dataset": data, "backbone": net, "method": "mbls", "protocol": "finegrained"} for data, net in PLACES]
+    rest = [
+        claim["text"]
+        for claim in paper(HOME, "fedlas", "papers")["claims"]
+        if claim["text"] != EVERY_CELL
+    ]
+    both = [
+        *runs([0.01] * 6),
+        *({**row, "protocol": "fcline"} for row in runs([0.01] * 2, places=PLACES[:2])),
+    ]
+    both += [
+        {"dataset": data, "backbone": net, "method": "mbls", "protocol": "finegrained"}
+        for data, net in PLACES
+    ]
     parts = [part.partition("\n") for part in check(both).markdown.split("## ")[1:]]
     sections = {title.partition(": ")[2]: body for title, _, body in parts}
-    found = {title: [text for text in (EVERY_CELL, *rest) if f"| {text} |" in body] for title, body in sections.items()}
+    found = {
+        title: [text for text in (EVERY_CELL, *rest) if f"| {text} |" in body]
+        for title, body in sections.items()
+    }
     assert list(sections)[-1] == "no two runs of ours to compare"
-    here, there = (found[f"protocol {protocol}, best checkpoint"] for protocol in ("aclsline", "fcline"))
+    here, there = (
+        found[f"protocol {protocol}, best checkpoint"] for protocol in ("aclsline", "fcline")
+    )
     assert here == there
     assert EVERY_CELL in here
     assert {*here, *found["no two runs of ours to compare"]} == {EVERY_CELL, *rest}
-    assert [len(texts) for texts in found.values()] == [len(here), len(here), len(rest) + 1 - len(here)]
+    assert [len(texts) for texts in found.values()] == [
+        len(here),
+        len(here),
+        len(rest) + 1 - len(here),
+    ]
     assert "2 of 6" in sections["protocol fcline, best checkpoint"]
 
 
@@ -98,7 +121,14 @@ def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
     rows = [row["where"] for row in paper(HOME, "fedlas", "papers")["tables"][0]["rows"]]
     errors = np.random.default_rng(0).uniform(0.01, 0.09, (3, len(PLACES), len(rows))).round(4)
     made = [
-        {"dataset": data, "backbone": net, "seed": seed, "calibrator": "none", **row, "value": errors[seed, place, i]}
+        {
+            "dataset": data,
+            "backbone": net,
+            "seed": seed,
+            "calibrator": "none",
+            **row,
+            "value": errors[seed, place, i],
+        }
         for seed in range(3)
         for place, (data, net) in enumerate(PLACES)
         for i, row in enumerate(rows)
@@ -115,7 +145,8 @@ def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
     assert "fedlas_ls_rank" not in set(check(made[1:]).frame.query("n_seeds == 3")["claim"])
 
 
-# calibrators of one network ---------------------------------------------------------------------------------------
+# calibrators of one network
+# ---------------------------------------------------------------------------------------
 
 LOSSES = "SMART lowers the ECE of networks trained with each of six losses."
 NETWORKS = [
@@ -128,7 +159,9 @@ NETWORKS = [
 
 @pytest.fixture
 def smart(tables):  # noqa: F811
-    """Claims and tables of SMART for networks with an ECE of 5 % that smart lowers by a gain, fitted five times."""
+    """Claims and tables of SMART for networks with an ECE of 5 % that smart lowers by a gain,
+    fitted five times.
+    """
 
     def build(gain, noise=0.001, resampled=True):
         rows, drawn = [], []
@@ -137,13 +170,17 @@ def smart(tables):  # noqa: F811
             rows.append({**place, "calibrator": "none", "fit_seed": 1, "value": 0.05})
             fits = [0.05 - gain + 0.0001 * seed for seed in (-2, -1, 0, 1, 2)]
             rows += [
-                {**place, "calibrator": "smart", "fit_seed": seed, "value": value} for seed, value in enumerate(fits, 1)
+                {**place, "calibrator": "smart", "fit_seed": seed, "value": value}
+                for seed, value in enumerate(fits, 1)
             ]
             rng = np.random.default_rng(number)
             drawn += [
                 {**place, "calibrator": name, "fit_seed": seed, "metric": "ece"}
                 | {"draws": value + noise * rng.normal(size=100)}
-                for name, seed, value in [("none", 1, 0.05), *(("smart", n, v) for n, v in enumerate(fits, 1))]
+                for name, seed, value in [
+                    ("none", 1, 0.05),
+                    *(("smart", n, v) for n, v in enumerate(fits, 1)),
+                ]
             ]
         return tables("smart", rows, resamples=drawn if resampled else ())
 
@@ -159,7 +196,10 @@ def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
 def test_without_resamples_the_claims_say_what_is_missing(smart):
     row = line(smart(0.02, resampled=False)["claims"], LOSSES)
     assert row["Verdict"] == "cannot tell"
-    assert row["Seeds to tell"] == "resamples of the test images (statistics.paired_resamples) are missing"
+    assert (
+        row["Seeds to tell"]
+        == "resamples of the test images (statistics.paired_resamples) are missing"
+    )
 
 
 def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
@@ -178,7 +218,10 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert cells["std"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5)))
     assert "± 0.02 n=5" in table.markdown
     assert "seeds of the calibrator" in table.caption
-    assert "does not cover the choice of test images, the choice of images to fit on, or retraining" in table.caption
+    assert (
+        "does not cover the choice of test images, the choice of images to fit on, or retraining"
+        in table.caption
+    )
     # printed deviations stand beside the printed numbers
     assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
     # those of Table 8 have a percent sign and are not shown
@@ -186,7 +229,8 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert smart(0.02)["8"].frame["published_std"].isna().all()
 
 
-# printed numbers alone --------------------------------------------------------------------------------------------
+# printed numbers alone
+# --------------------------------------------------------------------------------------------
 
 
 def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: F811
@@ -195,7 +239,9 @@ def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: 
     for name in ("fedlas", "maccal", "smart"):
         table = tables(name)["claims"]
         for claim in paper(HOME, name, "papers")["claims"]:
-            held, known = (int(number) for number in line(table, claim["text"])["In print"].split(" of "))
+            held, known = (
+                int(number) for number in line(table, claim["text"])["In print"].split(" of ")
+            )
             doubted = len(claim["settings"]) - known
             if held < claim["at_least"] - doubted:
                 fewer[claim["id"]] = f"{held} of {known}"

@@ -1,4 +1,6 @@
-"""Tables of papers: on published numbers alone their ranks and best cells, and ours beside them where there are any."""
+"""Tables of papers: on published numbers alone their ranks and best cells, and ours beside them
+where there are any.
+"""
 
 import math
 import re
@@ -11,6 +13,7 @@ import pytest
 from tests.statistics.cases import DEFAULTS
 
 from calgrid.configuration.papers import paper
+from calgrid.jobs.summaries import shift_means
 from calgrid.reporting import text
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import write_index
@@ -18,7 +21,6 @@ from calgrid.reporting.papers.marks import BEST, row_ranks
 from calgrid.reporting.papers.render import HTML, _marked
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import paper_tables, write_tables
-from calgrid.stages.summaries import shift_means
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame
 
@@ -35,7 +37,13 @@ PLACES = [
 ]
 PRINTED = {"fedlas": 441, "maccal": 390, "smart": 1371}
 RUN = {**DEFAULTS, "protocol": "aclsline", "value": 0.05}
-COST = {"protocol": "aclsline", "dataset": "cifar10", "backbone": "resnet50", "method": "ce", "seed": 1}
+COST = {
+    "protocol": "aclsline",
+    "dataset": "cifar10",
+    "backbone": "resnet50",
+    "method": "ce",
+    "seed": 1,
+}
 COSTS = [*COST, "stage", "item", "fit_seed", "seconds"]
 
 
@@ -52,7 +60,9 @@ def write_study(folder, rows=(), costs=(), resamples=()):
 def tables_of(folder, *names, **manifested):
     papers = [paper(HOME, name, "papers") for name in names]
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
-    return paper_tables(StudyData(folder, {"statistics": statistics, "runs": [], "papers": papers, **manifested}))
+    return paper_tables(
+        StudyData(folder, {"statistics": statistics, "runs": [], "papers": papers, **manifested})
+    )
 
 
 @pytest.fixture
@@ -60,7 +70,12 @@ def tables(tmp_path):
     """Tables of a paper for made metrics, by their number."""
 
     def build(name, rows=(), costs=(), resamples=(), **manifested):
-        write_study(tmp_path, [{**RUN, **row} for row in rows], [{**COST, **row} for row in costs], resamples)
+        write_study(
+            tmp_path,
+            [{**RUN, **row} for row in rows],
+            [{**COST, **row} for row in costs],
+            resamples,
+        )
         claims, *found = tables_of(tmp_path, name, **manifested)
         return {"claims": claims, **{table.spec["table"]: table for table in found}}
 
@@ -84,17 +99,23 @@ def best(table, **where):
 
 
 def cell(table, **where):
-    rows = table.frame[np.logical_and.reduce([table.frame[axis] == value for axis, value in where.items()])]
+    rows = table.frame[
+        np.logical_and.reduce([table.frame[axis] == value for axis, value in where.items()])
+    ]
     assert len(rows) == 1
     return rows.iloc[0]
 
 
-# published numbers alone ------------------------------------------------------------------------------------------
+# published numbers alone
+# ------------------------------------------------------------------------------------------
 
 
 def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
     tables = {id: table for id, table in alone.items() if "figure" not in id}
-    counts = {name: sum(len(t.frame) for id, t in tables.items() if id.startswith(name)) for name in PAPERS}
+    counts = {
+        name: sum(len(t.frame) for id, t in tables.items() if id.startswith(name))
+        for name in PAPERS
+    }
     assert counts == PRINTED
     assert all(table.frame["published"].notna().all() for table in tables.values())
     assert all(alone[id].frame["published"].isna().all() for id in alone.keys() - tables)
@@ -105,7 +126,9 @@ def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
 @pytest.mark.parametrize("metric", ["ece", "aece"])
 def test_ranks_of_fedlas_are_those_printed(alone, number, metric):
     table = alone[f"fedlas_table{number}"]
-    printed = table.cells[table.cells["metric"] == f"mean_rank_{metric}"].set_index("row")["published"]
+    printed = table.cells[table.cells["metric"] == f"mean_rank_{metric}"].set_index("row")[
+        "published"
+    ]
     ranks = row_ranks(table.spec, table.cells, "published", metric)
     assert ranks.round(2).to_dict() == printed.to_dict()
 
@@ -118,14 +141,21 @@ def test_mean_accuracies_of_fedlas_table_2_are_cut_off(alone):
 
 
 def test_best_cells_of_fedlas(alone):
-    """FeDLaS-MbLS has the lowest ECE on Tiny-ImageNet and CIFAR-10 and the best ranks; CE+TS on CIFAR-100."""
+    """FeDLaS-MbLS has the lowest ECE on Tiny-ImageNet and CIFAR-10 and the best ranks; CE+TS on
+    CIFAR-100.
+    """
     ece = best(alone["fedlas_table1"], metric="ece").set_index(["dataset", "backbone"])
     assert {place: (row["method"], row["calibrator"]) for place, row in ece.iterrows()} == {
-        **{(data, net): ("fedlas_mbls", "none") for data in ("tiny_imagenet", "cifar10") for net in NETS},
+        **{
+            (data, net): ("fedlas_mbls", "none")
+            for data in ("tiny_imagenet", "cifar10")
+            for net in NETS
+        },
         **{("cifar100", net): ("ce", "ts") for net in NETS},
     }
     ranks = [
-        best(alone["fedlas_table1"], metric=f"mean_rank_{metric}")["method"].tolist() for metric in ("ece", "aece")
+        best(alone["fedlas_table1"], metric=f"mean_rank_{metric}")["method"].tolist()
+        for metric in ("ece", "aece")
     ]
     assert ranks == [["fedlas_mbls"], ["fedlas_mbls"]]
     assert best(alone["fedlas_table1"], metric="accuracy")["method"].tolist() == ["acls"]
@@ -136,28 +166,57 @@ def test_best_cells_of_maccal(alone):
     assert set(best(alone["maccal_table2"], dataset="cifar10")["method"]) == {"plp"}
     assert set(best(alone["maccal_table2"], dataset="cifar100")["method"]) == {"maccal"}
     with_stage = best(alone["maccal_table3"], metric="ece")
-    assert with_stage["stage"].tolist() == ["maccal"] * 29  # of thirty pairs, one holds a suspect number
+    assert (
+        with_stage["stage"].tolist() == ["maccal"] * 29
+    )  # of thirty pairs, one holds a suspect number
     assert best(alone["maccal_table4"])["method"].tolist() == ["ce"] * 9
 
 
 def test_best_cells_of_smart(alone):
     """Table 8 as printed has SMART first in 20 rows, where the paper counts 24."""
-    counts = {number: (best(alone[f"smart_table{number}"])["calibrator"] == "smart").sum() for number in (1, 8)}
+    counts = {
+        number: (best(alone[f"smart_table{number}"])["calibrator"] == "smart").sum()
+        for number in (1, 8)
+    }
     assert counts == {1: 25, 8: 20}
     tied = best(alone["smart_table1"], dataset="imagenet_lt", backbone="imagenet_resnet50")
     assert tied["calibrator"].tolist() == ["spline", "smart"]
     # one of twelve cells for each of eight networks, as the captions say
     among_losses = best(alone["smart_table2"])
     assert set(among_losses["calibrator"]) == {"smart"}
-    assert among_losses["method"].tolist() == ["flsd53", "ls", "brier", "ce", "fl3", "fl3", "brier", "flsd53"]
-    assert best(alone["smart_table12"])["calibrator"].value_counts().to_dict() == {"smart": 5, "none": 3}
+    assert among_losses["method"].tolist() == [
+        "flsd53",
+        "ls",
+        "brier",
+        "ce",
+        "fl3",
+        "fl3",
+        "brier",
+        "flsd53",
+    ]
+    assert best(alone["smart_table12"])["calibrator"].value_counts().to_dict() == {
+        "smart": 5,
+        "none": 3,
+    }
 
 
 def test_suspect_cells_are_marked_and_do_not_compete(alone):
-    row = cell(alone["smart_table6"], dataset="imagenet", backbone="imagenet_densenet121", calibrator="pts", shift="")
-    assert (row["published"], row["suspect"], row["published_mark"]) == (0.0002, "contradicts Table 1", "")
+    row = cell(
+        alone["smart_table6"],
+        dataset="imagenet",
+        backbone="imagenet_densenet121",
+        calibrator="pts",
+        shift="",
+    )
+    assert (row["published"], row["suspect"], row["published_mark"]) == (
+        0.0002,
+        "contradicts Table 1",
+        "",
+    )
     assert "0.02?" in alone["smart_table6"].markdown
-    pair = alone["maccal_table3"].frame.query("dataset == 'tiny_imagenet' and method == 'mixup' and metric == 'ece'")
+    pair = alone["maccal_table3"].frame.query(
+        "dataset == 'tiny_imagenet' and method == 'mixup' and metric == 'ece'"
+    )
     assert pair["published_mark"].tolist() == ["", ""]
 
 
@@ -167,13 +226,16 @@ def test_tables_say_that_nothing_of_ours_is_there(alone):
         assert "no run of ours is here" in table.markdown
 
 
-# ours -------------------------------------------------------------------------------------------------------------
+# ours
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_ours_stand_beside_published(tables):
     rows = [{"seed": seed, "value": value} for seed, value in ((1, 0.05), (2, 0.06), (3, 0.07))]
     table = tables("fedlas", rows)["1"]
-    row = cell(table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none", metric="ece")
+    row = cell(
+        table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none", metric="ece"
+    )
     assert row[["protocol", "checkpoint", "n_seeds"]].tolist() == ["aclsline", "best", 3]
     assert row["ours"] == pytest.approx(0.06)
     assert row["difference"] == pytest.approx(0.06 - 0.0585)
@@ -186,7 +248,14 @@ def test_ours_stand_beside_published(tables):
 
 
 def test_no_difference_to_a_suspect_number(tables):
-    rows = [{"dataset": "tiny_imagenet", "backbone": "resnet50_tiny", "method": "mixup", "protocol": "fcline"}]
+    rows = [
+        {
+            "dataset": "tiny_imagenet",
+            "backbone": "resnet50_tiny",
+            "method": "mixup",
+            "protocol": "fcline",
+        }
+    ]
     row = cell(tables("maccal", rows)["1"], dataset="tiny_imagenet", method="mixup")
     assert (row["ours"], row["suspect"]) == (0.05, "contradicts Table 3")
     assert math.isnan(row["difference"])
@@ -211,7 +280,11 @@ def test_ranks_are_among_the_rows_that_we_have(tables):
     ]
     table = tables("fedlas", rows)["1"]
     ranks = table.frame.query("metric == 'mean_rank_ece'").set_index("method")
-    assert ranks["ours"].dropna().to_dict() == {"ce": 3, "ls": 1, "mbls": 1}  # ties by the digits shown share the place
+    assert ranks["ours"].dropna().to_dict() == {
+        "ce": 3,
+        "ls": 1,
+        "mbls": 1,
+    }  # ties by the digits shown share the place
     assert ranks.loc["ls", "n_ranked"] == 3
     assert ranks["difference"].isna().all()
     assert "1.00** of 3" in table.markdown
@@ -219,7 +292,14 @@ def test_ranks_are_among_the_rows_that_we_have(tables):
 
 def test_protocols_of_one_line_fill_one_table(tables):
     rows = [
-        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": value, "protocol": protocol}
+        {
+            "dataset": data,
+            "backbone": net,
+            "method": method,
+            "metric": metric,
+            "value": value,
+            "protocol": protocol,
+        }
         for data, net in PLACES
         for method, value in (("ce", 0.05), ("ls", 0.03))
         for metric in ("ece", "accuracy")
@@ -231,7 +311,9 @@ def test_protocols_of_one_line_fill_one_table(tables):
     table = tables("fedlas", rows, lines=lines)["1"]
     assert table.markdown.count("Protocol cifar_and_tiny, best checkpoint") == 1
     assert len(table.frame) == 240
-    found = table.frame.query("method == 'ce' and calibrator == 'none'").set_index(["dataset", "backbone", "metric"])
+    found = table.frame.query("method == 'ce' and calibrator == 'none'").set_index(
+        ["dataset", "backbone", "metric"]
+    )
     assert found.loc[("average", "average", "accuracy"), "ours"] == pytest.approx(0.05)
     assert found.loc[("average", "average", "mean_rank_ece"), "ours"] == 2
     assert found.loc[("tiny_imagenet", "resnet50", "ece"), "published"] == pytest.approx(0.0373)
@@ -243,12 +325,22 @@ def test_a_mean_goes_through_other_names_of_its_parts(tables):
         *((data, "vit_b16_384") for data in ("cub200_448", "fgvc_aircraft_448")),
     ]
     rows = [
-        {"dataset": data, "backbone": net, "method": method, "metric": metric, "value": 0.1 * (number + 1)}
+        {
+            "dataset": data,
+            "backbone": net,
+            "method": method,
+            "metric": metric,
+            "value": 0.1 * (number + 1),
+        }
         for number, (data, net) in enumerate(fine)
         for method in ("ce", "ls")
         for metric in ("accuracy", "ece")
     ]
-    frame = tables("fedlas", rows)["2"].frame.query("method == 'ce'").set_index(["dataset", "backbone", "metric"])
+    frame = (
+        tables("fedlas", rows)["2"]
+        .frame.query("method == 'ce'")
+        .set_index(["dataset", "backbone", "metric"])
+    )
     assert frame.loc[("average", "average", "accuracy"), "ours"] == pytest.approx(0.25)
     assert frame.loc[("cub200", "vit_b16_384", "ece"), "ours"] == pytest.approx(0.3)
     assert frame.loc[("fgvc_aircraft", "resnet101", "ece"), "ours"] == pytest.approx(0.2)
@@ -257,11 +349,16 @@ def test_a_mean_goes_through_other_names_of_its_parts(tables):
 
 def test_means_need_all_their_parts(tables):
     def rows(*nets, method="ls"):
-        return [{"backbone": net, "method": method, "value": 0.01 * (n + 1)} for n, net in enumerate(nets)]
+        return [
+            {"backbone": net, "method": method, "value": 0.01 * (n + 1)}
+            for n, net in enumerate(nets)
+        ]
 
     four = ("resnet50", "resnet110", "wrn26_10", "densenet121")
     frame = tables("maccal", [*rows(*four), *rows(*four, method="maccal+ls")])["3"].frame
-    own = frame.query("dataset == 'cifar10' and method == 'ls' and metric == 'ece'").set_index("stage")
+    own = frame.query("dataset == 'cifar10' and method == 'ls' and metric == 'ece'").set_index(
+        "stage"
+    )
     assert own["ours"].to_dict() == {"none": pytest.approx(0.025), "maccal": pytest.approx(0.025)}
     partial = tables("maccal", rows(*four[:3]))["3"].frame
     assert partial["ours"].isna().all()
@@ -278,7 +375,12 @@ def test_out_of_distribution_means_are_over_both_sets(tables):
 
 
 def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
-    place = {"dataset": "imagenet", "backbone": "imagenet_resnet50", "calibrator": "ts", "protocol": "external"}
+    place = {
+        "dataset": "imagenet",
+        "backbone": "imagenet_resnet50",
+        "calibrator": "ts",
+        "protocol": "external",
+    }
     shifted = {**place, "split": "shift", "severity": 5}
     rows = [
         {**shifted, "shift": shift, "fit_on": fit_on, "value": value, "fit_seed": seed}
@@ -289,17 +391,29 @@ def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
     rows.append({**place, "dataset": "imagenet_sketch", "value": 0.07})
     frame = tables("smart", rows)["1"].frame
     ours = frame[frame["ours"].notna()].set_index(["dataset", "shift"])["ours"]
-    assert ours.to_dict() == {("imagenet", "mean"): pytest.approx(0.03), ("imagenet_sketch", ""): pytest.approx(0.07)}
+    assert ours.to_dict() == {
+        ("imagenet", "mean"): pytest.approx(0.03),
+        ("imagenet_sketch", ""): pytest.approx(0.07),
+    }
 
 
 def test_times_come_from_the_costs(tables):
     net = {"protocol": "fcline", "dataset": "imagenet", "backbone": "imagenet_resnet50"}
     rows = [{"protocol": "fcline", "method": "tst"}, {**net, "calibrator": "ts"}]
     costs = [
-        {"protocol": "fcline", "method": "tst", "stage": "first_stage", "item": "ce", "seconds": 100},
+        {
+            "protocol": "fcline",
+            "method": "tst",
+            "stage": "first_stage",
+            "item": "ce",
+            "seconds": 100,
+        },
         {"protocol": "fcline", "method": "tst", "stage": "train", "item": "", "seconds": 20},
         {**net, "stage": "calibrate", "item": "ts", "fit_seed": 1, "seconds": 2},
-        *({**net, "stage": "calibrate", "item": "smart", "fit_seed": n, "seconds": 2 * n} for n in (1, 1, 2, 3)),
+        *(
+            {**net, "stage": "calibrate", "item": "smart", "fit_seed": n, "seconds": 2 * n}
+            for n in (1, 1, 2, 3)
+        ),
     ]
     trained = tables("maccal", rows, costs)["4"]
     assert cell(trained, dataset="cifar10", backbone="resnet50", method="tst")["ours"] == 120
@@ -321,7 +435,8 @@ def test_nll_is_shown_as_printed_and_kept_in_nats(tables):
     assert f"25.00 n=1 \\| {100 * row['published']:.2f}" in table.markdown
 
 
-# formats ----------------------------------------------------------------------------------------------------------
+# formats
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Cells(HTMLParser):
@@ -351,14 +466,26 @@ class Cells(HTMLParser):
 
 
 def test_formats_say_the_same(tables, tmp_path):
-    table = tables("fedlas", [{"method": m, "value": v} for m, v in (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))])["1"]
-    lines = [line[2:-2].split(" | ") for line in table.markdown.splitlines() if line.startswith("| ")]
-    plain = [[cell.replace("\\|", "|").replace("<u>", "").replace("</u>", "") for cell in line] for line in lines]
+    table = tables(
+        "fedlas",
+        [{"method": m, "value": v} for m, v in (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))],
+    )["1"]
+    lines = [
+        line[2:-2].split(" | ") for line in table.markdown.splitlines() if line.startswith("| ")
+    ]
+    plain = [
+        [cell.replace("\\|", "|").replace("<u>", "").replace("</u>", "") for cell in line]
+        for line in lines
+    ]
     page = Cells()
     page.feed(table.html)
     assert page.open == []
     assert page.rows == [plain[0], *plain[2:]]
-    body = [line[: -len(" \\\\")].split(" & ") for line in table.latex.splitlines() if line.endswith(" \\\\")]
+    body = [
+        line[: -len(" \\\\")].split(" & ")
+        for line in table.latex.splitlines()
+        if line.endswith(" \\\\")
+    ]
     assert [len(line) for line in body] == [len(line) for line in lines if "---" not in line]
     assert table.latex.count("\\textbf{") == table.markdown.count("**") // 2
     assert table.latex.count("\\underline{") == table.markdown.count("<u>")
@@ -376,20 +503,29 @@ def test_words_are_escaped():
     assert _marked(text.MARKDOWN, "a|b", "") == "a\\|b"
 
 
-# the stage --------------------------------------------------------------------------------------------------------
+# the stage
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
-    study = build(methods=("ce", "ls"), seeds=(0, 1), datasets=("cifar10",), backbones=("resnet50",))
+    study = build(
+        methods=("ce", "ls"), seeds=(0, 1), datasets=("cifar10",), backbones=("resnet50",)
+    )
     manifest = {**study.manifest, "papers": [paper(HOME, "fedlas", "papers")]}
     out = study.folder / "tables"
     paths = write_tables(study.folder, manifest, out)
     written = {path.name for path in paths}
-    assert {f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in ("csv", "md", "tex", "html")} <= written
+    assert {
+        f"fedlas_table{n}.{kind}" for n in range(1, 5) for kind in ("csv", "md", "tex", "html")
+    } <= written
     ours = pd.read_csv(out / "fedlas_table1.csv")
     metrics = pd.read_parquet(study.folder / "metrics.parquet")
-    tested = metrics.query("method == 'ce' and calibrator == 'none' and split == 'test' and metric == 'ece'")["value"]
-    found = ours.query("dataset == 'cifar10' and backbone == 'resnet50' and method == 'ce' and metric == 'ece'")
+    tested = metrics.query(
+        "method == 'ce' and calibrator == 'none' and split == 'test' and metric == 'ece'"
+    )["value"]
+    found = ours.query(
+        "dataset == 'cifar10' and backbone == 'resnet50' and method == 'ce' and metric == 'ece'"
+    )
     assert found.query("calibrator == 'none'")["ours"].tolist() == [pytest.approx(tested.mean())]
     write_index(study.folder / "figures", [])
     write_report(study.folder, manifest, tmp_path / "report.html")

@@ -12,27 +12,46 @@ from calgrid.storage.schema import STUDY_FILES
 RULES = (HOME / "workflow" / "rules" / "report.smk").read_text()
 
 
-@pytest.mark.parametrize(("stage", "made"), [("tables", "methods.csv"), ("figures", "training_digits_resnet8.png")])
+@pytest.mark.parametrize(
+    ("stage", "made"), [("tables", "methods.csv"), ("figures", "training_digits_resnet8.png")]
+)
 def test_copies_of_the_declared_inputs_are_enough(ablation, stage, made, tmp_path):
     alone = _copy(ablation, tmp_path)
-    assert main([stage, "--manifest", str(alone / "manifest.json"), "--out", str(alone / stage)]) == 0
+    assert (
+        main([stage, "--manifest", str(alone / "manifest.json"), "--out", str(alone / stage)]) == 0
+    )
     assert (alone / stage / made).is_file()
     assert {"figures": "saturation_digits_resnet8.png", "tables": "indicator.csv"}[stage] in {
         path.name for path in (alone / stage).iterdir()
     }
 
 
-def test_the_report_needs_tables_and_figures_too(ablation, ablation_tables, ablation_figures, tmp_path):
+def test_the_report_needs_tables_and_figures_too(
+    ablation, ablation_tables, ablation_figures, tmp_path
+):
     alone = _copy(ablation, tmp_path)
     for folder in (ablation_tables, ablation_figures):
         shutil.copytree(folder, alone / folder.name)
-    assert main(["report", "--manifest", str(alone / "manifest.json"), "--out", str(alone / "report.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                "--manifest",
+                str(alone / "manifest.json"),
+                "--out",
+                str(alone / "report.html"),
+            ]
+        )
+        == 0
+    )
     assert "x86_64" in (alone / "report.html").read_text()
 
 
 def test_the_rules_declare_the_files_of_the_study():
     inputs = re.findall(r"rule (\w+):\n    input:\n(.*?)    output:", RULES, flags=re.DOTALL)
-    assert [name for name, declared in inputs if "TOTALS" in declared and "manifest.json" in declared] == [
+    assert [
+        name for name, declared in inputs if "TOTALS" in declared and "manifest.json" in declared
+    ] == [
         "tables",
         "figures",
         "report",

@@ -42,7 +42,9 @@ def test_tables_are_those_of_the_report(results, tables):
     assert all((tables / f"{name}.csv").is_file() for name in results.tables())
     assert results.to_latex("methods") == (tables / "methods.tex").read_text()
     frame = results.table("methods")
-    accuracy = results.metrics.query("split == 'test' and calibrator == 'none' and metric == 'accuracy'")
+    accuracy = results.metrics.query(
+        "split == 'test' and calibrator == 'none' and metric == 'accuracy'"
+    )
     means = accuracy.groupby("method")["value"].mean()
     assert frame.set_index("method")["accuracy_mean"].to_dict() == pytest.approx(means.to_dict())
 
@@ -73,11 +75,16 @@ def test_reliability_pools_the_seeds(results):
 
 def test_logits_are_those_that_were_scored(results):
     test = results.logits("mmce", 1)
-    probabilities = np.exp(test.logits.astype(float)) / np.exp(test.logits.astype(float)).sum(axis=1, keepdims=True)
-    rows = results.metrics.query(
-        "split == 'test' and calibrator == 'none' and metric == 'nll' and method == 'mmce' and seed == 1"
+    probabilities = np.exp(test.logits.astype(float)) / np.exp(test.logits.astype(float)).sum(
+        axis=1, keepdims=True
     )
-    assert evaluate(probabilities, test.label)["nll"] == pytest.approx(rows["value"].item(), rel=1e-6)
+    rows = results.metrics.query(
+        "split == 'test' and calibrator == 'none' and metric == 'nll' and method == 'mmce' and "
+        "seed == 1"
+    )
+    assert evaluate(probabilities, test.label)["nll"] == pytest.approx(
+        rows["value"].item(), rel=1e-6
+    )
 
 
 def test_what_is_not_there_is_named(results, tmp_path, refuses):
@@ -100,7 +107,14 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
 
 
 def test_several_groups_must_be_told_apart(build, refuses):
-    study = build(methods=("ce",), seeds=(0,), backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0)
+    study = build(
+        methods=("ce",),
+        seeds=(0,),
+        backbones=("resnet8", "resnet20"),
+        shifts=(),
+        ood=(),
+        resamples=0,
+    )
     found = calgrid.load_study(study.folder)
     with refuses(ConfigError, "2 groups that differ in backbone: select one by keyword"):
         found.reliability("ce")

@@ -1,4 +1,6 @@
-"""The table of distances to the truth: only where the truth is known, beside what labels alone show."""
+"""The table of distances to the truth: only where the truth is known, beside what labels alone
+show.
+"""
 
 import pandas as pd
 import pytest
@@ -6,10 +8,14 @@ import pytest
 
 @pytest.fixture
 def written(build):
-    """Function that writes the tables of a study with two backbones, of which the truth is known of those named."""
+    """Function that writes the tables of a study with two backbones, of which the truth is known of
+    those named.
+    """
 
     def write(*known):
-        study = build(backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0, truth_known_of=known)
+        study = build(
+            backbones=("resnet8", "resnet20"), shifts=(), ood=(), resamples=0, truth_known_of=known
+        )
         out = study.tables()
         return study, out
 
@@ -22,12 +28,21 @@ def test_rows_are_those_whose_truth_is_known(written, read_markdown):
     assert heading == "digits, resnet20"
     assert [row["Calibrator"] for row in rows] == ["none", "ts"] * 3
     assert {"ECE (%) ↓", "ECE debiased (%) ↓", "ECE null (%)", "Accuracy (%) ↑"} < set(rows[0])
-    assert "free of label noise, but still depends on the sample of images" in (out / "soft_labels.md").read_text()
-    summary = pd.read_parquet(study.folder / "summary.parquet").query("split == 'test' and backbone == 'resnet20'")
+    assert (
+        "free of label noise, but still depends on the sample of images"
+        in (out / "soft_labels.md").read_text()
+    )
+    summary = pd.read_parquet(study.folder / "summary.parquet").query(
+        "split == 'test' and backbone == 'resnet20'"
+    )
     frame = pd.read_csv(out / "soft_labels.csv")
     assert len(frame) == len(rows) == 6
     for metric in ("soft_kl", "soft_tv", "soft_ece", "ece", "ece_null"):
-        expected = summary[summary["metric"] == metric].set_index(["method", "calibrator"])["mean"].to_dict()
+        expected = (
+            summary[summary["metric"] == metric]
+            .set_index(["method", "calibrator"])["mean"]
+            .to_dict()
+        )
         found = frame.set_index(["method", "calibrator"])[f"{metric}_mean"].to_dict()
         assert found == pytest.approx(expected), metric
 

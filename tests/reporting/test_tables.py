@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 from tests.reporting.conftest import write_means
 
-from calgrid import plugins
+from calgrid.components import plugins
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
 from calgrid.reporting.study import StudyData
@@ -65,7 +65,10 @@ def test_every_table_with_rows_is_written_in_three_formats_and_no_other(tables):
         "costs",
         "training_time",
     )
-    assert found == {"index.json", *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md", "tex"))}
+    assert found == {
+        "index.json",
+        *(f"{kind}.{suffix}" for kind in kinds for suffix in ("csv", "md", "tex")),
+    }
 
 
 def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, read_markdown):
@@ -73,7 +76,11 @@ def test_markdown_shows_percent_with_the_deviation_over_seeds(tables, summary, r
     assert {row["Method"] for row in rows} == {"ce", "ls", "mmce"}
     for row in rows:
         expected = means(summary, split="test", method=row["Method"], calibrator="none")
-        for metric, heading in (("accuracy", "Accuracy (%) ↑"), ("ece", "ECE (%) ↓"), ("ece_null", "ECE null (%)")):
+        for metric, heading in (
+            ("accuracy", "Accuracy (%) ↑"),
+            ("ece", "ECE (%) ↓"),
+            ("ece_null", "ECE null (%)"),
+        ):
             mean, std = expected.loc[metric, ["mean", "std"]]
             assert plain(row[heading]) == [f"{100 * mean:.2f}", f"{100 * std:.2f}"]
         assert plain(row["NLL (nats) ↓"])[0] == f"{expected.loc['nll', 'mean']:.4f}"
@@ -106,7 +113,9 @@ def test_the_overview_has_rank_interval_test_and_time(tables, summary, read_mark
         assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
         assert row["Training time (× ce)"] == f"{times[method]:.2f}"
         if method != "ce":
-            assert row["NLL against ce"].startswith(f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}, p ")
+            assert row["NLL against ce"].startswith(
+                f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}, p "
+            )
 
 
 def test_csv_holds_fractions_with_all_digits(tables, summary):
@@ -115,7 +124,9 @@ def test_csv_holds_fractions_with_all_digits(tables, summary):
         expected = means(summary, split="test", method=row["method"], calibrator=row["calibrator"])
         for metric in ("accuracy", "nll", "brier", "ece", "mce", "smce"):
             assert row[f"{metric}_mean"] == expected.loc[metric, "mean"]
-            assert row[f"{metric}_ci_low"] == pytest.approx(expected.loc[metric, "ci_low"], nan_ok=True, abs=0)
+            assert row[f"{metric}_ci_low"] == pytest.approx(
+                expected.loc[metric, "ci_low"], nan_ok=True, abs=0
+            )
 
 
 def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_markdown):
@@ -124,13 +135,21 @@ def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_ma
     chosen = {"accuracy": (0.95, 0.945, 0.93), "nll": (0.30, 0.20, 0.10), "brier": (0.1, 0.1, 0.1)}
     for metric, values in chosen.items():
         for method, value in zip(("ce", "ls", "mmce"), values, strict=True):
-            hit = (metrics["metric"] == metric) & (metrics["method"] == method) & (metrics["split"] == "test")
+            hit = (
+                (metrics["metric"] == metric)
+                & (metrics["method"] == method)
+                & (metrics["split"] == "test")
+            )
             metrics.loc[hit, "mean"] = value
     metrics.to_parquet(study.folder / "summary.parquet")
     out = study.tables()
     (rows,) = read_markdown(out / "methods.md").values()
     # mmce has the lowest NLL, but paid two points of accuracy for it
-    assert [(row["Method"], row["Rank"]) for row in rows] == [("ls", "1"), ("ce", "2"), ("mmce", "–")]
+    assert [(row["Method"], row["Rank"]) for row in rows] == [
+        ("ls", "1"),
+        ("ce", "2"),
+        ("mmce", "–"),
+    ]
     assert [row["NLL (nats) ↓"].startswith("**") for row in rows] == [True, False, False]
     assert [row["Accuracy (%) ↑"].startswith("**") for row in rows] == [False, True, False]
 
@@ -140,7 +159,9 @@ def test_bold_is_the_best_calibrator_of_each_method(tables, read_markdown):
     for method in ("ce", "ls", "mmce"):
         part = [row for row in rows if row["Method"] == method]
         values = [float(plain(row["NLL (nats) ↓"])[0]) for row in part]
-        assert [row["NLL (nats) ↓"].startswith("**") for row in part] == [value == min(values) for value in values]
+        assert [row["NLL (nats) ↓"].startswith("**") for row in part] == [
+            value == min(values) for value in values
+        ]
     assert not any("**" in row["ECE null (%)"] for row in rows)  # a reference is never the best
 
 
@@ -160,17 +181,26 @@ def test_shift_averages_corruptions_that_were_scored_one_by_one(study, tables, r
         "severity 3",
         "severity 5",
     ]
-    rows = metrics[(metrics["split"] == "shift") & (metrics["metric"] == "ece") & (metrics["method"] == "ls")]
+    rows = metrics[
+        (metrics["split"] == "shift") & (metrics["metric"] == "ece") & (metrics["method"] == "ls")
+    ]
     rows = rows[rows["calibrator"] == "ts"].astype({"seed": int, "severity": int})
     by_seed = rows[rows["severity"] == 3].groupby("seed")["value"].mean()
     shown = next(
-        row for row in sections["digits, resnet8: severity 3"] if (row["Method"], row["Calibrator"]) == ("ls", "ts")
+        row
+        for row in sections["digits, resnet8: severity 3"]
+        if (row["Method"], row["Calibrator"]) == ("ls", "ts")
     )
-    assert plain(shown["ECE (%) ↓"]) == [f"{100 * by_seed.mean():.2f}", f"{100 * by_seed.std():.2f}"]
+    assert plain(shown["ECE (%) ↓"]) == [
+        f"{100 * by_seed.mean():.2f}",
+        f"{100 * by_seed.std():.2f}",
+    ]
     assert shown["Corruptions"] == "2"
     overall = rows.groupby("seed")["value"].mean().mean()
     frame = pd.read_csv(tables / "shift.csv")
-    row = frame[(frame["severity"] == -1) & (frame["method"] == "ls") & (frame["calibrator"] == "ts")].iloc[0]
+    row = frame[
+        (frame["severity"] == -1) & (frame["method"] == "ls") & (frame["calibrator"] == "ts")
+    ].iloc[0]
     assert row["ece_mean"] == pytest.approx(overall, rel=1e-12)
 
 
@@ -183,7 +213,9 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary,
     (rows,) = read_markdown(tables / "tests.md").values()
     assert {row["Method"] for row in rows} == {"ls", "mmce"}
     for row in rows:
-        expected = means(summary, split="test", method=row["Method"], calibrator=row["Calibrator"]).loc["nll"]
+        expected = means(
+            summary, split="test", method=row["Method"], calibrator=row["Calibrator"]
+        ).loc["nll"]
         cell = row["Δ NLL (nats) (p; Holm)"].replace("**", "")
         assert float(cell.split(" ")[0]) == pytest.approx(expected["diff_vs_baseline"], abs=5e-5)
         assert row["Δ NLL (nats) (p; Holm)"].startswith("**") == (expected["p_holm"] < 0.05)
@@ -204,7 +236,8 @@ def test_costs_are_relative_to_the_baseline(tables):
     frame = pd.read_csv(tables / "costs.csv")
     train = frame[frame["stage"] == "train"].set_index("method")
     assert train.loc["ce", "ratio_to_baseline"] == 1
-    # the synthetic study takes 20 s, one more for each letter of the name, and the number of the seed
+    # the synthetic study takes 20 s, one more for each letter of the name, and the number of the
+    # seed
     assert train.loc["mmce", "seconds"] == pytest.approx(25)
     assert train.loc["mmce", "ratio_to_baseline"] == pytest.approx(25 / 23)
     assert train.loc["ce", "seconds_std"] == pytest.approx(1)
@@ -217,7 +250,8 @@ def test_probes_have_a_section_of_the_costs_with_one_row_each(build, read_markdo
     costs = pd.read_parquet(path)
     stage = costs[costs["stage"] == "predict"]
     probes = [
-        stage.assign(stage="probe", item=name, seconds=seconds) for name, seconds in (("few", 3.0), ("angles", 0.5))
+        stage.assign(stage="probe", item=name, seconds=seconds)
+        for name, seconds in (("few", 3.0), ("angles", 0.5))
     ]
     pd.concat([costs, *probes]).to_parquet(path)
     out = study.tables()
@@ -233,7 +267,9 @@ def with_first_stages(study, method, first, **changes):
     path = study.folder / "costs.parquet"
     costs = pd.read_parquet(path)
     stage = costs[(costs["method"] == first) & (costs["stage"] == "train")]
-    pd.concat([costs, stage.assign(method=method, stage="first_stage", item=first, **changes)]).to_parquet(path)
+    pd.concat(
+        [costs, stage.assign(method=method, stage="first_stage", item=first, **changes)]
+    ).to_parquet(path)
 
 
 def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markdown):
@@ -245,7 +281,9 @@ def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markd
     assert frame.loc["maccal+mbls", "first_stage_seconds"] == pytest.approx(25)
     assert frame.loc["maccal+mbls", "own_seconds"] == pytest.approx(32)
     assert frame.loc["maccal+mbls", "seconds"] == pytest.approx(57)
-    assert frame.loc["maccal+mbls", "seconds_std"] == pytest.approx(2)  # both stages grow by a second a seed
+    assert frame.loc["maccal+mbls", "seconds_std"] == pytest.approx(
+        2
+    )  # both stages grow by a second a seed
     assert frame.loc["maccal+mbls", "ratio_to_baseline"] == pytest.approx(57 / 23)
     assert frame.loc["maccal+mbls", "peak_memory_mb"] == 900
     assert frame.loc["mbls", "seconds"] == pytest.approx(25)
@@ -290,7 +328,9 @@ def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, rea
 
 
 def test_mean_ranks_of_two_settings(build, read_markdown):
-    out = build(backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0, 1)).tables()
+    out = build(
+        backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0, 1)
+    ).tables()
     (rows,) = read_markdown(out / "method_ranks.md").values()
     assert {row["Settings"] for row in rows} == {"2"}
     ranks = [float(row["NLL rank ↓"].replace("**", "")) for row in rows]
@@ -299,7 +339,13 @@ def test_mean_ranks_of_two_settings(build, read_markdown):
 
 
 def test_groups_are_told_apart_by_what_differs(build, read_markdown):
-    out = build(backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0,), shifts=(), ood=()).tables()
+    out = build(
+        backbones=("resnet8", "resnet20"),
+        checkpoints=("best", "last"),
+        seeds=(0,),
+        shifts=(),
+        ood=(),
+    ).tables()
     assert list(read_markdown(out / "methods.md")) == [
         "digits, resnet8, best checkpoint",
         "digits, resnet8, last checkpoint",
@@ -309,7 +355,9 @@ def test_groups_are_told_apart_by_what_differs(build, read_markdown):
 
 
 def test_tables_of_an_external_study(external, tmp_path, read_markdown):
-    """What was not done has none; a single seed shows its bootstrap interval; one method is not the best of any."""
+    """What was not done has none; a single seed shows its bootstrap interval; one method is not the
+    best of any.
+    """
     write_tables(external.folder, external.manifest, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.md")} == {"methods", "calibrators", "costs"}
     assert "**" not in (tmp_path / "methods.md").read_text()
@@ -345,7 +393,9 @@ def test_calibrators_fitted_elsewhere_are_named_so(build, read_markdown):
 def test_index_repeats_title_caption_category_and_cells(tables):
     entries = {entry["id"]: entry for entry in read_index(tables)}
     for entry in entries.values():
-        assert all(entry[key] for key in ("title", "caption", "category", "csv", "markdown", "sections"))
+        assert all(
+            entry[key] for key in ("title", "caption", "category", "csv", "markdown", "sections")
+        )
         text = (tables / entry["markdown"]).read_text()
         assert text.startswith(f"# {entry['title']}\n\n{entry['caption']}\n")
     assert "3 seeds" in entries["methods"]["caption"]
@@ -354,19 +404,32 @@ def test_index_repeats_title_caption_category_and_cells(tables):
 
 def test_the_same_study_gives_the_same_bytes(study, tables, tmp_path):
     paths = write_tables(study.folder, study.manifest, tmp_path)
-    assert {path: path.read_bytes() for path in paths} == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {path: path.read_bytes() for path in paths} == {
+        path: path.read_bytes() for path in tmp_path.iterdir()
+    }
     assert all(path.read_bytes() == (tables / path.name).read_bytes() for path in paths)
     assert paths[-1].name == "index.json"
 
 
 def test_every_metric_of_the_benchmark_has_a_column(tables):
-    shown = json.dumps([entry["sections"][0]["header"] for entry in read_index(tables)], ensure_ascii=False)
-    names = {"mce": "MCE", "aece": "AECE", "cece": "CECE", "o_ece": "O-ECE", "u_ece": "U-ECE", "auroc": "AUROC"}
+    shown = json.dumps(
+        [entry["sections"][0]["header"] for entry in read_index(tables)], ensure_ascii=False
+    )
+    names = {
+        "mce": "MCE",
+        "aece": "AECE",
+        "cece": "CECE",
+        "o_ece": "O-ECE",
+        "u_ece": "U-ECE",
+        "auroc": "AUROC",
+    }
     assert set(names) < set(METRICS)
     assert all(f'"{name} (%)' in shown for name in names.values())
 
 
-def test_questions_are_answered_with_and_without_temperature_scaling(ablation_tables, read_markdown):
+def test_questions_are_answered_with_and_without_temperature_scaling(
+    ablation_tables, read_markdown
+):
     (rows,) = read_markdown(ablation_tables / "comparisons.md").values()
     assert [(row["Question"], row["Calibrator"]) for row in rows] == [
         ("Is the gain more than noise?", "none"),
@@ -374,32 +437,49 @@ def test_questions_are_answered_with_and_without_temperature_scaling(ablation_ta
         ("Are validation data of use?", "none"),
         ("Are validation data of use?", "ts"),
     ]
-    assert [(row["Method"], row["Against"]) for row in rows[1:3]] == [("fedlas_ls", "ls"), ("adafocal†", "ce")]
+    assert [(row["Method"], row["Against"]) for row in rows[1:3]] == [
+        ("fedlas_ls", "ls"),
+        ("adafocal†", "ce"),
+    ]
     assert {row["Seeds"] for row in rows} == {"4"}
 
 
-def test_questions_show_difference_noise_interval_and_p_values(ablation, ablation_tables, read_markdown):
+def test_questions_show_difference_noise_interval_and_p_values(
+    ablation, ablation_tables, read_markdown
+):
     metrics = pd.read_parquet(ablation.folder / "metrics.parquet")
-    rows = metrics[(metrics["split"] == "test") & (metrics["metric"] == "nll") & (metrics["calibrator"] == "none")]
+    rows = metrics[
+        (metrics["split"] == "test")
+        & (metrics["metric"] == "nll")
+        & (metrics["calibrator"] == "none")
+    ]
     values = rows.pivot(index="seed", columns="method", values="value").astype(float)
     difference = values["fedlas_ls"] - values["ls"]
     test = ttest_rel(values["fedlas_ls"], values["ls"])
     frame = pd.read_csv(ablation_tables / "comparisons.csv")
-    row = frame[(frame["method"] == "fedlas_ls") & (frame["calibrator"] == "none") & (frame["metric"] == "nll")].iloc[0]
+    row = frame[
+        (frame["method"] == "fedlas_ls")
+        & (frame["calibrator"] == "none")
+        & (frame["metric"] == "nll")
+    ].iloc[0]
     assert row["difference"] == pytest.approx(difference.mean())
     assert row["std"] == pytest.approx(difference.std())
     assert row["p_value"] == pytest.approx(test.pvalue)
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
     cell = next(iter(read_markdown(ablation_tables / "comparisons.md").values()))[0]
     shown = cell["Δ NLL (nats) ± noise, interval (p; Holm)"].replace("**", "")
-    assert shown.startswith(f"{difference.mean():+.4f} ± {difference.std():.4f} [{row['ci_low']:+.4f}, ")
+    assert shown.startswith(
+        f"{difference.mean():+.4f} ± {difference.std():.4f} [{row['ci_low']:+.4f}, "
+    )
     assert shown.endswith(f"({row['p_value']:.3f}; {row['p_holm']:.3f})")
 
 
 def test_the_answer_says_what_was_found_and_what_was_not():
     verdicts = {"nll": "lower", "brier": "tie", "ece": "higher", "accuracy": "tie"}
     p_values = {"nll": 0.0004, "brier": 0.2, "ece": 0.031, "accuracy": 0.9}
-    rows = pd.DataFrame({"metric": verdicts.keys(), "verdict": verdicts.values(), "p_holm": p_values.values()})
+    rows = pd.DataFrame(
+        {"metric": verdicts.keys(), "verdict": verdicts.values(), "p_holm": p_values.values()}
+    )
     expected = "lower NLL (Holm p < 0.001); higher ECE (Holm p 0.031); tie in Brier and Accuracy"
     assert questions._answer(rows) == expected
     assert questions._answer(rows.assign(verdict="tie")) == "tie"
@@ -416,7 +496,9 @@ def test_a_single_seed_answers_nothing_and_a_question_is_words(build, read_markd
     assert "±" not in row["Δ NLL (nats) ± noise, interval (p; Holm)"]
 
 
-def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(ablation_tables, tables, read_markdown):
+def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(
+    ablation_tables, tables, read_markdown
+):
     for entry in read_index(ablation_tables):
         text = (ablation_tables / entry["markdown"]).read_text()
         if "adafocal" in text:
@@ -444,13 +526,26 @@ def test_what_must_be_said_of_a_data_set_stands_in_every_caption(study, tmp_path
         assert entry["caption"] in (tmp_path / "out" / entry["markdown"]).read_text()
 
 
-def test_indicator_shows_the_last_epoch_over_seeds_and_none_if_it_is_constant(ablation, ablation_tables, read_markdown):
+def test_indicator_shows_the_last_epoch_over_seeds_and_none_if_it_is_constant(
+    ablation, ablation_tables, read_markdown
+):
     (rows,) = read_markdown(ablation_tables / "indicator.md").values()
-    assert [row["Method"] for row in rows] == ["fedlas_ls", "fedlas_mbls", "fedlas_ls_const", "fedlas_ls_random"]
+    assert [row["Method"] for row in rows] == [
+        "fedlas_ls",
+        "fedlas_mbls",
+        "fedlas_ls_const",
+        "fedlas_ls_random",
+    ]
     runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
     last = pd.concat([pd.read_parquet(f"{run['run']}/history.parquet").tail(1) for run in runs])
     frame = pd.read_csv(ablation_tables / "indicator.csv").set_index("method")
-    for name in ("nci_correct_spearman", "nci_confidence_pearson", "positive_share", "flip_rate", "mean_smoothing"):
+    for name in (
+        "nci_correct_spearman",
+        "nci_confidence_pearson",
+        "positive_share",
+        "flip_rate",
+        "mean_smoothing",
+    ):
         assert frame.loc["fedlas_ls", f"{name}_mean"] == pytest.approx(last[name].mean())
         assert frame.loc["fedlas_ls", f"{name}_std"] == pytest.approx(last[name].std())
     assert frame.loc["fedlas_ls", "n_seeds"] == 4
@@ -462,11 +557,13 @@ def test_indicator_shows_the_last_epoch_over_seeds_and_none_if_it_is_constant(ab
 
 
 @pytest.mark.usefixtures("without_plugins")
-def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(build, tmp_path, read_markdown):
+def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
+    build, tmp_path, read_markdown
+):
     file = tmp_path / "own_in_tables" / "metrics" / "mine.py"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "from calgrid.registry import register\n\n\n"
+        "from calgrid.components.registry import register\n\n\n"
         '@register(source="a paper", lower_is_better=False, unit="number")\n'
         'def mine(probs, labels, n_bins):\n    """Minus the NLL."""\n'
     )
@@ -475,7 +572,9 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(bu
     study = build(datasets=("digits", "cifar10"), comparisons=(asked,))
     metrics = read_frame(study.folder / STORED)
     own = metrics[metrics["metric"] == "nll"].assign(metric="mine")
-    metrics = pd.concat([metrics, own.assign(value=-own["value"], ci_low=-own["ci_high"], ci_high=-own["ci_low"])])
+    metrics = pd.concat(
+        [metrics, own.assign(value=-own["value"], ci_low=-own["ci_high"], ci_high=-own["ci_low"])]
+    )
     write_frame(study.folder / STORED, metrics)
     write_frame(study.folder / SUMMARY, summarise(metrics, "ce", None, 0.95))
     write_means(study.folder, metrics)
@@ -486,12 +585,19 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(bu
         ("calibrators", "NLL (nats) ↓", "mine ↑"),
         ("shift", "NLL (nats) ↓", "mine ↑"),
         ("tests", "Δ NLL (nats) (p; Holm)", "Δ mine (p; Holm)"),
-        ("comparisons", "Δ NLL (nats) ± noise, interval (p; Holm)", "Δ mine ± noise, interval (p; Holm)"),
+        (
+            "comparisons",
+            "Δ NLL (nats) ± noise, interval (p; Holm)",
+            "Δ mine ± noise, interval (p; Holm)",
+        ),
     ):
         for rows in read_markdown(out / f"{table}.md").values():
-            # the same numbers with the other sign: as good where the other is, and told apart where it is
+            # the same numbers with the other sign: as good where the other is, and told apart where
+            # it is
             signs = str.maketrans({"-": "", "+": ""})
             first = [(row[nll].split(" ")[0].translate(signs), "**" in row[nll]) for row in rows]
-            assert [(row[mine].split(" ")[0].translate(signs), "**" in row[mine]) for row in rows] == first
+            assert [
+                (row[mine].split(" ")[0].translate(signs), "**" in row[mine]) for row in rows
+            ] == first
     for rows in read_markdown(out / "method_ranks.md").values():
         assert [row["mine rank ↓"] for row in rows] == [row["NLL rank ↓"] for row in rows]

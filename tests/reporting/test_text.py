@@ -48,13 +48,16 @@ def test_every_metric_has_a_name_and_a_heading():
     assert all(text.heading(metric) for metric in METRICS)
 
 
-@pytest.mark.parametrize(("p", "written"), [(0.0004, "< 0.001"), (0.04951, "0.050"), (math.nan, "–")])
+@pytest.mark.parametrize(
+    ("p", "written"), [(0.0004, "< 0.001"), (0.04951, "0.050"), (math.nan, "–")]
+)
 def test_p_values(p, written):
     assert text.p_value(p) == written
 
 
 @pytest.mark.parametrize(
-    ("value", "written"), [(1234.5, "1,234"), (35.26, "35.3"), (1.7, "1.70"), (0.00269, "0.0027"), (0.0, "0.0")]
+    ("value", "written"),
+    [(1234.5, "1,234"), (35.26, "35.3"), (1.7, "1.70"), (0.00269, "0.0027"), (0.0, "0.0")],
 )
 def test_seconds_have_three_digits(value, written):
     assert text.seconds(value) == written
@@ -83,7 +86,12 @@ def test_one_point_of_accuracy_is_kept_and_more_is_not():
 
 def test_brier_decides_between_equal_nll():
     rows = pd.DataFrame(
-        {"method": ["a", "b"], "accuracy_mean": [0.9, 0.9], "nll_mean": [0.3, 0.3], "brier_mean": [0.2, 0.1]}
+        {
+            "method": ["a", "b"],
+            "accuracy_mean": [0.9, 0.9],
+            "nll_mean": [0.3, 0.3],
+            "brier_mean": [0.2, 0.1],
+        }
     )
     assert list(rank_rows(rows)["method"]) == ["b", "a"]
 
@@ -91,7 +99,9 @@ def test_brier_decides_between_equal_nll():
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 5)), min_size=1, max_size=8))
 @settings(deadline=None, max_examples=50)
 def test_ranked_rows_come_first_and_in_order_of_nll(pairs):
-    rows = pd.DataFrame(pairs, columns=["accuracy_mean", "nll_mean"]).assign(brier_mean=0.1, method="a")
+    rows = pd.DataFrame(pairs, columns=["accuracy_mean", "nll_mean"]).assign(
+        brier_mean=0.1, method="a"
+    )
     ranked = rank_rows(rows)
     kept = ranked[ranked["keeps_accuracy"]]
     assert list(ranked["keeps_accuracy"]) == sorted(ranked["keeps_accuracy"], reverse=True)
@@ -112,7 +122,9 @@ def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
     assert text.markdown(WORDS) == (
         '=HYPERLINK("http://x") \\| \\<img src=x> [a\\](b) \\*b\\* & \\&lt; \\`c\\` \\\\ 5 < 6 {$_%#}~^'
     )
-    assert text.latex(WORDS).endswith("5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}")
+    assert text.latex(WORDS).endswith(
+        "5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}"
+    )
     assert "\n" not in text.latex(WORDS)
     for plain in ("maccal+mbls", "0.41 [0.39, 0.43]", "< 0.001", "Δ NLL (p; Holm)", "–1.2"):
         assert text.markdown(plain) == plain
@@ -120,8 +132,18 @@ def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
 
 def test_no_word_of_a_csv_file_is_a_formula_and_numbers_keep_their_digits():
     words = ["=1+1", "+A1", "-A1", "@x", " \t=1", "＝1", "-1.5", "a\rb", "mixup+ls", None]
-    frame = pd.DataFrame({"words": words, "kinds": pd.Categorical(words), "numbers": np.float32(-0.1)})
-    read = pd.read_csv(io.StringIO(text.csv(frame)), dtype={"words": str, "kinds": str}, keep_default_na=False)
+    frame = pd.DataFrame(
+        {"words": words, "kinds": pd.Categorical(words), "numbers": np.float32(-0.1)}
+    )
+    read = pd.read_csv(
+        io.StringIO(text.csv(frame)), dtype={"words": str, "kinds": str}, keep_default_na=False
+    )
     assert read["words"].tolist() == read["kinds"].tolist()
-    assert read["words"].tolist() == [*(f"'{word}" for word in words[:6]), "-1.5", "a\nb", "mixup+ls", ""]
+    assert read["words"].tolist() == [
+        *(f"'{word}" for word in words[:6]),
+        "-1.5",
+        "a\nb",
+        "mixup+ls",
+        "",
+    ]
     assert text.csv(frame).splitlines()[1] == "'=1+1,'=1+1,-0.1"

@@ -1,4 +1,6 @@
-"""The table of tuned methods: choices by validation rows, numbers of the test split, differences to the default."""
+"""The table of tuned methods: choices by validation rows, numbers of the test split, differences to
+the default.
+"""
 
 import pandas as pd
 import pytest
@@ -21,7 +23,11 @@ def test_numbers_are_those_of_the_chosen_runs(written):
     metrics = pd.read_parquet(study.folder / "metrics.parquet").query("metric == 'nll'")
     bare = metrics[metrics["calibrator"] == "none"]
     val = bare[bare["split"] == "val"].pivot(index="seed", columns="method", values="value")
-    test = metrics[metrics["split"] == "test"].set_index(["calibrator", "method", "seed"])["value"].sort_index()
+    test = (
+        metrics[metrics["split"] == "test"]
+        .set_index(["calibrator", "method", "seed"])["value"]
+        .sort_index()
+    )
     table = pd.read_csv(out / "tuned.csv").set_index(["method", "calibrator"])
     for name, listed in LISTS.items():
         chosen = val[listed].idxmin(axis=1)
@@ -60,8 +66,10 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
     best = table["nll_mean"].idxmin()
     survive = int(table.loc["ls", "nll_p_holm"] < 0.05)
     assert said == [
-        f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` has the lowest NLL, "
-        f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 "
+        f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` "
+        f"has the lowest NLL, "
+        f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} "
+        f"nats, {survive} of 1 "
         "differences are significant after Holm's correction."
     ]
     del study.manifest["tuning"]

@@ -1,4 +1,6 @@
-"""Accounting for the test cluster: MariaDB and slurmdbd with state of their own, so that ``sacct`` answers."""
+"""Accounting for the test cluster: MariaDB and slurmdbd with state of their own, so that ``sacct``
+answers.
+"""
 
 import contextlib
 import shutil
@@ -40,7 +42,11 @@ GRANT = "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm'; GRANT ALL ON slu
 def why_not() -> str:
     """Why there can be no accounting here; empty if there can."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    return f"SLURM's accounting is not installed here ({', '.join(missing)} not found)" if missing else ""
+    return (
+        f"SLURM's accounting is not installed here ({', '.join(missing)} not found)"
+        if missing
+        else ""
+    )
 
 
 class Database:
@@ -52,20 +58,38 @@ class Database:
         self.process: subprocess.Popen | None = None
 
     def start(self, wait_for) -> None:
-        """Make the data folder, start the server, and a user for slurmdbd; ``wait_for`` as in the cluster."""
+        """Make the data folder, start the server, and a user for slurmdbd; ``wait_for`` as in the
+        cluster.
+        """
         method = "--auth-root-authentication-method=normal"
-        self._run("mariadb-install-db", "--no-defaults", f"--datadir={self.state}", "--user=root", method)
+        self._run(
+            "mariadb-install-db", "--no-defaults", f"--datadir={self.state}", "--user=root", method
+        )
         where = [f"--datadir={self.state}", f"--socket={self.socket}", f"--port={self.port}"]
-        options = ["--no-defaults", *where, "--bind-address=127.0.0.1", "--user=root", "--innodb-lock-wait-timeout=900"]
+        options = [
+            "--no-defaults",
+            *where,
+            "--bind-address=127.0.0.1",
+            "--user=root",
+            "--innodb-lock-wait-timeout=900",
+        ]
         with (self.state / "server.log").open("w") as log:
             self.process = subprocess.Popen(["mariadbd", *options], stdout=log, stderr=log)
         wait_for(self.socket.exists, "the database", 60)
-        self._run("mariadb", "--no-defaults", f"--socket={self.socket}", "--user=root", f"--execute={GRANT}")
+        self._run(
+            "mariadb",
+            "--no-defaults",
+            f"--socket={self.socket}",
+            "--user=root",
+            f"--execute={GRANT}",
+        )
 
     @staticmethod
     def _run(*command: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"{command[0]} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        )
 
     def stop(self) -> None:
         if self.process is None:
@@ -87,5 +111,13 @@ def configure(folder: Path, mark: str, state: Path, port: int, database: int) ->
 
 def add_account(command) -> None:
     """Tell the accounting of an account for root; ``command`` runs one."""
-    command("sacctmgr", "--immediate", "add", "account", ACCOUNT, "Description=test", "Organization=test")
+    command(
+        "sacctmgr",
+        "--immediate",
+        "add",
+        "account",
+        ACCOUNT,
+        "Description=test",
+        "Organization=test",
+    )
     command("sacctmgr", "--immediate", "add", "user", "root", f"Account={ACCOUNT}")

@@ -1,9 +1,11 @@
-"""A real SLURM cluster of two nodes on this machine: munged, slurmctld and two slurmd, and the two files in /etc/slurm.
+"""A real SLURM cluster of two nodes on this machine: munged, slurmctld and two slurmd, and the two
+files in /etc/slurm.
 
-The configuration must lie in the default place, because job steps do not inherit ``SLURM_CONF``; left behind without
-a controller it would make every SLURM command (and so every start of Snakemake) wait for one, so it is removed on stop.
-Each node has one processor core and one GPU, a stand-in that only schedules: a device file like ``/dev/null``.
-``Cluster(with_accounting=True)`` has slurmdbd and a database too.
+The configuration must lie in the default place, because job steps do not inherit ``SLURM_CONF``;
+left behind without a controller it would make every SLURM command (and so every start of Snakemake)
+wait for one, so it is removed on stop. Each node has one processor core and one GPU, a stand-in
+that only schedules: a device file like ``/dev/null``. ``Cluster(with_accounting=True)`` has
+slurmdbd and a database too.
 """
 
 import contextlib
@@ -73,8 +75,14 @@ def why_not() -> str:
         return f"SLURM is not installed here ({', '.join(missing)} not found)"
     if os.geteuid() != 0:
         return "starting a SLURM cluster takes the rights of root"
-    foreign = [str(path) for path in FILES.values() if path.exists() and not _is_ours(FILES["slurm.conf"])]
-    return f"this machine has a SLURM configuration of its own ({', '.join(foreign)})" if foreign else ""
+    foreign = [
+        str(path) for path in FILES.values() if path.exists() and not _is_ours(FILES["slurm.conf"])
+    ]
+    return (
+        f"this machine has a SLURM configuration of its own ({', '.join(foreign)})"
+        if foreign
+        else ""
+    )
 
 
 def _is_ours(path: Path) -> bool:
@@ -82,7 +90,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def wait_for(condition, what, seconds=300.0):
-    """Return the first true value of ``condition()``; AssertionError naming ``what`` after ``seconds``."""
+    """Return the first true value of ``condition()``; AssertionError naming ``what`` after
+    ``seconds``.
+    """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
@@ -99,7 +109,9 @@ def _free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Starts on entering, stops and removes its configuration on leaving; one at a time on a machine."""
+    """Starts on entering, stops and removes its configuration on leaving; one at a time on a
+    machine.
+    """
 
     def __init__(self, *, with_accounting: bool = False) -> None:
         self.with_accounting = with_accounting
@@ -119,7 +131,11 @@ class Cluster:
             if self.database is not None:
                 self.database.start(wait_for)
                 self._daemon("slurmdbd")
-                wait_for(lambda: self.try_command("sacctmgr", "list", "cluster").returncode == 0, "slurmdbd", 60)
+                wait_for(
+                    lambda: self.try_command("sacctmgr", "list", "cluster").returncode == 0,
+                    "slurmdbd",
+                    60,
+                )
             self._daemon("slurmctld")
             for node in NODES:
                 self._daemon("slurmd", "-N", node)
@@ -144,7 +160,9 @@ class Cluster:
             os.mknod(self.state / f"gpu-{node}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         controller, dbd, database, *ports = _free_ports(3 + len(NODES))
         host = socket.gethostname()
-        nodes = "".join(NODE.format(node=n, host=host, port=p) for n, p in zip(NODES, ports, strict=True))
+        nodes = "".join(
+            NODE.format(node=n, host=host, port=p) for n, p in zip(NODES, ports, strict=True)
+        )
         settings = SLURM_CONF.format(mark=MARK, state=self.state, host=host, port=controller)
         FOLDER.mkdir(exist_ok=True)
         accounts = NO_ACCOUNTING
@@ -153,16 +171,25 @@ class Cluster:
             accounting.configure(FOLDER, MARK, self.state, dbd, database)
             accounts = accounting.SLURM_CONF.format(port=dbd, state=self.state)
         FILES["slurm.conf"].write_text(settings + accounts + nodes + PARTITIONS)
-        FILES["gres.conf"].write_text("".join(f"NodeName={n} Name=gpu File={self.state}/gpu-{n}\n" for n in NODES))
+        FILES["gres.conf"].write_text(
+            "".join(f"NodeName={n} Name=gpu File={self.state}/gpu-{n}\n" for n in NODES)
+        )
 
     def _start_munge(self):
         key = self.state / "munge.key"
         key.touch(0o600)
         key.write_bytes(os.urandom(128))
         self.state.chmod(0o755)
-        files = {"key-file": key, "socket": "munge.socket", "pid-file": "munged.pid", "log-file": "munged.log"}
+        files = {
+            "key-file": key,
+            "socket": "munge.socket",
+            "pid-file": "munged.pid",
+            "log-file": "munged.log",
+        }
         files["seed-file"] = "munged.seed"
-        self._daemon("munged", *(f"--{option}={self.state / name}" for option, name in files.items()))
+        self._daemon(
+            "munged", *(f"--{option}={self.state / name}" for option, name in files.items())
+        )
 
     def _daemon(self, *command):
         log = self.state / "start.log"
@@ -171,10 +198,17 @@ class Cluster:
         assert code == 0, f"{' '.join(command)} ended with {code}: {log.read_text()}"
 
     def _stop(self):
-        """Cancel all jobs, end all daemons, remove the configuration; never raises for what is already gone."""
+        """Cancel all jobs, end all daemons, remove the configuration; never raises for what is
+        already gone.
+        """
         with contextlib.suppress(AssertionError):
             if self._pid("slurmctld"):
-                subprocess.run(["scancel", "--full", "--user=root"], check=False, capture_output=True, timeout=60)
+                subprocess.run(
+                    ["scancel", "--full", "--user=root"],
+                    check=False,
+                    capture_output=True,
+                    timeout=60,
+                )
                 wait_for(lambda: not self.squeue(), "the end of all jobs", 20)
         for path in FILES.values():
             path.unlink(missing_ok=True)
@@ -214,7 +248,11 @@ class Cluster:
     def jobs(self, comment=""):
         """All jobs since the start, oldest first, whose comment (rule and wildcards) holds a text."""
         lines = self.command("scontrol", "--oneliner", "show", "jobs").splitlines()
-        found = [dict(re.findall(r"(\w[\w:/]*)=(\S*)", line)) for line in lines if line.startswith("JobId=")]
+        found = [
+            dict(re.findall(r"(\w[\w:/]*)=(\S*)", line))
+            for line in lines
+            if line.startswith("JobId=")
+        ]
         found.sort(key=lambda job: int(job["JobId"]))
         return [job for job in found if comment in job.get("Comment", "")]
 
@@ -224,7 +262,9 @@ class Cluster:
 
     def logs(self):
         """What the daemons wrote, for a failed test."""
-        return "\n".join(f"{path.name}:\n{path.read_text()[-3000:]}" for path in sorted(self.state.glob("*.log")))
+        return "\n".join(
+            f"{path.name}:\n{path.read_text()[-3000:]}" for path in sorted(self.state.glob("*.log"))
+        )
 
 
 def _end(pid):

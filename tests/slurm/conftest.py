@@ -27,11 +27,21 @@ class Grid(Repository):
         super().__init__(root)
         self.controllers: list[subprocess.Popen] = []
 
-    def start(self, *arguments: str, config: str = "tiny.yaml", **environment: str) -> subprocess.Popen:
+    def start(
+        self, *arguments: str, config: str = "tiny.yaml", **environment: str
+    ) -> subprocess.Popen:
         """A controller, its output in ``controller.log``; it is ended with the test at the latest."""
         with (self.root / "controller.log").open("a") as log:
             controller = subprocess.Popen(
-                [sys.executable, CONTROLLER, "--profile", "slurm", *arguments, "--configfile", config],
+                [
+                    sys.executable,
+                    CONTROLLER,
+                    "--profile",
+                    "slurm",
+                    *arguments,
+                    "--configfile",
+                    config,
+                ],
                 cwd=self.root,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,6 +1,7 @@
 """``python -m snakemake`` that asks SLURM for the state of its jobs every second.
 
-The executor asks ever less often (after 1, 11, 21, ... seconds), which is right on a site and would make tests wait.
+The executor asks ever less often (after 1, 11, 21, ... seconds), which is right on a site and would
+make tests wait.
 """
 
 import sys

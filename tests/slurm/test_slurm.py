@@ -20,7 +20,8 @@ from calgrid.storage.locks import _process_start
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 METHODS = ("ce", "mbls")
 FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet")
-#: what a site and a study may say: a first attempt whose limit does not hold torch, and --gres in place of --gpus
+#: what a site and a study may say: a first attempt whose limit does not hold torch, and --gres in
+#: place of --gpus
 SITE = (
     "--set-resources",
     "train:mem_mb=250 if attempt == 1 and wildcards.method == 'mbls' else 4000",
@@ -50,7 +51,9 @@ LONG = {
 
 @pytest.fixture(scope="module")
 def planned(new_grid):
-    """The grid with the device left open, so that jobs ask for a GPU, and what a dry run says of it."""
+    """The grid with the device left open, so that jobs ask for a GPU, and what a dry run says of
+    it.
+    """
     grid = new_grid()
     grid.configure({**changed(methods=list(METHODS)), "device": "auto"})
     shown = grid.snakemake("--profile", "slurm", *SITE, "--configfile", "tiny.yaml", "-n")
@@ -69,12 +72,18 @@ def finished(cluster, planned):
 def completed(cluster, rule):
     """Jobs of a rule of this grid that ended well; those of another protocol are of other tests."""
     return [
-        job for job in cluster.jobs(f"rule_{rule}") if job["JobState"] == "COMPLETED" and "_long_" not in job["Comment"]
+        job
+        for job in cluster.jobs(f"rule_{rule}")
+        if job["JobState"] == "COMPLETED" and "_long_" not in job["Comment"]
     ]
 
 
 def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
-    runs = [f"{RUN}/{method}/seed1/{name}" for method in METHODS for name in (*FILES, "logits/last/ood/photos.parquet")]
+    runs = [
+        f"{RUN}/{method}/seed1/{name}"
+        for method in METHODS
+        for name in (*FILES, "logits/last/ood/photos.parquet")
+    ]
     local = finished_once.root / "results/tiny/parts"
     parts = [str(path.relative_to(finished_once.root)) for path in local.rglob("*.parquet")]
     parts = [path for path in parts if set(METHODS) & set(path.split("/"))]
@@ -86,7 +95,11 @@ def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once)
 def test_no_row_is_lost_or_doubled(finished):
     metrics = pd.read_parquet(finished.root / "results/tiny/metrics.parquet")
     assert not metrics.duplicated(IDENTITY).any()
-    cells = set(metrics.query("split == 'test' and metric == 'nll'")[["method", "calibrator"]].itertuples(index=False))
+    cells = set(
+        metrics.query("split == 'test' and metric == 'nll'")[["method", "calibrator"]].itertuples(
+            index=False
+        )
+    )
     assert cells == {(method, calibrator) for method in METHODS for calibrator in ("none", "ts")}
 
 
@@ -114,29 +127,42 @@ def test_jobs_that_use_a_network_ask_for_a_gpu_and_no_others(rule, asked, finish
 
 @pytest.mark.parametrize("rule", ["train", "calibrate", "aggregate"])
 def test_a_dry_run_shows_what_is_submitted(rule, planned, finished, cluster):
-    shown = re.findall(rf"^rule {rule}:.*?^ +resources: (.*?)$", planned[1], re.MULTILINE | re.DOTALL)
+    shown = re.findall(
+        rf"^rule {rule}:.*?^ +resources: (.*?)$", planned[1], re.MULTILINE | re.DOTALL
+    )
     jobs = completed(cluster, rule)
-    asked = {(int(job["MinMemoryNode"][:-1]), job["TimeLimit"], "TresPerJob" in job) for job in jobs}
+    asked = {
+        (int(job["MinMemoryNode"][:-1]), job["TimeLimit"], "TresPerJob" in job) for job in jobs
+    }
     told = set()
     for text in shown:
         numbers = dict(re.findall(r"(\w+)=(\d+)", text))
         hours, minutes = divmod(int(numbers["runtime"]), 60)
-        told.add((int(numbers["mem_mb"]), f"{hours:02d}:{minutes:02d}:00", numbers.get("gpu") == "1"))
+        told.add(
+            (int(numbers["mem_mb"]), f"{hours:02d}:{minutes:02d}:00", numbers.get("gpu") == "1")
+        )
     assert told - {(250, *rest) for _, *rest in told} == asked
 
 
 def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, cluster):
     first, second = cluster.jobs("rule_train_wildcards_quick_digits_resnet8_mbls")
-    assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (True, "COMPLETED")
+    assert (first["JobState"] in ("FAILED", "OUT_OF_MEMORY"), second["JobState"]) == (
+        True,
+        "COMPLETED",
+    )
     assert (first["MinMemoryNode"], second["MinMemoryNode"]) == ("250M", "4000M")
     told = finished.log().partition(f"SLURM-job '{first['JobId']}' failed")[2]
-    assert "The reason: out of memory: each attempt asks for more" in told.partition("Trying to restart job")[0]
+    assert (
+        "The reason: out of memory: each attempt asks for more"
+        in told.partition("Trying to restart job")[0]
+    )
 
 
 def test_a_cluster_without_accounting_is_found_out_and_squeue_asked(finished):
     assert (
         finished.log().count(
-            "has no accounting (Slurm accounting storage is disabled): the states of jobs are read from squeue"
+            "has no accounting (Slurm accounting storage is disabled): the states of jobs are read "
+            "from squeue"
         )
         == 1
     )
@@ -163,7 +189,9 @@ class Run:
             job = self.cluster.jobs(self.comment)[-1]
             if job["JobState"] == "PENDING" and job["Restarts"] != "0":
                 # else it is put off for two minutes; refused if it has started meanwhile
-                self.cluster.try_command("scontrol", "update", f"JobId={job['JobId']}", "StartTime=now")
+                self.cluster.try_command(
+                    "scontrol", "update", f"JobId={job['JobId']}", "StartTime=now"
+                )
             if job["JobState"] != "RUNNING":
                 return None
             states = list(self.folder.glob(".calgrid/train/*.partial/resume.pt"))
@@ -174,7 +202,9 @@ class Run:
 
     @contextlib.contextmanager
     def held(self):
-        """The running job, once it has written a resume state; until we are done its process does not go on."""
+        """The running job, once it has written a resume state; until we are done its process does
+        not go on.
+        """
         job, writer = self.begun(), self.writer()
         os.kill(writer, signal.SIGSTOP)
         try:
@@ -190,14 +220,23 @@ class Run:
     def requeued(self, job, writer):
         """Wait until SLURM has put the job back into its queue and its process has ended.
 
-        A process can outlive its job, and the state that it then saves would pass for that of the next start.
+        A process can outlive its job, and the state that it then saves would pass for that of the
+        next start.
         """
-        wait_for(lambda: self.cluster.job(job)["Restarts"] != "0", f"the requeueing of {self.method}")
-        wait_for(lambda: not _process_start(writer), f"the end of process {writer} of {self.method}")
+        wait_for(
+            lambda: self.cluster.job(job)["Restarts"] != "0", f"the requeueing of {self.method}"
+        )
+        wait_for(
+            lambda: not _process_start(writer), f"the end of process {writer} of {self.method}"
+        )
 
     def log(self):
-        with contextlib.suppress(FileNotFoundError):  # Snakemake deletes the log before each attempt
-            return (self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}/seed1.log").read_text()
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # Snakemake deletes the log before each attempt
+            return (
+                self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}/seed1.log"
+            ).read_text()
         return ""
 
     def record(self):
@@ -264,7 +303,13 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     grid.configure(LONG)
     ce, mbls = (Run(grid, cluster, method) for method in METHODS)
     first = grid.start(*PREDICTIONS, "--retries", "2", **OFTEN)
-    for event, run in [(cancel, ce), (preempt, mbls), (lose_node, ce), (reach_time_limit, mbls), (warn, ce)]:
+    for event, run in [
+        (cancel, ce),
+        (preempt, mbls),
+        (lose_node, ce),
+        (reach_time_limit, mbls),
+        (warn, ce),
+    ]:
         event(cluster, run)
     # the controller dies while a job of its own runs; a second one is called at once
     with ce.held() as orphan:  # as slow as it takes for the second controller's job to meet it
@@ -279,11 +324,18 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     assert second.wait(timeout=900) == 0, grid.log()
 
     # a requeued job may be interrupted a second time by the end of its first start
-    assert (ce.record()["interruptions"] >= 3, mbls.record()["interruptions"] >= 2) == (True, True), "started anew"
-    assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], "trained once, by the job that was left alone"
+    assert (ce.record()["interruptions"] >= 3, mbls.record()["interruptions"] >= 2) == (
+        True,
+        True,
+    ), "started anew"
+    assert ce.record()["environment"]["slurm_job"] == orphan["JobId"], (
+        "trained once, by the job that was left alone"
+    )
     assert refusal in ce.log(), "what the second job said is kept beside what the first one said"
     jobs = [job["JobId"] for job in cluster.jobs(ce.comment)]
-    assert set(re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)) == set(jobs)
+    assert set(
+        re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)
+    ) == set(jobs)
     for method in METHODS:
         for name in FILES:
             path = f"{LONG_RUNS}/{method}/seed1/{name}"

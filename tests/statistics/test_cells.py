@@ -31,13 +31,21 @@ def runs(metrics, *changes):
 
 def test_a_single_place_keeps_its_interval():
     found = runs(frame({"value": 0.05, "ci_low": 0.04, "ci_high": 0.06}), {})
-    assert found[["cell", "seed", "value", "ci_low", "ci_high"]].iloc[0].tolist() == [7, 1, 0.05, 0.04, 0.06]
+    assert found[["cell", "seed", "value", "ci_low", "ci_high"]].iloc[0].tolist() == [
+        7,
+        1,
+        0.05,
+        0.04,
+        0.06,
+    ]
     means = cell_means(found)
     assert means[["mean", "n_seeds", "ci_low", "ci_high"]].iloc[0].tolist() == [0.05, 1, 0.04, 0.06]
 
 
 def test_seeds_give_the_interval_of_the_summary():
-    metrics = frame({"seed": 1, "value": 0.02}, {"seed": 2, "value": 0.04}, {"seed": 3, "value": 0.06})
+    metrics = frame(
+        {"seed": 1, "value": 0.02}, {"seed": 2, "value": 0.04}, {"seed": 3, "value": 0.06}
+    )
     row = cell_means(runs(metrics, {}), level=0.95).iloc[0]
     assert row["mean"] == pytest.approx(0.04)
     assert row["std"] == pytest.approx(0.02)
@@ -65,7 +73,9 @@ def test_seeds_of_a_calibrator_weigh_as_much_as_one():
 
 
 def test_protocols_and_checkpoints_are_kept_apart_and_val_is_left_out():
-    metrics = frame({"value": 0.1}, {"value": 0.2, "checkpoint": "last"}, {"value": 0.3, "split": "val"})
+    metrics = frame(
+        {"value": 0.1}, {"value": 0.2, "checkpoint": "last"}, {"value": 0.3, "split": "val"}
+    )
     means = cell_means(runs(metrics, {}))
     assert means.set_index("checkpoint")["mean"].to_dict() == {"best": 0.1, "last": 0.2}
 

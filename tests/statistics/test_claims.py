@@ -27,13 +27,23 @@ def pairs(*rows, lower=True):
     counts = pd.Series([setting for setting, *_ in rows]).value_counts()
     return pd.DataFrame(
         [
-            {"setting": s, "cell": mine, "rival": rival, "lower_is_better": lower, "n_rivals": counts[s]}
+            {
+                "setting": s,
+                "cell": mine,
+                "rival": rival,
+                "lower_is_better": lower,
+                "n_rivals": counts[s],
+            }
             for s, mine, rival in rows
         ]
     )
 
 
-LOW, MIDDLE, HIGH = (0.010, 0.012, 0.011, 0.013), (0.020, 0.023, 0.021, 0.022), (0.050, 0.054, 0.051, 0.052)
+LOW, MIDDLE, HIGH = (
+    (0.010, 0.012, 0.011, 0.013),
+    (0.020, 0.023, 0.021, 0.022),
+    (0.050, 0.054, 0.051, 0.052),
+)
 NOISE = (0.010, 0.030, 0.001, 0.025)
 
 

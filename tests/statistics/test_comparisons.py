@@ -33,7 +33,9 @@ def test_difference_noise_interval_and_p_value_are_those_of_the_paired_test(two)
     assert row["n_seeds"] == 4
     expected = stats.ttest_rel(LS, CE)
     assert row["p_value"] == pytest.approx(expected.pvalue)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(
+        tuple(expected.confidence_interval(0.95))
+    )
 
 
 def test_the_level_sets_interval_and_verdict(two):
@@ -81,7 +83,12 @@ def test_holm_is_over_all_questions_of_a_metric_and_calibrator():
 
 
 def test_every_place_where_both_methods_were_run_is_answered():
-    places = [{}, {"dataset": "svhn"}, {"checkpoint": "last"}, {"split": "shift", "shift": "fog", "severity": 3}]
+    places = [
+        {},
+        {"dataset": "svhn"},
+        {"checkpoint": "last"},
+        {"split": "shift", "shift": "fog", "severity": 3},
+    ]
     both = [
         row
         for place in places
@@ -115,13 +122,18 @@ def test_verdicts(values, verdict):
 
 
 def test_a_calibration_error_is_found_lower_only_beyond_the_intervals_over_test_samples():
-    """Its bias is the same for all seeds, so that a test over seeds alone tells any sharp model from a flat one."""
+    """Its bias is the same for all seeds, so that a test over seeds alone tells any sharp model
+    from a flat one.
+    """
     lower = [v - 0.02 + 0.0001 * i for i, v in enumerate(CE)]
     for reach, verdict in ((np.nan, "tie"), (0.02, "tie"), (0.01, "lower")):
         rows = frame(
             *(
                 {**row, "ci_low": row["value"] - reach, "ci_high": row["value"] + reach}
-                for row in [*cases.over_seeds(CE, metric="aece"), *cases.over_seeds(lower, metric="aece", method="ls")]
+                for row in [
+                    *cases.over_seeds(CE, metric="aece"),
+                    *cases.over_seeds(lower, metric="aece", method="ls"),
+                ]
             )
         )
         assert compare(rows, [ask()])["verdict"].tolist() == [verdict]
@@ -132,10 +144,16 @@ def test_a_calibration_error_is_found_lower_only_beyond_the_intervals_over_test_
 
 def test_a_difference_that_holm_takes_back_is_not_found():
     rng = np.random.default_rng(1)
-    noise = [over_seeds(np.array(CE) + 0.01 * rng.normal(size=4), method=f"m{place}") for place in range(20)]
-    rows = frame(*over_seeds(CE), *over_seeds(LS, method="ls"), *(row for rows in noise for row in rows))
+    noise = [
+        over_seeds(np.array(CE) + 0.01 * rng.normal(size=4), method=f"m{place}")
+        for place in range(20)
+    ]
+    rows = frame(
+        *over_seeds(CE), *over_seeds(LS, method="ls"), *(row for rows in noise for row in rows)
+    )
     alone, among = (
-        compare(rows, questions, 0.8) for questions in ([ask()], [ask(), *(ask(f"m{p}") for p in range(20))])
+        compare(rows, questions, 0.8)
+        for questions in ([ask()], [ask(), *(ask(f"m{p}") for p in range(20))])
     )
     assert one(alone, method="ls")["verdict"] == "lower"
     assert one(among, method="ls")["verdict"] == "tie"

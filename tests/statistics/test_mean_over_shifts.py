@@ -24,13 +24,22 @@ def test_mean_of_each_severity_of_each_run():
     assert len(means) == 4
     row = one(means, seed=1, severity=1, metric="ece")
     assert row["value"] == pytest.approx(0.2)
-    assert (row["shift"], row["n_shifts"], row["shifts"], row["n_samples"]) == ("mean", 2, "fog,snow", 200)
+    assert (row["shift"], row["n_shifts"], row["shifts"], row["n_samples"]) == (
+        "mean",
+        2,
+        "fog,snow",
+        200,
+    )
     assert np.isnan(row["ci_low"])
     assert one(means, seed=2)["shifts"] == "fog"
 
 
 def test_clean_other_domain_and_out_of_distribution_rows_do_not_enter():
-    rows = frame({}, {"split": "ood", "shift": "ood/svhn"}, {"split": "shift", "shift": "sketch", "severity": 0})
+    rows = frame(
+        {},
+        {"split": "ood", "shift": "ood/svhn"},
+        {"split": "shift", "shift": "sketch", "severity": 0},
+    )
     assert mean_over_shifts(rows).empty
 
 

@@ -23,7 +23,9 @@ LABELS = calibrated(N)[1]
 
 
 def row(table, metric="nll", method=None):
-    found = table[(table["metric"] == metric) & (table["method"] == (method or table["method"].iloc[0]))]
+    found = table[
+        (table["metric"] == metric) & (table["method"] == (method or table["method"].iloc[0]))
+    ]
     assert len(found) == 1
     return found.iloc[0]
 
@@ -35,13 +37,19 @@ def test_one_run_each_is_the_bootstrap_of_a_difference():
     for name in ("accuracy", "nll", "brier", "ece_debiased"):
         found = row(table, name)
         assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected[name])
-    assert row(table)["difference"] == pytest.approx(metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS))
+    assert row(table)["difference"] == pytest.approx(
+        metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS)
+    )
     assert np.isnan(row(table)["std_seed"])
 
 
 def test_sources_of_variance_are_told_apart():
     steady = row(paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5)}, LABELS, n_resamples=200))
-    spread = row(paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5, spread=0.2)}, LABELS, n_resamples=200))
+    spread = row(
+        paired_bootstrap(
+            {"a": runs_of(1.0), "b": runs_of(1.5, spread=0.2)}, LABELS, n_resamples=200
+        )
+    )
     assert steady["std_seed"] == pytest.approx(0, abs=1e-12)
     assert spread["std_seed"] > 0.05
     assert spread["std_test"] == pytest.approx(steady["std_test"], rel=0.2)
@@ -68,22 +76,32 @@ def test_the_verdict_holds_the_variance_over_seeds():
 
 
 def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
-    """Bins of a flat model hold more noise: by a percentile interval its plain errors are certainly larger."""
+    """Bins of a flat model hold more noise: by a percentile interval its plain errors are certainly
+    larger.
+    """
     rng, grid = np.random.default_rng(0), np.linspace(-5, 5, 201)
     u, weight = 1.5 * rng.normal(size=500), np.exp(-(grid**2) / 2)
     sharp = special.expit(u + 10 * rng.normal(size=500))
     flat = special.expit(u[:, None] + 10 * grid) @ (weight / weight.sum())
     labels = (rng.random(500) > sharp).astype(int)
-    errors = [name for name, metric in metrics.METRICS.items() if metric.interval == "guarded" and name != "soft_ece"]
+    errors = [
+        name
+        for name, metric in metrics.METRICS.items()
+        if metric.interval == "guarded" and name != "soft_ece"
+    ]
     runs = {name: [np.c_[p, 1 - p]] for name, p in (("sharp", sharp), ("flat", flat))}
     table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100)
     assert set(table["verdict"]) == {"tie"}
-    drawn = [metrics.resampled_metrics(*each, labels, n_resamples=100)["aece"] for each in runs.values()]
+    drawn = [
+        metrics.resampled_metrics(*each, labels, n_resamples=100)["aece"] for each in runs.values()
+    ]
     assert np.quantile(drawn[0] - drawn[1], 0.975) < 0
 
 
 def test_a_metric_without_an_interval_gets_no_verdict():
-    table = paired_bootstrap({"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["mce"], n_resamples=20)
+    table = paired_bootstrap(
+        {"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["mce"], n_resamples=20
+    )
     assert row(table, "mce")["verdict"] == "no verdict"
     assert row(table, "mce")[["ci_low", "ci_high"]].isna().all()
 
@@ -98,15 +116,21 @@ def test_verdicts():
     ]
     nll = table[table["metric"] == "nll"].set_index("against")
     assert nll.loc["sharp", "verdict"].tolist() == ["lower", "lower"]
-    assert set(table[table["metric"] == "accuracy"]["verdict"]) == {"tie"}  # sharpening keeps the arg max
-    reverse = paired_bootstrap({"sharp": runs["sharp"], "calibrated": runs["calibrated"]}, LABELS, n_resamples=200)
+    assert set(table[table["metric"] == "accuracy"]["verdict"]) == {
+        "tie"
+    }  # sharpening keeps the arg max
+    reverse = paired_bootstrap(
+        {"sharp": runs["sharp"], "calibrated": runs["calibrated"]}, LABELS, n_resamples=200
+    )
     assert row(reverse)["verdict"] == "higher"
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])
 def test_unequal_numbers_of_seeds_are_no_pairs(refuses, seeds):
     with refuses(DataError, "seed by seed", f"different numbers of runs (a 3, b {seeds})"):
-        paired_bootstrap({"a": runs_of(1.0), "b": runs_of(1.5, seeds=seeds)}, LABELS, n_resamples=20)
+        paired_bootstrap(
+            {"a": runs_of(1.0), "b": runs_of(1.5, seeds=seeds)}, LABELS, n_resamples=20
+        )
 
 
 def test_what_is_compared_is_checked():

@@ -46,14 +46,22 @@ def match(rows, *cells):
 
 def test_numbers_are_converted_to_the_units_of_the_metrics():
     printed = {"percent": 5.85, "centinats": 41.2, "seconds": 13.5, "rank": 7.83}
-    cells = printed_numbers(published(*({"unit": unit, "value": v, "std": 2.0} for unit, v in printed.items())))
+    cells = printed_numbers(
+        published(*({"unit": unit, "value": v, "std": 2.0} for unit, v in printed.items()))
+    )
     assert cells["value"].tolist() == pytest.approx([0.0585, 0.412, 13.5, 7.83])
     assert cells["std"].tolist() == pytest.approx([0.02, 0.02, 2.0, 2.0])
 
 
 @pytest.mark.parametrize(
     "other",
-    [{"dataset": "cifar100"}, {"backbone": "wrn26_10"}, {"method": "ls"}, {"calibrator": "ts"}, {"metric": "mce"}],
+    [
+        {"dataset": "cifar100"},
+        {"backbone": "wrn26_10"},
+        {"method": "ls"},
+        {"calibrator": "ts"},
+        {"metric": "mce"},
+    ],
 )
 def test_everything_must_match(other):
     value, source = match(frame({}), other)
@@ -61,7 +69,9 @@ def test_everything_must_match(other):
     assert source == ""
 
 
-@pytest.mark.parametrize("elsewhere", [{"split": "val"}, {"split": "shift", "shift": "fog", "severity": 5}])
+@pytest.mark.parametrize(
+    "elsewhere", [{"split": "val"}, {"split": "shift", "shift": "fog", "severity": 5}]
+)
 def test_numbers_are_about_the_clean_test_set(elsewhere):
     assert np.isnan(match(frame(elsewhere), {})[0])
 
@@ -73,12 +83,18 @@ def test_the_first_paper_and_table_count():
         {"paper": "maccal", "table": 2},
     )
     assert match(frame({}), *cells) == [pytest.approx(0.0585), "maccal t2"]
-    assert match(frame({}), *({**cell, "table": str(cell.get("table", 1))} for cell in cells))[1] == "maccal t2"
+    assert (
+        match(frame({}), *({**cell, "table": str(cell.get("table", 1))} for cell in cells))[1]
+        == "maccal t2"
+    )
 
 
 def test_suspect_numbers_come_last_and_are_marked():
     suspect = {"suspect": "contradicts the text", "value": 9.0}
-    assert match(frame({}), suspect, {"paper": "smart", "value": 4.34}) == [pytest.approx(0.0434), "smart t1"]
+    assert match(frame({}), suspect, {"paper": "smart", "value": 4.34}) == [
+        pytest.approx(0.0434),
+        "smart t1",
+    ]
     assert match(frame({}), suspect) == [pytest.approx(0.09), "fedlas t1 (suspect)"]
 
 
@@ -87,7 +103,9 @@ def test_out_of_distribution_numbers_name_their_set():
         {"metric": "auroc", "split": "ood", "shift": "ood/svhn"},
         {"metric": "auroc", "split": "ood", "shift": "ood/cifar100"},
     )
-    cells = published({"metric": "auroc", "value": 91.37, "shift": "ood/svhn"}, {"metric": "auroc", "value": 50.0})
+    cells = published(
+        {"metric": "auroc", "value": 91.37, "shift": "ood/svhn"}, {"metric": "auroc", "value": 50.0}
+    )
     summary = summarise(rows, published=cells)
     assert one(summary, shift="ood/svhn")["published"] == pytest.approx(0.9137)
     assert np.isnan(one(summary, shift="ood/cifar100")["published"])
@@ -109,7 +127,8 @@ def test_columns_and_units_are_checked(refuses, tmp_path):
         read_published([tmp_path / "no.csv"])
 
 
-# the files --------------------------------------------------------------------------------------------------------
+# the files
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,9 @@ def test_friedman_and_iman_davenport():
     assert result.f == pytest.approx(16.428571, abs=1e-6)
     assert result.f_p_value == pytest.approx(stats.f.sf(result.f, 3, 15))
     assert (result.n_settings, result.n_methods) == (6, 4)
-    assert result.chi2 == pytest.approx(stats.friedmanchisquare(*SIX_SETTINGS.to_numpy().T).statistic)
+    assert result.chi2 == pytest.approx(
+        stats.friedmanchisquare(*SIX_SETTINGS.to_numpy().T).statistic
+    )
 
 
 def test_friedman_of_settings_that_all_agree_and_of_methods_that_all_tie():
@@ -42,7 +44,11 @@ def test_friedman_of_settings_that_all_agree_and_of_methods_that_all_tie():
 
 @pytest.mark.parametrize(
     ("ranks", "message"),
-    [([[1, 2]], "at least 2 settings"), ([[1], [1]], "2 methods"), ([[0.3, 0.1], [0.2, 0.5]], "ranks 1 to 2")],
+    [
+        ([[1, 2]], "at least 2 settings"),
+        ([[1], [1]], "2 methods"),
+        ([[0.3, 0.1], [0.2, 0.5]], "ranks 1 to 2"),
+    ],
 )
 def test_friedman_takes_rankings(ranks, message):
     with pytest.raises(DataError, match=message):
@@ -54,14 +60,17 @@ def test_critical_difference():
 
 
 @pytest.mark.parametrize(
-    ("k", "alpha", "q"), [(2, 0.05, 1.960), (5, 0.05, 2.728), (15, 0.05, 3.391), (2, 0.10, 1.645), (10, 0.10, 2.920)]
+    ("k", "alpha", "q"),
+    [(2, 0.05, 1.960), (5, 0.05, 2.728), (15, 0.05, 3.391), (2, 0.10, 1.645), (10, 0.10, 2.920)],
 )
 def test_critical_difference_is_the_tabulated_quantile(k, alpha, q):
     # at n = k (k + 1) / 6 the root is 1; tables differ from each other in the last digit
     assert nemenyi_cd(k, 1, alpha) / math.sqrt(k * (k + 1) / 6) == pytest.approx(q, abs=1.1e-3)
 
 
-@pytest.mark.parametrize(("k", "n", "alpha"), [(1, 5, 0.05), (3, 0, 0.05), (3, 5, 0.0), (3, 5, 1.0)])
+@pytest.mark.parametrize(
+    ("k", "n", "alpha"), [(1, 5, 0.05), (3, 0, 0.05), (3, 5, 0.0), (3, 5, 1.0)]
+)
 def test_critical_difference_needs_methods_and_settings(k, n, alpha):
     with pytest.raises(ConfigError, match="nemenyi_cd needs"):
         nemenyi_cd(k, n, alpha)
@@ -71,10 +80,14 @@ def test_wilcoxon_against_a_reference():
     found = wilcoxon_holm(SIX_SETTINGS, "four")
     assert found.index.tolist() == ["one", "two", "three"]
     assert found.loc["one", "statistic"] == 0
-    assert found.loc["one", "p_value"] == 0.03125  # 2 / 2^6: no smaller one exists with six settings
+    assert (
+        found.loc["one", "p_value"] == 0.03125
+    )  # 2 / 2^6: no smaller one exists with six settings
     assert found["n_settings"].tolist() == [6, 6, 6]
     assert found.loc["three", "median_difference"] == pytest.approx(0.35)
-    assert found["p_holm"].tolist() == pytest.approx([0.09375, 0.09375, found.loc["three", "p_value"]])
+    assert found["p_holm"].tolist() == pytest.approx(
+        [0.09375, 0.09375, found.loc["three", "p_value"]]
+    )
 
 
 def test_wilcoxon_compares_the_settings_that_both_have():

@@ -22,7 +22,9 @@ def test_mean_and_interval_over_seeds():
     assert row["mean"] == pytest.approx(0.94)
     assert row["std"] == pytest.approx(np.std(values, ddof=1))
     assert row["n_seeds"] == 3
-    ends = stats.t.interval(0.95, 2, loc=special.logit(0.94), scale=stats.sem(values) / (0.94 * 0.06))
+    ends = stats.t.interval(
+        0.95, 2, loc=special.logit(0.94), scale=stats.sem(values) / (0.94 * 0.06)
+    )
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(special.expit(ends)))
 
 
@@ -33,7 +35,11 @@ def test_mean_and_interval_over_seeds():
         ("ece", [0.001, 0.02], (0, 1)),
         ("nll", [0.01, 0.5], (0, np.inf)),
         ("brier", [1.99, 1.2], (0, 2)),
-        ("ece_debiased", [-0.004, 0.006], (0, 1)),  # the estimate may lie below 0, where no logarithm goes
+        (
+            "ece_debiased",
+            [-0.004, 0.006],
+            (0, 1),
+        ),  # the estimate may lie below 0, where no logarithm goes
         ("brier_calibration", [-0.002, 0.001], (0, 2)),
     ],
 )
@@ -93,16 +99,21 @@ def test_ranks_are_among_methods_and_calibrators_of_a_column():
 
 
 @pytest.mark.parametrize(
-    ("metric", "rank_of_the_larger"), [("accuracy", 1), ("auroc", 1), ("nll", 2), ("fpr95", 2), ("ece_null", None)]
+    ("metric", "rank_of_the_larger"),
+    [("accuracy", 1), ("auroc", 1), ("nll", 2), ("fpr95", 2), ("ece_null", None)],
 )
 def test_ranks_know_the_better_side(metric, rank_of_the_larger):
-    rows = frame({"metric": metric, "value": 0.5}, {"metric": metric, "method": "mbls", "value": 0.6})
+    rows = frame(
+        {"metric": metric, "value": 0.5}, {"metric": metric, "method": "mbls", "value": 0.6}
+    )
     rank = one(summarise(rows), method="mbls")["rank"]
     assert np.isnan(rank) if rank_of_the_larger is None else rank == rank_of_the_larger
 
 
 def test_a_metric_that_does_not_exist():
-    with pytest.raises(ConfigError, match="Unknown metric 'eec' in the column metric: did you mean 'ece'"):
+    with pytest.raises(
+        ConfigError, match="Unknown metric 'eec' in the column metric: did you mean 'ece'"
+    ):
         summarise(frame({"metric": "eec"}))
 
 
@@ -116,13 +127,17 @@ def test_difference_and_test_are_paired_over_common_seeds():
 
 def test_the_baseline_is_compared_at_the_same_calibrator():
     rows = frame(
-        {"value": 0.05}, {"calibrator": "ts", "value": 0.01}, {"method": "mbls", "calibrator": "ts", "value": 0.02}
+        {"value": 0.05},
+        {"calibrator": "ts", "value": 0.01},
+        {"method": "mbls", "calibrator": "ts", "value": 0.02},
     )
     assert one(summarise(rows), method="mbls")["diff_vs_baseline"] == pytest.approx(0.01)
 
 
 def test_the_baseline_itself_and_methods_without_a_common_seed_are_not_tested():
-    rows = frame(*over_seeds([0.1, 0.2]), {"metric": "brier", "seed": 3, "method": "mbls", "value": 0.2})
+    rows = frame(
+        *over_seeds([0.1, 0.2]), {"metric": "brier", "seed": 3, "method": "mbls", "value": 0.2}
+    )
     summary = summarise(rows).set_index("method")
     assert summary.loc["ce", "diff_vs_baseline"] == 0
     assert np.isnan(summary.loc["mbls", "diff_vs_baseline"])
@@ -131,7 +146,9 @@ def test_the_baseline_itself_and_methods_without_a_common_seed_are_not_tested():
 
 @pytest.mark.parametrize(("shift", "expected"), [(0.0, 1.0), (0.01, np.nan)])
 def test_differences_without_variance(shift, expected):
-    """All zero: no evidence. All equal: nothing to test against, even where rounding pretends to vary."""
+    """All zero: no evidence. All equal: nothing to test against, even where rounding pretends to
+    vary.
+    """
     ce = [0.90, 0.95, 0.93]
     rows = frame(*over_seeds(ce), *over_seeds([v + shift for v in ce], method="mbls"))
     assert one(summarise(rows), method="mbls")["p_value"] == pytest.approx(expected, nan_ok=True)
@@ -142,12 +159,18 @@ def test_holm_over_the_methods_of_a_column_at_one_calibrator():
     rows = []
     for calibrator in ("none", "ts"):
         for method, shift in (("ce", 0), ("ls", -0.02), ("mbls", -0.01)):
-            rows += over_seeds(0.1 + shift + 0.005 * rng.normal(size=4), method=method, calibrator=calibrator)
+            rows += over_seeds(
+                0.1 + shift + 0.005 * rng.normal(size=4), method=method, calibrator=calibrator
+            )
     summary = summarise(frame(*rows))
     for calibrator in ("none", "ts"):
-        tested = summary[(summary["calibrator"] == calibrator) & (summary["method"] != "ce")].sort_values("p_value")
+        tested = summary[
+            (summary["calibrator"] == calibrator) & (summary["method"] != "ce")
+        ].sort_values("p_value")
         small, large = tested["p_value"]
-        assert tested["p_holm"].tolist() == pytest.approx([min(1, 2 * small), max(min(1, 2 * small), large)])
+        assert tested["p_holm"].tolist() == pytest.approx(
+            [min(1, 2 * small), max(min(1, 2 * small), large)]
+        )
 
 
 def test_missing_runs_are_counted_not_imputed():
@@ -168,7 +191,9 @@ def test_rows_do_not_depend_on_the_order_or_dtype_of_the_input():
     expected = summarise(rows)
     shuffled = rows.sample(frac=1, random_state=0)
     words = {column: "category" for column in rows.columns if isinstance(rows[column].iloc[0], str)}
-    pd.testing.assert_frame_equal(summarise(shuffled.astype({**words, "severity": "int8"})), expected)
+    pd.testing.assert_frame_equal(
+        summarise(shuffled.astype({**words, "severity": "int8"})), expected
+    )
 
 
 def test_empty_keys_may_be_missing_values():
@@ -203,7 +228,12 @@ def test_spread_over_the_seeds_of_a_calibrator_is_told_apart_from_that_over_runs
 def test_spread_over_test_samples_is_told_apart_from_that_over_seeds():
     width = 2 * stats.norm.ppf(0.975)
     rows = [
-        {"seed": seed, "value": value, "ci_low": value - 0.01 * width / 2, "ci_high": value + 0.01 * width / 2}
+        {
+            "seed": seed,
+            "value": value,
+            "ci_low": value - 0.01 * width / 2,
+            "ci_high": value + 0.01 * width / 2,
+        }
         for seed, value in enumerate([0.1, 0.5, 0.3])
     ]
     row = summarise(frame(*rows)).iloc[0]
@@ -224,7 +254,13 @@ def test_a_tie_is_said_where_the_data_cannot_tell():
         *over_seeds([ce[s] - 0.1 - 0.001 * (s % 3 - 1) for s in seeds], method="acls"),
     ]
     summary = summarise(frame(*rows)).set_index("method")
-    assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better", "ls": "worse", "fl3": "tie", "acls": "better"}
+    assert summary["verdict"].to_dict() == {
+        "ce": "",
+        "mbls": "better",
+        "ls": "worse",
+        "fl3": "tie",
+        "acls": "better",
+    }
     assert summary["verdict_best"].to_dict() == {
         "ce": "worse",
         "mbls": "tie",
@@ -236,14 +272,18 @@ def test_a_tie_is_said_where_the_data_cannot_tell():
 
 def test_verdicts_know_the_better_side():
     low, high = [0.70, 0.72, 0.71, 0.69], [0.80, 0.83, 0.81, 0.80]
-    rows = frame(*over_seeds(low, metric="accuracy"), *over_seeds(high, metric="accuracy", method="mbls"))
+    rows = frame(
+        *over_seeds(low, metric="accuracy"), *over_seeds(high, metric="accuracy", method="mbls")
+    )
     summary = summarise(rows).set_index("method")
     assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better"}
     assert summary["verdict_best"].to_dict() == {"ce": "worse", "mbls": "best"}
 
 
 def test_one_seed_cannot_tell_and_a_reference_value_ranks_nobody():
-    rows = frame({"value": 0.5}, {"method": "mbls", "value": 0.1}, {"metric": "ece_null", "value": 0.1})
+    rows = frame(
+        {"value": 0.5}, {"method": "mbls", "value": 0.1}, {"metric": "ece_null", "value": 0.1}
+    )
     summary = summarise(rows)
     assert one(summary, method="mbls")["verdict"] == "tie"
     assert one(summary, method="ce", metric="ece")["verdict_best"] == "tie"

@@ -18,7 +18,9 @@ TEST = {"split": "test", "metric": "nll"}
 
 @pytest.fixture
 def metrics():
-    """Seed 1 and 2: validation prefers ls then ls_big; ce under either protocol is tied at seed 1, then decayed."""
+    """Seed 1 and 2: validation prefers ls then ls_big; ce under either protocol is tied at seed 1,
+    then decayed.
+    """
     return frame(
         *over_seeds([0.3, 0.5], method="ls", **VAL),
         *over_seeds([0.4, 0.2], method="ls_big", **VAL),
@@ -33,7 +35,9 @@ def metrics():
 
 def test_each_seed_chooses_by_its_own_validation_value(metrics):
     choices = choose(metrics, LISTS)
-    found = choices[["tuned", "seed", "protocol", "method", "place", "value", "n_candidates"]].values.tolist()
+    found = choices[
+        ["tuned", "seed", "protocol", "method", "place", "value", "n_candidates"]
+    ].values.tolist()
     assert found == [
         ["smooth", 1, "short", "ls", 0, 0.3, 2],
         ["smooth", 2, "short", "ls_big", 1, 0.2, 2],
@@ -52,7 +56,9 @@ def test_chosen_runs_are_scored_under_the_name_of_the_method(metrics):
 
 
 def test_test_values_and_calibrated_values_take_no_part_in_the_choice(metrics):
-    flipped = metrics.assign(value=metrics["value"].where(metrics["split"] == "val", -metrics["value"]))
+    flipped = metrics.assign(
+        value=metrics["value"].where(metrics["split"] == "val", -metrics["value"])
+    )
     calibrated = metrics.assign(calibrator="ts", value=-metrics["value"])
     assert choose(pd.concat([flipped, calibrated]), LISTS).equals(choose(metrics, LISTS))
 
@@ -60,7 +66,9 @@ def test_test_values_and_calibrated_values_take_no_part_in_the_choice(metrics):
 def test_accuracy_is_better_when_it_is_higher():
     rows = over_seeds([0.9], method="ls", split="val", metric="accuracy")
     rows += over_seeds([0.8], method="ls_big", split="val", metric="accuracy")
-    assert choose(frame(*rows), {"smooth": LISTS["smooth"]}, "accuracy")["method"].tolist() == ["ls"]
+    assert choose(frame(*rows), {"smooth": LISTS["smooth"]}, "accuracy")["method"].tolist() == [
+        "ls"
+    ]
 
 
 def test_a_run_may_be_a_candidate_of_two_methods(metrics):
@@ -71,7 +79,11 @@ def test_a_run_may_be_a_candidate_of_two_methods(metrics):
 
 def test_a_missing_candidate_is_refused(metrics, refuses):
     rows = metrics[~((metrics["method"] == "ls_big") & (metrics["seed"] == 2))]
-    with refuses(DataError, "only 1 of 2 candidates of 'smooth' have a validation nll", "cifar10, resnet50, best, 2"):
+    with refuses(
+        DataError,
+        "only 1 of 2 candidates of 'smooth' have a validation nll",
+        "cifar10, resnet50, best, 2",
+    ):
         choose(rows, LISTS)
 
 

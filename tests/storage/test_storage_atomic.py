@@ -29,7 +29,9 @@ def names(folder):
 
 
 def test_readers_see_the_old_file_until_the_end(tmp_path):
-    path = tmp_path / "a" / "b" / ("a" * 251 + ".txt")  # the longest name that the file system takes
+    path = (
+        tmp_path / "a" / "b" / ("a" * 251 + ".txt")
+    )  # the longest name that the file system takes
     write_text(path, "öld\n")
     with replacing(path) as temporary:
         temporary.write_text("new, half wri")
@@ -40,7 +42,9 @@ def test_readers_see_the_old_file_until_the_end(tmp_path):
     assert names(path.parent) == [path.name]
 
 
-@pytest.mark.parametrize("crash", [ValueError("bad"), OSError(errno.EIO, "I/O error"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "crash", [ValueError("bad"), OSError(errno.EIO, "I/O error"), KeyboardInterrupt()]
+)
 def test_a_crash_inside_leaves_the_old_file_and_no_other(tmp_path, crash):
     path = tmp_path / "file"
     write_text(path, "old")
@@ -52,7 +56,12 @@ def test_a_crash_inside_leaves_the_old_file_and_no_other(tmp_path, crash):
 
 
 def logits(path, size):
-    write_logits(path, Logits(np.arange(size), np.zeros(size, int), np.random.default_rng(0).normal(size=(size, 3))))
+    write_logits(
+        path,
+        Logits(
+            np.arange(size), np.zeros(size, int), np.random.default_rng(0).normal(size=(size, 3))
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +78,9 @@ def test_a_full_disk_is_one_sentence_and_keeps_the_old_file(full_disk, refuses, 
     path = full_disk / "file"
     write(path, 10)
     old = path.read_bytes()
-    with refuses(StateError, f"The disk is full while writing {path}", "free some space and run again"):
+    with refuses(
+        StateError, f"The disk is full while writing {path}", "free some space and run again"
+    ):
         write(path, 100_000)
     assert path.read_bytes() == old
     assert names(full_disk) == ["file"]
@@ -114,20 +125,30 @@ def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path):
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.dictionaries(st.text(max_size=5), st.integers() | st.floats() | st.text(max_size=5) | st.none(), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.integers() | st.floats() | st.text(max_size=5) | st.none(),
+        max_size=5,
+    )
+)
 def test_json_round_trip_and_equal_content_has_equal_bytes(tmp_path_factory, value):
     one, two = (tmp_path_factory.getbasetemp() / name for name in ("one.json", "two.json"))
     write_json(one, value)
     write_json(two, dict(reversed(value.items())))
     assert one.read_bytes() == two.read_bytes()
-    assert len(one.read_text().splitlines()) == max(1, len(value) + 2 * bool(value))  # people can read it
+    assert len(one.read_text().splitlines()) == max(
+        1, len(value) + 2 * bool(value)
+    )  # people can read it
     back = read_json(one)
     for key, item in value.items():
         same_nan = isinstance(item, float) and math.isnan(item) and math.isnan(back[key])
         assert same_nan or back[key] == item
 
 
-@pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe\x00"], ids=["empty", "cut off", "binary"])
+@pytest.mark.parametrize(
+    "content", [b"", b'{"a": 1', b"\xff\xfe\x00"], ids=["empty", "cut off", "binary"]
+)
 def test_missing_or_damaged_json_is_refused_by_name(tmp_path, refuses, content):
     path = tmp_path / "manifest.json"
     with refuses(DataError, f"The manifest {path} does not exist"):

@@ -7,10 +7,18 @@ import torch
 from safetensors.torch import load_file
 
 from calgrid.errors import StateError
-from calgrid.storage.checkpoint import load_checkpoint, load_resume_state, save_checkpoint, save_resume_state
+from calgrid.storage.checkpoint import (
+    load_checkpoint,
+    load_resume_state,
+    save_checkpoint,
+    save_resume_state,
+)
 
 STATES = {
-    "best.model": {"conv.weight": torch.arange(12.0).reshape(3, 4), "bn.num_batches_tracked": torch.tensor(7)},
+    "best.model": {
+        "conv.weight": torch.arange(12.0).reshape(3, 4),
+        "bn.num_batches_tracked": torch.tensor(7),
+    },
     "last.loss": {"gate": torch.tensor([0.5]), "mask": torch.tensor([True, False])},
 }
 DESCRIPTION = {"fingerprint": "f1", "spec": {"key": {"seed": 1}}, "epochs": 3}
@@ -52,18 +60,28 @@ def test_any_layout_and_shared_memory_can_be_saved(path):
 
 
 @pytest.mark.parametrize(("description", "found"), [(DESCRIPTION, "f1"), ({}, "None")])
-def test_a_checkpoint_that_is_missing_or_of_another_configuration_is_refused(path, refuses, description, found):
+def test_a_checkpoint_that_is_missing_or_of_another_configuration_is_refused(
+    path, refuses, description, found
+):
     with refuses(StateError, f"The checkpoint {path} does not exist", "train the run first"):
         load_checkpoint(path)
     save_checkpoint(path, STATES, description)
-    with refuses(StateError, str(path), f"fingerprint {found}, expected f2", "train that run again"):
+    with refuses(
+        StateError, str(path), f"fingerprint {found}, expected f2", "train that run again"
+    ):
         load_checkpoint(path, "f2")
     assert load_checkpoint(path)[1] == description
 
 
 def test_resume_state_round_trip(path):
     assert load_resume_state(path) is None
-    state = {"epoch": 3, "model": {"w": torch.ones(2)}, "rng": torch.get_rng_state(), "order": [3, 1], "name": "x"}
+    state = {
+        "epoch": 3,
+        "model": {"w": torch.ones(2)},
+        "rng": torch.get_rng_state(),
+        "order": [3, 1],
+        "name": "x",
+    }
     save_resume_state(path, state)
     back = load_resume_state(path)
     assert torch.equal(back["model"]["w"], torch.ones(2))

@@ -50,7 +50,9 @@ for line in sys.stdin:
         sys.stdin.readline()
     print("done", flush=True)
 """
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to tell processes apart")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="needs /proc to tell processes apart"
+)
 
 
 @pytest.fixture
@@ -76,7 +78,13 @@ def dead():
     """What a lock says of a process of this host that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return {"token": "0" * 32, "host": socket.gethostname(), "pid": process.pid, "process_start": "1", "since": "then"}
+    return {
+        "token": "0" * 32,
+        "host": socket.gethostname(),
+        "pid": process.pid,
+        "process_start": "1",
+        "since": "then",
+    }
 
 
 def write(path, owner):
@@ -108,9 +116,16 @@ def age(path, seconds):
 
 def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch, refuses):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    with pytest.raises(ZeroDivisionError), OwnerLock(path, WHAT):  # released also when the work fails
+    with (
+        pytest.raises(ZeroDivisionError),
+        OwnerLock(path, WHAT),
+    ):  # released also when the work fails
         owner = json.loads(path.read_text())
-        assert (owner["host"], owner["pid"], owner["slurm_job"]) == (socket.gethostname(), os.getpid(), "4711")
+        assert (owner["host"], owner["pid"], owner["slurm_job"]) == (
+            socket.gethostname(),
+            os.getpid(),
+            "4711",
+        )
         assert owner["since"].startswith("20")
         assert_refused(path, refuses, "SLURM job 4711")
         assert left_over(path) == ["train.lock"]
@@ -119,7 +134,12 @@ def test_it_names_its_owner_while_held_and_is_gone_afterwards(path, monkeypatch,
 
 
 def test_a_second_live_writer_is_refused_by_name(path, holder, refuses):
-    parts = [WHAT, f"process {holder.pid}", f"on {socket.gethostname()}", "wait for it to end, or stop it"]
+    parts = [
+        WHAT,
+        f"process {holder.pid}",
+        f"on {socket.gethostname()}",
+        "wait for it to end, or stop it",
+    ]
     assert_refused(path, refuses, *parts)
     assert left_over(path) == ["train.lock"]
     assert json.loads(path.read_text())["pid"] == holder.pid
@@ -152,7 +172,9 @@ def test_it_waits_for_a_live_owner_and_says_so(path, holder, quick, capsys):
 
 @pytest.mark.parametrize("reaped", [True, pytest.param(False, marks=needs_proc)])
 def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
-    """Also while the killed process is a zombie: nobody may ever wait for it, for example in a container."""
+    """Also while the killed process is a zombie: nobody may ever wait for it, for example in a
+    container.
+    """
     holder.kill()
     if reaped:
         holder.wait()
@@ -174,7 +196,9 @@ def test_a_process_that_only_has_the_number_of_the_owner_is_not_the_owner(path, 
     assert_taken(path)
 
 
-def test_without_proc_a_running_process_of_that_number_is_the_owner(path, dead, monkeypatch, refuses):
+def test_without_proc_a_running_process_of_that_number_is_the_owner(
+    path, dead, monkeypatch, refuses
+):
     monkeypatch.setattr(locks, "_process_start", lambda _: "")
     write(path, {**dead, "pid": os.getpid(), "process_start": ""})
     assert_refused(path, refuses, f"process {os.getpid()}")
@@ -209,7 +233,9 @@ class TestOwnerOnAnotherHost:
         assert_taken(path)
 
     @pytest.mark.parametrize("wrong", [-1e6, 1e6])
-    def test_is_judged_by_the_times_of_the_file_system_alone(self, path, monkeypatch, refuses, wrong):
+    def test_is_judged_by_the_times_of_the_file_system_alone(
+        self, path, monkeypatch, refuses, wrong
+    ):
         true = time.time
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: true() + wrong)
@@ -220,7 +246,9 @@ class TestOwnerOnAnotherHost:
 
 
 class TestOwnerOnAHostWithAWrongClock:
-    """The file system takes times from the host that writes: a heart that beats is told by its beating alone."""
+    """The file system takes times from the host that writes: a heart that beats is told by its
+    beating alone.
+    """
 
     @pytest.fixture(autouse=True)
     def elsewhere(self, path, dead, quick, monkeypatch):
@@ -255,7 +283,9 @@ class TestOwnerOnAHostWithAWrongClock:
 
 
 def test_who_was_replaced_is_told_so_and_leaves_the_new_owners_lock_alone(path, dead, refuses):
-    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by then."""
+    """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by
+    then.
+    """
     with OwnerLock(path, WHAT) as lock:
         lock.check()
         write(path, {**dead, "host": "node17", "token": "another"})
@@ -284,7 +314,9 @@ def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, cont
     assert_taken(path)
 
 
-def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting(path, dead, monkeypatch):
+def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting(
+    path, dead, monkeypatch
+):
     write(path, {**dead, "host": "node17"})
     lock = OwnerLock(path, WHAT, wait=0)
     look = lock._is_alive
@@ -302,7 +334,9 @@ def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting
 class TestTakeOver:
     """Interleavings of two processes that find the same dead owner, one step at a time."""
 
-    def test_who_comes_second_does_not_replace_who_came_first(self, path, dead, monkeypatch, refuses):
+    def test_who_comes_second_does_not_replace_who_came_first(
+        self, path, dead, monkeypatch, refuses
+    ):
         write(path, dead)
         first, second = OwnerLock(path, WHAT, wait=0), OwnerLock(path, WHAT, wait=0)
         look = second._is_alive
@@ -329,7 +363,9 @@ class TestTakeOver:
 
 @pytest.mark.parametrize("links", ["links", "no links"])
 @pytest.mark.parametrize("before", ["dead owner", "no owner", "dead owner and dead claim"])
-def test_of_processes_racing_for_a_lock_exactly_one_wins(start_python, tmp_path, dead, before, links):
+def test_of_processes_racing_for_a_lock_exactly_one_wins(
+    start_python, tmp_path, dead, before, links
+):
     rounds = 100
     racers = [start_python(RACE, links) for _ in range(3)]
     results = []
@@ -339,7 +375,9 @@ def test_of_processes_racing_for_a_lock_exactly_one_wins(start_python, tmp_path,
         if before != "no owner":
             write(path, dead)
         if before == "dead owner and dead claim":
-            write(path.with_name(f"train.lock.takeover-{dead['token']}"), {**dead, "token": "1" * 32})
+            write(
+                path.with_name(f"train.lock.takeover-{dead['token']}"), {**dead, "token": "1" * 32}
+            )
         start = time.monotonic() + 0.002
         for racer in racers:
             racer.stdin.write(f"{path} {start}\n")

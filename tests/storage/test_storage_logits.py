@@ -1,4 +1,6 @@
-"""Logits files: an exact schema, the same bytes, read by everybody, and one clear sentence for what is wrong."""
+"""Logits files: an exact schema, the same bytes, read by everybody, and one clear sentence for what
+is wrong.
+"""
 
 import json
 from dataclasses import replace
@@ -24,10 +26,19 @@ from calgrid.storage.logits import (
     write_logits,
 )
 
-METADATA = {"protocol": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 3, "fingerprint": "f1"}
+METADATA = {
+    "protocol": "digits",
+    "method": "ce",
+    "seed": 1,
+    "split": "test",
+    "n_classes": 3,
+    "fingerprint": "f1",
+}
 
 
-SHARES = np.array([[0.5, 0.25, 0.25], [1, 0, 0], [0, 0.75, 0.25], [0.1, 0.2, 0.7]], dtype=np.float32)
+SHARES = np.array(
+    [[0.5, 0.25, 0.25], [1, 0, 0], [0, 0.75, 0.25], [0.1, 0.2, 0.7]], dtype=np.float32
+)
 
 
 def make(rows=4, classes=3, **changes):
@@ -80,7 +91,15 @@ def assert_same(left, right):
         {"logits": np.float32([[0, -np.inf, 1]] * 4)},  # an impossible class
         {"distribution": SHARES},
     ],
-    ids=["plain", "features", "family", "family with features", "no labels", "impossible class", "distribution"],
+    ids=[
+        "plain",
+        "features",
+        "family",
+        "family with features",
+        "no labels",
+        "impossible class",
+        "distribution",
+    ],
 )
 def test_round_trip(path, changes):
     data = make(**changes)
@@ -91,7 +110,9 @@ def test_round_trip(path, changes):
 @settings(deadline=None, max_examples=30)
 @given(
     arrays(
-        np.float32, st.tuples(st.integers(1, 6), st.integers(2, 5)), elements=st.floats(-(2.0**99), 2.0**99, width=32)
+        np.float32,
+        st.tuples(st.integers(1, 6), st.integers(2, 5)),
+        elements=st.floats(-(2.0**99), 2.0**99, width=32),
     )
 )
 def test_every_finite_float_comes_back_to_the_last_bit(tmp_path_factory, values):
@@ -101,7 +122,9 @@ def test_every_finite_float_comes_back_to_the_last_bit(tmp_path_factory, values)
 
 
 def test_exact_schema(path):
-    write_logits(path, make(**family(), features=np.ones((4, 5), dtype=np.float32), distribution=SHARES))
+    write_logits(
+        path, make(**family(), features=np.ones((4, 5), dtype=np.float32), distribution=SHARES)
+    )
     schema = pq.read_schema(path)
     assert list(zip(schema.names, schema.types, strict=True)) == [
         ("index", pa.int32()),
@@ -140,7 +163,11 @@ def test_settings_in_order_of_appearance(columns, expected):
 def test_pandas_polars_and_duckdb_read_it_in_one_line(path):
     data = make(**family())
     write_logits(path, data)
-    frames = pd.read_parquet(path), pl.read_parquet(path), duckdb.sql(f"from '{path}' order by index").df()
+    frames = (
+        pd.read_parquet(path),
+        pl.read_parquet(path),
+        duckdb.sql(f"from '{path}' order by index").df(),
+    )
     for frame in frames:
         assert np.array_equal(np.stack(frame["logits"].to_numpy()), data.logits)
         assert list(frame["shift"]) == data.shift.tolist()
@@ -170,12 +197,17 @@ class TestFilesOfSomebodyElse:
         assert data.logits.tolist() == [list(row) for row in self.VALUES]
         assert data.label.tolist() == [0, 1, 1]
         assert data.index.tolist() == [0, 1, 2]
-        assert [(name, rows.tolist()) for name, _, rows in data.settings()] == [("b", [0, 2]), ("a", [1])]
+        assert [(name, rows.tolist()) for name, _, rows in data.settings()] == [
+            ("b", [0, 2]),
+            ("a", [1]),
+        ]
         assert data.metadata == {}
 
     @pytest.mark.parametrize(("library", "write"), [(pd, "to_parquet"), (pl, "write_parquet")])
     def test_a_frame(self, tmp_path, library, write):
-        frame = library.DataFrame({"label": [0, 1], "logits": [[0.5, 1.0], [2.0, 3.0]], "note": ["a", "b"]})
+        frame = library.DataFrame(
+            {"label": [0, 1], "logits": [[0.5, 1.0], [2.0, 3.0]], "note": ["a", "b"]}
+        )
         getattr(frame, write)(tmp_path / "test.parquet")
         assert read_logits(tmp_path / "test.parquet").logits.tolist() == [[0.5, 1.0], [2.0, 3.0]]
 
@@ -192,12 +224,24 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("columns", "parts"),
     [
-        ({"logits": [[0.0, 1.0], [NAN, 1.0], [NAN, NAN]]}, ["2 rows of logits hold NaN or infinity", "first is row 1"]),
-        ({"logits": [[0.0, 1.0], [0.0, 1.0], [INF, 1.0]]}, ["1 rows of logits hold NaN or infinity", "first is row 2"]),
-        ({"logits": [[-INF, -INF], [0.0, 1.0], [0.0, 1.0]]}, ["1 rows of logits", "first is row 0"]),
+        (
+            {"logits": [[0.0, 1.0], [NAN, 1.0], [NAN, NAN]]},
+            ["2 rows of logits hold NaN or infinity", "first is row 1"],
+        ),
+        (
+            {"logits": [[0.0, 1.0], [0.0, 1.0], [INF, 1.0]]},
+            ["1 rows of logits hold NaN or infinity", "first is row 2"],
+        ),
+        (
+            {"logits": [[-INF, -INF], [0.0, 1.0], [0.0, 1.0]]},
+            ["1 rows of logits", "first is row 0"],
+        ),
         ({"logits": [[0.0, 1e300], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
         ({"logits": [[0.0, None], [0.0, 1.0], [0.0, 1.0]]}, ["NaN or infinity", "first is row 0"]),
-        ({"logits": [[0.0, 1.0], [0.0, 1.0, 2.0], [0.0, 1.0]]}, ["'logits'", "rows of different length (2 to 3)"]),
+        (
+            {"logits": [[0.0, 1.0], [0.0, 1.0, 2.0], [0.0, 1.0]]},
+            ["'logits'", "rows of different length (2 to 3)"],
+        ),
         ({"logits": [[0.0, 1.0], None, [0.0, 1.0]]}, ["'logits'", "has 1 empty rows"]),
         ({"logits": [[0.0], [1.0], [2.0]]}, ["logits have 1 columns, expected at least 2"]),
         ({"logits": [0.5, 1.0, 1.5]}, ["'logits'", "must hold a list of numbers a row", "double"]),
@@ -208,8 +252,14 @@ NAN, INF = float("nan"), float("inf")
         ({"label": [0.0, 1.0, 1.0]}, ["labels must be integers, got float64"]),
         ({"label": [0, None, 1]}, ["'label'", "has 1 empty rows: fill or remove them"]),
         ({"index": [0, None, 1]}, ["'index'", "has 1 empty rows"]),
-        ({"index": [0, 2**40, 1]}, ["'index' must hold integers of 32 bits, got 0 to 1099511627776"]),
-        ({"index": ["a", "b", "c"]}, ["'index' must hold integers", "got object", "correct or omit 'index'"]),
+        (
+            {"index": [0, 2**40, 1]},
+            ["'index' must hold integers of 32 bits, got 0 to 1099511627776"],
+        ),
+        (
+            {"index": ["a", "b", "c"]},
+            ["'index' must hold integers", "got object", "correct or omit 'index'"],
+        ),
         ({"index": [[0], [1], [2]]}, ["'index'", "must hold one value a row, it holds list<"]),
         ({"shift": [["a"], ["a"], ["b"]]}, ["'shift'", "must hold one value a row"]),
         (
@@ -220,11 +270,16 @@ NAN, INF = float("nan"), float("inf")
         ({"label": None}, ["has no column 'label' (it has logits)"]),
         ({"logits": None}, ["has no column 'logits' (it has label)"]),
         ({"features": [[1.0], [1.0, 2.0], [1.0]]}, ["'features'", "different length"]),
-        ({"label": pa.array([], pa.int32()), "logits": pa.array([], pa.list_(pa.float32(), 3))}, ["with N >= 1"]),
+        (
+            {"label": pa.array([], pa.int32()), "logits": pa.array([], pa.list_(pa.float32(), 3))},
+            ["with N >= 1"],
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_one_sentence(path, refuses, columns, parts):
-    foreign(path, **{name: values for name, values in {**GOOD, **columns}.items() if values is not None})
+    foreign(
+        path, **{name: values for name, values in {**GOOD, **columns}.items() if values is not None}
+    )
     with refuses(DataError, str(path), *parts):
         read_logits(path)
 
@@ -235,7 +290,11 @@ def test_a_missing_or_damaged_file_and_a_folder_are_refused(path, tmp_path, refu
     write_logits(path, make())
     for content in (path.read_bytes()[:-30], b"label,logits\n" * 9, b""):
         path.write_bytes(content)
-        with refuses(DataError, f"The logits file {path} is damaged or no Parquet file", "run again to recompute it"):
+        with refuses(
+            DataError,
+            f"The logits file {path} is damaged or no Parquet file",
+            "run again to recompute it",
+        ):
             read_logits(path)
     with refuses(DataError, f"The logits file {tmp_path} is a folder"):
         read_logits(tmp_path)
@@ -251,11 +310,20 @@ def test_a_missing_or_damaged_file_and_a_folder_are_refused(path, tmp_path, refu
         ({"logits": np.zeros(4)}, ["logits must have shape (N, K)", "(4,)"]),
         ({"logits": np.float64(1)}, ["logits must have shape (N, K)", "()"]),
         ({"logits": np.full((4, 3), np.nan)}, ["4 rows of logits hold NaN"]),
-        ({"distribution": SHARES[:, :2]}, ["must have the shape (4, 3), one column a class, got (4, 2)"]),
+        (
+            {"distribution": SHARES[:, :2]},
+            ["must have the shape (4, 3), one column a class, got (4, 2)"],
+        ),
         ({"distribution": SHARES[:3]}, ["3 values of 'distribution' for 4 rows"]),
         ({"distribution": SHARES[0]}, ["'distribution' has the wrong shape"]),
-        ({"distribution": SHARES * [[1], [1], [2], [0.5]]}, ["2 rows of 'distribution'", "the first is row 2"]),
-        ({"distribution": SHARES + np.array([1, -1, 0])}, ["negative somewhere or do not sum to 1"]),
+        (
+            {"distribution": SHARES * [[1], [1], [2], [0.5]]},
+            ["2 rows of 'distribution'", "the first is row 2"],
+        ),
+        (
+            {"distribution": SHARES + np.array([1, -1, 0])},
+            ["negative somewhere or do not sum to 1"],
+        ),
         ({"distribution": np.where(SHARES == 0.75, np.nan, SHARES)}, ["the first is row 2"]),
     ],
 )
@@ -280,7 +348,10 @@ def test_metadata_that_somebody_else_wrote_under_our_name_is_none(path, content)
 def test_two_columns_of_one_name_are_refused(path, refuses):
     path.parent.mkdir(parents=True)
     labels = pa.array(GOOD["label"])
-    pq.write_table(pa.table([labels, labels, pa.array(GOOD["logits"])], names=["label", "label", "logits"]), path)
+    pq.write_table(
+        pa.table([labels, labels, pa.array(GOOD["logits"])], names=["label", "label", "logits"]),
+        path,
+    )
     with refuses(DataError, f"{path} has 2 columns named 'label': keep one"):
         read_logits(path)
 

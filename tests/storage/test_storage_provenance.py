@@ -15,7 +15,9 @@ GIT = ["git", "-c", "user.name=Somebody", "-c", "user.email=somebody@example.org
 
 
 def git(folder, *arguments):
-    done = subprocess.run([*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -24,7 +26,9 @@ def checkout(tmp_path, home):
     """A repository of its own that holds the package."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed here")
-    shutil.copytree(home / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(
+        home / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "--message", "all")

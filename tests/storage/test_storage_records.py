@@ -12,7 +12,12 @@ import torch
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
-from calgrid.storage.checkpoint import load_checkpoint, load_resume_state, save_checkpoint, save_resume_state
+from calgrid.storage.checkpoint import (
+    load_checkpoint,
+    load_resume_state,
+    save_checkpoint,
+    save_resume_state,
+)
 from calgrid.storage.records import FILES, Record, listed, read_record, verified, write_record
 from calgrid.storage.tables import read_frame, write_frame
 
@@ -24,11 +29,16 @@ def flipped(path, bit):
 
 
 def damages(path, count=60, bits=()):
-    """Damage a file in many ways, one at a time: cut it off, or flip a bit. It is right again in the end."""
+    """Damage a file in many ways, one at a time: cut it off, or flip a bit. It is right again in
+    the end.
+    """
     right = path.read_bytes()
     for keep in (0, 4, 40, -1):
         yield path.write_bytes(right[:keep])
-    for bit in [*bits, *np.random.default_rng(0).choice(8 * len(right), count, replace=False).tolist()]:
+    for bit in [
+        *bits,
+        *np.random.default_rng(0).choice(8 * len(right), count, replace=False).tolist(),
+    ]:
         path.write_bytes(right)
         yield flipped(path, bit)
     path.write_bytes(right)
@@ -38,7 +48,8 @@ def damages(path, count=60, bits=()):
 def root(tmp_path):
     write_frame(tmp_path / "metrics.parquet", pd.DataFrame({"value": np.arange(100.0)}))
     write_record(
-        tmp_path / "stage.json", {FILES: listed(tmp_path, ["metrics.parquet"]), "seconds": 1.5, "μ": (1, None)}
+        tmp_path / "stage.json",
+        {FILES: listed(tmp_path, ["metrics.parquet"]), "seconds": 1.5, "μ": (1, None)},
     )
     return tmp_path
 
@@ -51,7 +62,9 @@ def test_no_byte_of_a_record_can_change_its_content(root):
     for byte in range(len(right)):
         flipped(path, 8 * byte + byte % 8)
         try:
-            assert read_record(path) == content  # é and É of an escape: other bytes for the same content
+            assert (
+                read_record(path) == content
+            )  # é and É of an escape: other bytes for the same content
         except DataError as error:
             assert str(path) in str(error)
         path.write_bytes(right)
@@ -78,7 +91,9 @@ def test_bits_of_the_data_of_a_table_count_without_a_record(root, refuses):
 
 def test_what_was_seen_to_be_right_is_not_read_again_until_it_changes(root, monkeypatch):
     read = []
-    monkeypatch.setattr("calgrid.storage.records.sha256_of", lambda path: read.append(path.name) or "other")
+    monkeypatch.setattr(
+        "calgrid.storage.records.sha256_of", lambda path: read.append(path.name) or "other"
+    )
     record = Record.read(root, "stage.json")
     assert record.damaged() == ["metrics.parquet"]
     monkeypatch.undo()
@@ -89,7 +104,9 @@ def test_what_was_seen_to_be_right_is_not_read_again_until_it_changes(root, monk
     monkeypatch.undo()
     before = (root / "metrics.parquet").stat()
     flipped(root / "metrics.parquet", 100)
-    os.utime(root / "metrics.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))  # as if nothing had been
+    os.utime(
+        root / "metrics.parquet", ns=(before.st_atime_ns, before.st_mtime_ns)
+    )  # as if nothing had been
     assert record.damaged() == ["metrics.parquet"]
 
 
@@ -129,7 +146,11 @@ def test_a_file_that_is_missing_or_not_listed_is_named(root, refuses):
     assert verified(root, "other.json", "copy.parquet") == root / "copy.parquet"
 
 
-ARRAYS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float64(2.5), "empty": np.zeros((0, 3), np.int64)}
+ARRAYS = {
+    "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "a": np.float64(2.5),
+    "empty": np.zeros((0, 3), np.int64),
+}
 
 
 def test_arrays_round_trip_with_any_shape(tmp_path):
@@ -144,9 +165,14 @@ def test_arrays_round_trip_with_any_shape(tmp_path):
 @pytest.mark.parametrize(
     ("write", "read"),
     [
-        (lambda path: write_arrays(path, ARRAYS, {"id": "ts"}), lambda path: read_arrays(path, "file")),
         (
-            lambda path: save_checkpoint(path, {"last.model": {"w": torch.randn(20)}}, {"fingerprint": "f1"}),
+            lambda path: write_arrays(path, ARRAYS, {"id": "ts"}),
+            lambda path: read_arrays(path, "file"),
+        ),
+        (
+            lambda path: save_checkpoint(
+                path, {"last.model": {"w": torch.randn(20)}}, {"fingerprint": "f1"}
+            ),
             load_checkpoint,
         ),
     ],

@@ -1,4 +1,6 @@
-"""Slices of a large table: every row in exactly one of them, together with those that it belongs to."""
+"""Slices of a large table: every row in exactly one of them, together with those that it belongs
+to.
+"""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,6 @@
-"""Identity of source files: cheap, by content, the same wherever and whenever the files were copied."""
+"""Identity of source files: cheap, by content, the same wherever and whenever the files were
+copied.
+"""
 
 import hashlib
 import os
@@ -21,7 +23,12 @@ def test_time_and_place_do_not_count(tmp_path):
 
 def test_size_and_end_of_a_file_count(tmp_path):
     found = []
-    for content in (b"0" * 2 * TAIL, b"0" * 2 * TAIL + b"0", b"0" * (2 * TAIL - 1) + b"1", b"0" * TAIL + b"1" * TAIL):
+    for content in (
+        b"0" * 2 * TAIL,
+        b"0" * 2 * TAIL + b"0",
+        b"0" * (2 * TAIL - 1) + b"1",
+        b"0" * TAIL + b"1" * TAIL,
+    ):
         (tmp_path / "x").write_bytes(content)
         found.append(identity(tmp_path, "x"))
     assert len(set(found)) == 4
@@ -31,7 +38,12 @@ def test_names_and_sizes_below_a_folder_count(tmp_path):
     folder = tmp_path / "images"
     (folder / "cat").mkdir(parents=True)
     found = []
-    for name, content in (("cat/1.png", b"12"), ("cat/2.png", b"12"), ("cat/1.png", b"123"), ("3.png", b"")):
+    for name, content in (
+        ("cat/1.png", b"12"),
+        ("cat/2.png", b"12"),
+        ("cat/1.png", b"123"),
+        ("3.png", b""),
+    ):
         (folder / name).write_bytes(content)
         found.append(identity(tmp_path, "images"))
     assert len(set(found)) == 4
@@ -48,10 +60,16 @@ def test_without_a_data_root_paths_are_relative_to_the_working_directory(tmp_pat
 
 def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     monkeypatch.chdir(tmp_path)
-    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "add a line 'data_root: FOLDER'"):
+    with refuses(
+        ConfigError, "the file or folder 'data/x' does not exist", "add a line 'data_root: FOLDER'"
+    ):
         identity("data", "x")
     (tmp_path / "x").touch()
-    with refuses(ConfigError, "the file or folder 'data/x' does not exist", "so write the line 'data_root: .'"):
+    with refuses(
+        ConfigError,
+        "the file or folder 'data/x' does not exist",
+        "so write the line 'data_root: .'",
+    ):
         identity("data", "x")
 
 
@@ -69,8 +87,14 @@ class TestWhatIsNoFileOrFolder:
         [
             (os.mkfifo, "z.png' is a FIFO and no regular file: remove it"),
             (lambda path: path.symlink_to("/dev/zero"), "z.png' is a device"),
-            (lambda path: path.symlink_to("nothing"), "z.png' cannot be read (it is a broken link): mend"),
-            (lambda path: path.symlink_to(path), "z.png' cannot be read (Too many levels of symbolic links)"),
+            (
+                lambda path: path.symlink_to("nothing"),
+                "z.png' cannot be read (it is a broken link): mend",
+            ),
+            (
+                lambda path: path.symlink_to(path),
+                "z.png' cannot be read (Too many levels of symbolic links)",
+            ),
         ],
         ids=["fifo", "device", "broken link", "link to itself"],
     )
@@ -101,7 +125,12 @@ class TestWhatIsNoFileOrFolder:
         assert [name for name, _ in files_below(folder)] == ["cat/1.png", "dog/2.png"]
         for target in ("/", folder, folder / "cat", folder / "dog"):
             (folder / "root").symlink_to(target)
-            with refuses(ConfigError, f"The link '{folder / 'root'}' leads to", "read already", "remove the link"):
+            with refuses(
+                ConfigError,
+                f"The link '{folder / 'root'}' leads to",
+                "read already",
+                "remove the link",
+            ):
                 files_below(folder)
             (folder / "root").unlink()
 
@@ -109,5 +138,9 @@ class TestWhatIsNoFileOrFolder:
 @pytest.mark.parametrize("content", [b"", b"some content" * 1000])
 def test_the_record_has_size_and_sha256_of_the_whole_file(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
-    expected = {"path": "images/x", "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    expected = {
+        "path": "images/x",
+        "size": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     assert record(tmp_path / "x", "images/x") == expected

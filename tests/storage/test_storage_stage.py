@@ -1,4 +1,6 @@
-"""Published stages: outputs appear together or not at all, resume state survives, nothing is computed twice."""
+"""Published stages: outputs appear together or not at all, resume state survives, nothing is
+computed twice.
+"""
 
 import errno
 import json
@@ -52,7 +54,9 @@ def write_all(content="new"):
 
 
 def run(root, fingerprint="f1", produce=None, outputs=OUTPUTS, **options):
-    return run_stage(root, "train", fingerprint, outputs, produce or write_all(), record="train.json", **options)
+    return run_stage(
+        root, "train", fingerprint, outputs, produce or write_all(), record="train.json", **options
+    )
 
 
 def write(name, text):
@@ -130,7 +134,9 @@ def test_an_error_leaves_declared_outputs_and_keeps_the_resume_state(root):
 
     assert run(root, "f1", proceed)
     assert contents(root) == written("new")
-    assert hidden(root) == ["f1"]  # with its resume state, and with what an older configuration left
+    assert hidden(root) == [
+        "f1"
+    ]  # with its resume state, and with what an older configuration left
     assert not list(root.rglob("resume"))
 
 
@@ -192,7 +198,9 @@ def test_a_killed_process_is_continued_in_its_folder(root, start_python):
 
 
 class TestPlanned:
-    """Snakemake deletes declared outputs before a job, also those that another process has just written."""
+    """Snakemake deletes declared outputs before a job, also those that another process has just
+    written.
+    """
 
     @pytest.fixture
     def planned(self, monkeypatch):
@@ -225,8 +233,12 @@ class TestPlanned:
         assert not run(root, outputs=["model"], produce=never)
         assert len(contents(root)) == 2
 
-    def test_what_is_complete_with_the_same_inputs_is_published_again(self, root, planned, monkeypatch):
-        """The job of repaired data runs, and so do those behind it: they find that nothing has changed for them."""
+    def test_what_is_complete_with_the_same_inputs_is_published_again(
+        self, root, planned, monkeypatch
+    ):
+        """The job of repaired data runs, and so do those behind it: they find that nothing has
+        changed for them.
+        """
         run(root, produce=write_all("old"), inputs={"data": "d1"})
         planned(10)
         assert not run(root, produce=never, inputs={"data": "d1"})
@@ -242,7 +254,9 @@ class TestPlanned:
         assert run(root, produce=write_all("new"), inputs={})
         assert contents(root) == written("new")
 
-    def test_killed_while_publishing_the_next_call_publishes_the_rest(self, root, planned, monkeypatch):
+    def test_killed_while_publishing_the_next_call_publishes_the_rest(
+        self, root, planned, monkeypatch
+    ):
         run(root, "f0", write_all("old"))
         link, calls = os.link, []
 
@@ -284,7 +298,9 @@ def test_a_late_writer_whose_lock_was_taken_over_publishes_nothing(root, refuses
 
     def overtaken(folder):
         write_all("late")(folder)
-        lock.write_text(json.dumps({"token": "another", "host": "node17", "pid": 4711, "since": "then"}))
+        lock.write_text(
+            json.dumps({"token": "another", "host": "node17", "pid": 4711, "since": "then"})
+        )
 
     with refuses(StateError, "process 4711 on node17", "stops writing"):
         run(root, "f1", overtaken)
@@ -335,7 +351,9 @@ class TestRepublish:
         (root / "train.json").unlink()
         assert republish(root, "train", "f1", "train.json")
         assert contents(root) == written("new")
-        assert (root / "model").stat().st_mtime_ns == time_of_model, "all that is made of it would be made again"
+        assert (root / "model").stat().st_mtime_ns == time_of_model, (
+            "all that is made of it would be made again"
+        )
 
     def test_a_file_that_was_changed_in_place_cannot_be(self, root):
         run(root)

@@ -50,7 +50,9 @@ def test_round_trip_without_the_index_and_with_strings_stored_once(path, frame, 
     assert read_frame(path)["method"].dtype == "str"
     assert read_frame(path)["severity"].dtype == np.int8
     write_frame(path, frame.iloc[:0])
-    pd.testing.assert_frame_equal(read_frame(path), frame.iloc[:0], check_dtype=False, check_index_type=False)
+    pd.testing.assert_frame_equal(
+        read_frame(path), frame.iloc[:0], check_dtype=False, check_index_type=False
+    )
 
 
 def test_the_same_rows_give_the_same_bytes(path, frame, tmp_path):
@@ -63,14 +65,19 @@ def test_the_same_rows_give_the_same_bytes(path, frame, tmp_path):
 @pytest.mark.parametrize("found", ["f1", None])
 def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found):
     write_frame(path, frame, {"fingerprint": found} if found else {})
-    parts = [f"The metrics file {path}", f"fingerprint {found}, expected f2", "delete it and run again"]
+    parts = [
+        f"The metrics file {path}",
+        f"fingerprint {found}, expected f2",
+        "delete it and run again",
+    ]
     with refuses(StateError, *parts):
         read_frame(path, "metrics file", fingerprint="f2")
     write_frame(path, frame, {"fingerprint": "f2"})
     assert len(read_frame(path, fingerprint="f2")) == 3
 
 
-# piece by piece -----------------------------------------------------------------------------------------------------
+# piece by piece
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_pieces_of_a_small_table_give_the_bytes_of_the_whole(path, frame, tmp_path):
@@ -88,7 +95,9 @@ def test_a_large_table_is_written_in_row_groups_and_read_as_one(path, frame, mon
             writer.add(to_table(frame.assign(method=f"m{number}")))
     file = pq.ParquetFile(path)
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [6, 6, 3]
-    assert read_frame(path)["method"].tolist() == [f"m{number}" for number in range(5) for _ in range(3)]
+    assert read_frame(path)["method"].tolist() == [
+        f"m{number}" for number in range(5) for _ in range(3)
+    ]
     # other programs read it in one line
     assert pd.read_parquet(path)["method"].tolist() == read_frame(path)["method"].tolist()
     assert pl.read_parquet(path).filter(pl.col("method") == "m3")["seed"].to_list() == [1, 2, 3]
@@ -118,11 +127,16 @@ def test_other_columns_are_refused(path, frame, columns, refuses):
     write_frame(path, frame)
     with refuses(StateError, f"The metrics file {path}", "columns", "delete it and run again"):
         read_result(path, "metrics file", columns=columns)
-    assert read_result(path, columns={"seed": "int64", "method": "str"}).column_names == ["seed", "method"]
+    assert read_result(path, columns={"seed": "int64", "method": "str"}).column_names == [
+        "seed",
+        "method",
+    ]
 
 
 def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
-    one = with_columns(pa.table({"x": [1, 2], "word": pa.array(["a", "b"]).dictionary_encode()}), {"run": "first"})
+    one = with_columns(
+        pa.table({"x": [1, 2], "word": pa.array(["a", "b"]).dictionary_encode()}), {"run": "first"}
+    )
     other = with_columns(pa.table({"y": [0.5], "word": ["a"]}), {"run": "second"})
     found = join_any([one, other]).to_pandas()
     assert found["run"].tolist() == ["first", "first", "second"]
@@ -134,18 +148,26 @@ def test_tables_of_other_columns_are_joined_and_what_they_lack_is_missing():
 
 
 def test_rows_of_some_values_are_read_from_every_row_group(tmp_path, refuses):
-    frame = pd.DataFrame({"word": list("abcabc"), "level": [1, 1, 2, 2, 3, 3], "value": np.arange(6.0)})
+    frame = pd.DataFrame(
+        {"word": list("abcabc"), "level": [1, 1, 2, 2, 3, 3], "value": np.arange(6.0)}
+    )
     with pq.ParquetWriter(tmp_path / "t.parquet", to_table(frame).schema) as writer:
         for rows in (frame[:2], frame[2:]):  # whose words have other numbers
             writer.write_table(to_table(rows))
     found = read_rows(tmp_path / "t.parquet", "table", {"word": ("a", "c", "x"), "level": (2, 3)})
-    assert found.to_dict("list") == {"word": ["c", "a", "c"], "level": [2, 2, 3], "value": [2.0, 3.0, 5.0]}
+    assert found.to_dict("list") == {
+        "word": ["c", "a", "c"],
+        "level": [2, 2, 3],
+        "value": [2.0, 3.0, 5.0],
+    }
     words = read_rows(tmp_path / "t.parquet", "table", {"level": (2, 1)}, ["word"], distinct=True)
     assert words["word"].tolist() == ["a", "b", "c"]
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("x",)}).dtypes["word"] == "str"
     with refuses(StateError, "The table", "lacks the column colour", "delete it and run again"):
         read_rows(tmp_path / "t.parquet", "table", {"colour": ("red",)})
-    write_frame(tmp_path / "t.parquet", pd.DataFrame({"word": [None], "value": [1.0]}))  # a column without values
+    write_frame(
+        tmp_path / "t.parquet", pd.DataFrame({"word": [None], "value": [1.0]})
+    )  # a column without values
     assert read_rows(tmp_path / "t.parquet", "table", {"word": ("a",), "value": (1.0,)}).empty
 
 

@@ -1,4 +1,6 @@
-"""A data set of 40 images and a protocol of three epochs: every behaviour of the loop, in a tenth of a second."""
+"""A data set of 40 images and a protocol of three epochs: every behaviour of the loop, in a tenth
+of a second.
+"""
 
 import numpy as np
 import pytest
@@ -24,13 +26,25 @@ def prepared():
 @pytest.fixture
 def make_spec():
     def make(
-        loss="ce", procedure="standard", *, first_stage=None, loss_options=None, procedure_options=None, **changes
+        loss="ce",
+        procedure="standard",
+        *,
+        first_stage=None,
+        loss_options=None,
+        procedure_options=None,
+        **changes,
     ):
         protocol = {
             "epochs": 3,
             "batch_size": 16,
             "drop_last": False,
-            "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False},
+            "optimizer": {
+                "name": "sgd",
+                "lr": 0.05,
+                "momentum": 0.9,
+                "weight_decay": 5e-4,
+                "nesterov": False,
+            },
             "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
             "augmentation": {"crop_padding": 1, "flip": True},
             "crop_size": None,
@@ -46,10 +60,19 @@ def make_spec():
             **changes,
         }
         return {
-            "key": {"protocol": "p", "dataset": "tiny", "backbone": "resnet8", "method": loss, "seed": 1},
+            "key": {
+                "protocol": "p",
+                "dataset": "tiny",
+                "backbone": "resnet8",
+                "method": loss,
+                "seed": 1,
+            },
             "protocol": protocol,
             "procedure": {"id": procedure, "options": procedure_options or {}},
-            "loss": {"id": loss, "options": {"reduction": protocol["reduction"], **(loss_options or {})}},
+            "loss": {
+                "id": loss,
+                "options": {"reduction": protocol["reduction"], **(loss_options or {})},
+            },
             "first_stage": first_stage,
             "fingerprint": f"{loss}-{procedure}",
         }

@@ -39,10 +39,16 @@ def test_each_crop_is_one_of_the_crops_of_its_own_image(images):
 def test_a_smaller_crop_is_taken_from_anywhere_in_its_own_image(shape, padding):
     height, width = shape
     one = torch.arange(1, 1 + height * width, dtype=torch.uint8).reshape(1, 1, height, width)
-    result = augment(one.expand(4000, -1, -1, -1), padding, False, generator("cpu", 1, "crop"), crop_size=4)
+    result = augment(
+        one.expand(4000, -1, -1, -1), padding, False, generator("cpu", 1, "crop"), crop_size=4
+    )
     padded = F.pad(one[0, 0], (padding,) * 4)
     tops, lefts = (side + 2 * padding - 4 + 1 for side in shape)
-    expected = {tuple(padded[y : y + 4, x : x + 4].flatten().tolist()) for y in range(tops) for x in range(lefts)}
+    expected = {
+        tuple(padded[y : y + 4, x : x + 4].flatten().tolist())
+        for y in range(tops)
+        for x in range(lefts)
+    }
     assert {tuple(crop.flatten().tolist()) for crop in result} == expected
 
 
@@ -52,23 +58,37 @@ def test_a_crop_of_the_whole_image_leaves_it_alone(images):
 
 def cropped_split(height, width, size):
     pixels = np.arange(2 * 3 * height * width, dtype=np.uint8).reshape(2, 3, height, width)
-    split = DeviceImages(pixels, np.arange(2), (0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"), False, size)
+    split = DeviceImages(
+        pixels, np.arange(2), (0.0,) * 3, (1 / 255,) * 3, torch.device("cpu"), False, size
+    )
     return pixels, split
 
 
 @pytest.mark.parametrize(
     ("height", "width", "top", "left"),
-    [(8, 8, 2, 2), (7, 8, 2, 2), (5, 4, 0, 0), (9, 4, 2, 0)],  # halves are rounded to even, as in torchvision
+    [
+        (8, 8, 2, 2),
+        (7, 8, 2, 2),
+        (5, 4, 0, 0),
+        (9, 4, 2, 0),
+    ],  # halves are rounded to even, as in torchvision
 )
 def test_images_that_are_scored_are_cut_in_the_middle(height, width, top, left):
     pixels, split = cropped_split(height, width, 4)
     (batch,) = split.batches(10)
-    assert batch.images.numpy() == pytest.approx(pixels[:, :, top : top + 4, left : left + 4], abs=1e-4)
+    assert batch.images.numpy() == pytest.approx(
+        pixels[:, :, top : top + 4, left : left + 4], abs=1e-4
+    )
 
 
 def test_a_training_batch_has_the_size_of_the_crop():
     _, split = cropped_split(8, 8, 5)
-    assert split.batch(torch.tensor([1, 0]), flip=True, rng=generator("cpu", 1)).images.shape == (2, 3, 5, 5)
+    assert split.batch(torch.tensor([1, 0]), flip=True, rng=generator("cpu", 1)).images.shape == (
+        2,
+        3,
+        5,
+        5,
+    )
 
 
 def test_images_smaller_than_the_crop_are_refused(refuses):
@@ -97,7 +117,9 @@ def test_augmentation_depends_on_its_generator_alone(images):
     first = augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4))
     torch.rand(100)
     assert torch.equal(first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4)))
-    assert not torch.equal(first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 5)))
+    assert not torch.equal(
+        first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 5))
+    )
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -106,10 +128,14 @@ def test_normalisation_is_pixel_over_255_minus_mean_over_std(channels_last):
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
     split = DeviceImages(pixels, np.arange(4), mean, std, torch.device("cpu"), channels_last)
     batch = split.batch(torch.tensor([2, 0]))
-    expected = (pixels[[2, 0]] / 255 - np.reshape(mean, (1, 3, 1, 1))) / np.reshape(std, (1, 3, 1, 1))
+    expected = (pixels[[2, 0]] / 255 - np.reshape(mean, (1, 3, 1, 1))) / np.reshape(
+        std, (1, 3, 1, 1)
+    )
     assert batch.images.numpy() == pytest.approx(expected, abs=1e-6)
     assert batch.labels.tolist() == [2, 0]
-    assert batch.images.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    assert batch.images.is_contiguous(
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format
+    )
 
 
 def test_padding_is_black_before_normalisation():
@@ -118,14 +144,21 @@ def test_padding_is_black_before_normalisation():
     values = {
         float(v)
         for seed in range(20)
-        for v in split.batch(torch.tensor([0]), crop_padding=2, rng=generator("cpu", seed)).images.unique()
+        for v in split.batch(
+            torch.tensor([0]), crop_padding=2, rng=generator("cpu", seed)
+        ).images.unique()
     }
     assert values == {-1.0, 1.0}
 
 
 def test_batches_cover_every_image_once_and_in_order():
     split = DeviceImages(
-        np.zeros((10, 3, 4, 4), dtype=np.uint8), np.arange(10), (0,) * 3, (1,) * 3, torch.device("cpu"), False
+        np.zeros((10, 3, 4, 4), dtype=np.uint8),
+        np.arange(10),
+        (0,) * 3,
+        (1,) * 3,
+        torch.device("cpu"),
+        False,
     )
     assert torch.cat([batch.index for batch in split.batches(4)]).tolist() == list(range(10))
     assert [len(batch) for batch in split.batches(4)] == [4, 4, 2]
@@ -147,7 +180,9 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
 
     offsets = np.cumsum([0, *map(len, files)])
     pictures = concatenated(np.frombuffer(b"".join(files), np.uint8), offsets, "here")
-    source = EncodedImages(pictures, images.shape, Scaling(9, None), threads=2) if encoded else images
+    source = (
+        EncodedImages(pictures, images.shape, Scaling(9, None), threads=2) if encoded else images
+    )
     given = np.arange(40), (0.5,) * 3, (0.25,) * 3, torch.device("cpu"), True, 7
     resident, streamed = DeviceImages(images, *given), StreamedImages(Counted(), *given)
     pairs = list(zip(resident.batches(16), streamed.batches(16), strict=True))
@@ -155,7 +190,12 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
     reads.clear()
     streamed.expect(order)
     for number, index in enumerate((*order, torch.arange(5))):  # the last one comes unexpectedly
-        pairs.append(tuple(split.batch(index, 1, True, generator("cpu", number)) for split in (resident, streamed)))
+        pairs.append(
+            tuple(
+                split.batch(index, 1, True, generator("cpu", number))
+                for split in (resident, streamed)
+            )
+        )
         assert sum(reads) <= 4 * (number + 1 + AHEAD) + 5
     for left, right in pairs:
         assert torch.equal(left.images, right.images)
@@ -164,7 +204,9 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
     assert sum(reads) == 45
 
 
-@pytest.mark.parametrize(("size", "lengths"), [(8, [80]), (32, [80]), (64, [32, 32, 16]), (1024, [8] * 10)])
+@pytest.mark.parametrize(
+    ("size", "lengths"), [(8, [80]), (32, [80]), (64, [32, 32, 16]), (1024, [8] * 10)]
+)
 def test_large_images_come_in_smaller_batches(size, lengths):
     split = object.__new__(DeviceImages)
     split._images, split.labels = torch.empty(80, 3, size, size, device="meta"), torch.arange(80)

@@ -65,16 +65,23 @@ def test_an_operation_without_a_deterministic_kernel_is_named(flags, refuses):
 
 
 @pytest.mark.parametrize(
-    ("abilities", "native"), [({}, False), ({"amx_tile": True}, True), ({"avx512_bf16": True}, True)]
+    ("abilities", "native"),
+    [({}, False), ({"amx_tile": True}, True), ({"avx512_bf16": True}, True)],
 )
 def test_processors_that_compute_bf16(abilities, native, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: abilities.get("amx_tile", False))
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: abilities.get("avx512_bf16", False))
+    monkeypatch.setattr(
+        torch.cpu, "_is_amx_tile_supported", lambda: abilities.get("amx_tile", False)
+    )
+    monkeypatch.setattr(
+        torch.cpu, "_is_avx512_bf16_supported", lambda: abilities.get("avx512_bf16", False)
+    )
     assert environment.computes_bf16(CPU) is native
 
 
 def test_free_memory_is_what_the_machine_and_the_job_leave(tmp_path):
-    """A job of SLURM within a step, whose limits are in the second version of control groups, and in the first."""
+    """A job of SLURM within a step, whose limits are in the second version of control groups, and
+    in the first.
+    """
     own, group = tmp_path / "cgroup", tmp_path / "fs" / "job" / "step"
     group.mkdir(parents=True)
     for folder, limit, used in ((group, "max", "10"), (group.parent, "5000", "1000")):

@@ -11,10 +11,15 @@ from calgrid.training.optimizer import SGD
 
 def parameters():
     rng = torch.Generator().manual_seed(0)
-    return [nn.Parameter(torch.randn(shape, generator=rng)) for shape in ((3, 2, 3, 3), (5,), (), (4, 6))]
+    return [
+        nn.Parameter(torch.randn(shape, generator=rng))
+        for shape in ((3, 2, 3, 3), (5,), (), (4, 6))
+    ]
 
 
-@pytest.mark.parametrize("settings", [(0.0, 0.0, False), (0.9, 0.0, False), (0.9, 5e-4, False), (0.9, 5e-4, True)])
+@pytest.mark.parametrize(
+    "settings", [(0.0, 0.0, False), (0.9, 0.0, False), (0.9, 5e-4, False), (0.9, 5e-4, True)]
+)
 def test_steps_are_those_of_torch_also_resumed_and_with_parameters_that_freeze(settings):
     momentum, weight_decay, nesterov = settings
     ours, theirs = parameters(), parameters()
@@ -44,7 +49,7 @@ def test_steps_are_those_of_torch_also_resumed_and_with_parameters_that_freeze(s
 def test_a_training_does_not_load_the_compiler(run_python, home):
     program = """
 import sys, torch
-from calgrid.stages import train, predict
+from calgrid.jobs import train, predict
 from calgrid.training import environment
 from calgrid.training.trainer import build_optimizer
 environment.prepare(torch.device("cpu"), 1)

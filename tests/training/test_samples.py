@@ -1,4 +1,6 @@
-"""Tables of training samples: which epochs, in which file, and that an interrupted run has the same."""
+"""Tables of training samples: which epochs, in which file, and that an interrupted run has the
+same.
+"""
 
 import itertools
 import math
@@ -8,8 +10,8 @@ import pytest
 import torch
 from tests.training.test_trainer import CPU, StopAfter, build
 
-from calgrid.stages import train as stage
-from calgrid.stages.train import _write_outputs
+from calgrid.jobs import train as stage
+from calgrid.jobs.train import _write_outputs
 from calgrid.storage.tables import read_frame
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import sampled_epochs
@@ -55,8 +57,12 @@ class TestSampledEpochs:
         assert set(np.diff(evenly)) <= {31, 32}
 
     def test_milestones_that_are_never_reached_or_not_used_do_not_count(self):
-        assert sampled_epochs(self.protocol(100, [40, 100])) == sampled_epochs(self.protocol(100, [40]))
-        assert sampled_epochs(self.protocol(100, [40], "cosine")) == sampled_epochs(self.protocol(100))
+        assert sampled_epochs(self.protocol(100, [40, 100])) == sampled_epochs(
+            self.protocol(100, [40])
+        )
+        assert sampled_epochs(self.protocol(100, [40], "cosine")) == sampled_epochs(
+            self.protocol(100)
+        )
 
 
 class TestFile:
@@ -75,25 +81,41 @@ class TestFile:
 
     def test_agrees_with_the_history(self, make_spec, prepared, tmp_path):
         run(make_spec("fedlas_mbls"), prepared, tmp_path)
-        samples, history = read_frame(tmp_path / "samples.parquet"), read_frame(tmp_path / "history.parquet")
+        samples, history = (
+            read_frame(tmp_path / "samples.parquet"),
+            read_frame(tmp_path / "history.parquet"),
+        )
         by_epoch = samples.groupby("epoch")
-        assert history["train_accuracy"].tolist() == pytest.approx(by_epoch["correct"].mean().tolist())
-        assert history["mean_smoothing"].tolist() == pytest.approx(by_epoch["smoothing"].mean().tolist(), rel=1e-5)
+        assert history["train_accuracy"].tolist() == pytest.approx(
+            by_epoch["correct"].mean().tolist()
+        )
+        assert history["mean_smoothing"].tolist() == pytest.approx(
+            by_epoch["smoothing"].mean().tolist(), rel=1e-5
+        )
         modes = samples.pivot_table(index="index", columns="epoch", values="gate")
         assert math.isnan(history["flip_rate"][0])
         assert history["flip_rate"][1] == (modes[1] != modes[0]).mean()
-        assert history["positive_share"].tolist() == by_epoch["gate"].agg(lambda gate: (gate > 0).mean()).tolist()
+        assert (
+            history["positive_share"].tolist()
+            == by_epoch["gate"].agg(lambda gate: (gate > 0).mean()).tolist()
+        )
 
     @pytest.mark.parametrize("options", ABLATIONS, ids=str)
     @pytest.mark.parametrize("stops", [(1,), (2, 2, 1), (3,), (8,)], ids=str)
-    def test_has_the_same_bytes_after_interruptions(self, options, stops, make_spec, prepared, tmp_path):
-        """Three steps are an epoch: within the first, three times in a row, at its end, within the last."""
+    def test_has_the_same_bytes_after_interruptions(
+        self, options, stops, make_spec, prepared, tmp_path
+    ):
+        """Three steps are an epoch: within the first, three times in a row, at its end, within the
+        last.
+        """
         spec = make_spec("fedlas_ls", loss_options=options)
         run(spec, prepared, tmp_path / "whole")
         position = run(spec, prepared, tmp_path / "broken", stops)
         assert position.interruptions == len(stops)
         for name in ("samples.parquet", "history.parquet", "model.safetensors"):
-            assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+            assert (tmp_path / "whole" / name).read_bytes() == (
+                tmp_path / "broken" / name
+            ).read_bytes(), name
 
 
 class TestStage:
@@ -108,19 +130,25 @@ class TestStage:
         train(make_spec("fedlas_ls"))
         assert (tmp_path / "run" / "samples.parquet").is_file()
         train(make_spec("ce"))
-        assert sorted(path.name for path in (tmp_path / "run").iterdir() if path.is_file()) == sorted(
-            [*stage.OUTPUTS, "train.json"]
-        )
+        assert sorted(
+            path.name for path in (tmp_path / "run").iterdir() if path.is_file()
+        ) == sorted([*stage.OUTPUTS, "train.json"])
 
-    @pytest.mark.parametrize(("method", "sees"), [("adafocal", [1.0] * 3), ("cals_alm", [1.0] * 3), ("crl", [])])
-    def test_history_says_who_saw_the_validation_split(self, method, sees, train, make_spec, tmp_path):
+    @pytest.mark.parametrize(
+        ("method", "sees"), [("adafocal", [1.0] * 3), ("cals_alm", [1.0] * 3), ("crl", [])]
+    )
+    def test_history_says_who_saw_the_validation_split(
+        self, method, sees, train, make_spec, tmp_path
+    ):
         train(make_spec(method))
         history = read_frame(tmp_path / "run" / "history.parquet")
         assert [*history.get("sees_validation", [])] == sees
 
 
 class TestStateOfNewLosses:
-    def test_history_of_correct_counts_covers_the_training_split(self, make_spec, prepared, tmp_path):
+    def test_history_of_correct_counts_covers_the_training_split(
+        self, make_spec, prepared, tmp_path
+    ):
         trainer = build(make_spec("crl"), prepared, tmp_path)
         position = trainer.run(StopAfter(10**9))
         right = sum(row["train_accuracy"] for row in position.history) * 40
@@ -128,8 +156,12 @@ class TestStateOfNewLosses:
         assert int(trainer.loss.counts.rows.sum()) == round(right)
         assert trainer.loss.max_count.item() == 3
 
-    @pytest.mark.parametrize(("method", "buffer"), [("adafocal", "gammas"), ("cals_alm", "previous")])
-    def test_validation_moves_the_state_after_each_epoch(self, method, buffer, make_spec, prepared, tmp_path):
+    @pytest.mark.parametrize(
+        ("method", "buffer"), [("adafocal", "gammas"), ("cals_alm", "previous")]
+    )
+    def test_validation_moves_the_state_after_each_epoch(
+        self, method, buffer, make_spec, prepared, tmp_path
+    ):
         trainer = build(make_spec(method), prepared, tmp_path)
         seen, hook = [getattr(trainer.loss, buffer).clone()], trainer.loss.end_epoch
 

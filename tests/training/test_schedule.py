@@ -11,7 +11,8 @@ def protocol(**schedule):
 
 
 @pytest.mark.parametrize(
-    ("epoch", "expected"), [(0, 0.1), (149, 0.1), (150, 0.01), (249, 0.01), (250, 0.001), (349, 0.001)]
+    ("epoch", "expected"),
+    [(0, 0.1), (149, 0.1), (150, 0.01), (249, 0.01), (250, 0.001), (349, 0.001)],
 )
 def test_cifar_schedule_drops_after_epochs_149_and_249(epoch, expected):
     assert learning_rate(protocol(milestones=[150, 250]), epoch, 0, 352) == pytest.approx(expected)

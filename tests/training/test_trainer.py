@@ -1,16 +1,18 @@
-"""The training loop: what it optimises, what it records, and that an interrupted run is the same run."""
+"""The training loop: what it optimises, what it records, and that an interrupted run is the same
+run.
+"""
 
 import pytest
 import torch
 
 from calgrid.errors import DataError
-from calgrid.stages import network
-from calgrid.stages.train import _build_trainer
+from calgrid.jobs import network
+from calgrid.jobs.train import _build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.procedure import Procedure
 from calgrid.training.trainer import RESUME_FILE
-from calgrid.val_rows import rows_by_purpose
+from calgrid.training.val_rows import rows_by_purpose
 
 CPU = torch.device("cpu")
 METHODS = ["ce", "ls", "mbls", "fl3", "fedlas_ls", "fedlas_mbls", "adafocal", "crl", "cals_alm"]
@@ -42,7 +44,9 @@ def run(spec, prepared, folder, first=None):
 
 
 def flat(states):
-    return {f"{group}/{name}": value for group, state in states.items() for name, value in state.items()}
+    return {
+        f"{group}/{name}": value for group, state in states.items() for name, value in state.items()
+    }
 
 
 def assert_same_states(left, right):
@@ -58,7 +62,9 @@ def assert_same_result(trainer, position, other, other_position):
 
 
 def test_training_lowers_the_loss_and_learns_the_classes(make_spec, prepared, tmp_path):
-    _, position = run(make_spec(epochs=12, schedule={**STEP, "milestones": [9]}), prepared, tmp_path)
+    _, position = run(
+        make_spec(epochs=12, schedule={**STEP, "milestones": [9]}), prepared, tmp_path
+    )
     losses = [row["train_loss"] for row in position.history]
     assert losses[-1] < 0.5 * losses[0]
     assert position.history[-1]["val_accuracy"] > 0.7
@@ -83,7 +89,9 @@ def test_another_seed_is_another_run(make_spec, prepared, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("steps", [1, 3, 4, 8])
-def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(method, steps, make_spec, prepared, tmp_path):
+def test_interrupted_at_any_step_the_run_ends_with_the_same_bits(
+    method, steps, make_spec, prepared, tmp_path
+):
     """Steps 3 and 9 of three a epoch are ends of epochs, the others lie within one."""
     undisturbed = run(make_spec(method), prepared, tmp_path / "whole")
     folder = tmp_path / "broken"
@@ -144,7 +152,9 @@ def test_best_is_the_first_epoch_of_highest_validation_accuracy(make_spec, prepa
     assert_same_states(position.best, until_best.states())
 
 
-def test_of_equal_validation_accuracies_the_first_is_the_best(make_spec, prepared, tmp_path, monkeypatch):
+def test_of_equal_validation_accuracies_the_first_is_the_best(
+    make_spec, prepared, tmp_path, monkeypatch
+):
     trainer = build(make_spec(epochs=3), prepared, tmp_path / "a")
     equal = torch.zeros(len(prepared.splits["val"].labels), prepared.n_classes)
     monkeypatch.setattr(trainer, "_validation_logits", lambda: equal)
@@ -153,7 +163,9 @@ def test_of_equal_validation_accuracies_the_first_is_the_best(make_spec, prepare
     assert_same_states(position.best, until_first.states())
 
 
-def test_gradient_clipping_bounds_the_network_but_not_the_loss(make_spec, prepared, tmp_path, monkeypatch):
+def test_gradient_clipping_bounds_the_network_but_not_the_loss(
+    make_spec, prepared, tmp_path, monkeypatch
+):
     trainer = build(make_spec("fedlas_ls", clip_grad_norm=1e-3), prepared, tmp_path)
     norms = []
 
@@ -173,14 +185,22 @@ def test_parameters_of_a_loss_are_trained_with_the_network(make_spec, prepared, 
     before = [p.detach().clone() for p in trainer.loss.parameters()]
     trainer.run(StopAfter(10**9))
     assert before
-    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.loss.parameters(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(before, trainer.loss.parameters(), strict=True)
+    )
 
 
 def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, tmp_path):
     rows = {}
     for reduction in ("mean", "sum"):
         # a rate so small that both networks stay where they started
-        optimizer = {"name": "sgd", "lr": 1e-12, "momentum": 0.0, "weight_decay": 0.0, "nesterov": False}
+        optimizer = {
+            "name": "sgd",
+            "lr": 1e-12,
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "nesterov": False,
+        }
         spec = make_spec(reduction=reduction, epochs=1, optimizer=optimizer)
         rows[reduction] = run(spec, prepared, tmp_path / reduction)[1].history[0]
     assert rows["sum"]["train_loss"] == pytest.approx(rows["mean"]["train_loss"], rel=1e-5)
@@ -189,8 +209,12 @@ def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, t
 def test_an_incomplete_last_batch_is_left_out_on_request(make_spec, prepared, tmp_path):
     sizes = []
     for drop_last in (False, True):
-        trainer = build(make_spec(epochs=1, drop_last=drop_last), prepared, tmp_path / str(drop_last))
-        trainer.loss.register_forward_hook(lambda _loss, inputs, _total: sizes.append(len(inputs[1])))
+        trainer = build(
+            make_spec(epochs=1, drop_last=drop_last), prepared, tmp_path / str(drop_last)
+        )
+        trainer.loss.register_forward_hook(
+            lambda _loss, inputs, _total: sizes.append(len(inputs[1]))
+        )
         (row,) = trainer.run(StopAfter(10**9)).history
         seen = 32 if drop_last else 40
         # means are over the samples that the epoch has seen
@@ -208,8 +232,14 @@ def test_procedures_are_told_whether_images_are_augmented(
     padding, flip, crop, random, make_spec, prepared, tmp_path, monkeypatch
 ):
     told = []
-    monkeypatch.setattr(Procedure, "begin_training", lambda _self, _model, training: told.append(training.augmented))
-    build(make_spec(augmentation={"crop_padding": padding, "flip": flip}, crop_size=crop), prepared, tmp_path)
+    monkeypatch.setattr(
+        Procedure, "begin_training", lambda _self, _model, training: told.append(training.augmented)
+    )
+    build(
+        make_spec(augmentation={"crop_padding": padding, "flip": flip}, crop_size=crop),
+        prepared,
+        tmp_path,
+    )
     assert told == [random]
 
 
@@ -223,13 +253,21 @@ def test_a_step_on_a_single_image_is_announced(make_spec, prepared, tmp_path, ca
 
 def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_path, monkeypatch):
     trainer = build(make_spec(), prepared, tmp_path)
-    monkeypatch.setattr(trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {}))
+    monkeypatch.setattr(
+        trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {})
+    )
     with pytest.raises(DataError, match=r"diverged in epoch 0.*lower the learning rate"):
         trainer.run(StopAfter(10**9))
 
 
 def test_adamw_decouples_weight_decay(make_spec, prepared, tmp_path):
-    optimizer = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "momentum": 0.0, "nesterov": False}
+    optimizer = {
+        "name": "adamw",
+        "lr": 0.01,
+        "weight_decay": 0.1,
+        "momentum": 0.0,
+        "nesterov": False,
+    }
     trainer = build(make_spec(optimizer=optimizer), prepared, tmp_path)
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
     assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.1

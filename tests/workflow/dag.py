@@ -64,8 +64,14 @@ def changed(study: str = "tiny", **grid: Any) -> dict[str, Any]:
 
 def examples(language: str) -> list[str]:
     """Blocks of code in README.md and docs/, as they stand."""
-    texts = [path.read_text() for path in (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))]
-    return [block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+    texts = [
+        path.read_text() for path in (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
+    ]
+    return [
+        block
+        for text in texts
+        for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    ]
 
 
 class Repository:
@@ -97,25 +103,46 @@ class Repository:
 
     def _call(self, *arguments: str, **environment: str) -> dict[str, Any]:
         env = {**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **environment}
-        return {"args": [sys.executable, "-m", "snakemake", *arguments], "cwd": self.root, "env": env, "text": True}
+        return {
+            "args": [sys.executable, "-m", "snakemake", *arguments],
+            "cwd": self.root,
+            "env": env,
+            "text": True,
+        }
 
     def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(**self._call(*arguments, **environment), capture_output=True, check=False)
+        return subprocess.run(
+            **self._call(*arguments, **environment), capture_output=True, check=False
+        )
 
     def shell(self, commands: str) -> str:
         """Run commands of a page of the documents, which must end well, and return what they print."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(self.root / "src"),
+            "OMP_NUM_THREADS": "1",
+        }
         done = subprocess.run(
-            ["bash", "-euc", commands], env=environment, cwd=self.root, capture_output=True, text=True, check=False
+            ["bash", "-euc", commands],
+            env=environment,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def start(self, config: str, *arguments: str, **environment: str) -> subprocess.Popen:
         """A call in a process group of its own that is not waited for."""
-        call = self._call("--configfile", config, "--cores", "2", "--nolock", *arguments, **environment)
-        return subprocess.Popen(**call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        call = self._call(
+            "--configfile", config, "--cores", "2", "--nolock", *arguments, **environment
+        )
+        return subprocess.Popen(
+            **call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
     def run(self, config: str = "tiny.yaml", *arguments: str) -> subprocess.CompletedProcess:
         result = self.snakemake("--configfile", config, "--cores", "2", *arguments)
@@ -131,7 +158,9 @@ class Repository:
 
 @contextlib.contextmanager
 def edits(root: Path) -> Iterator[Callable[[str, str, str], None]]:
-    """Replace the first occurrence of a text in a file until the end; a new file is written, and removed then."""
+    """Replace the first occurrence of a text in a file until the end; a new file is written, and
+    removed then.
+    """
     originals: dict[Path, str | None] = {}
 
     def replace(path: str, old: str, new: str) -> None:
@@ -147,7 +176,9 @@ def edits(root: Path) -> Iterator[Callable[[str, str, str], None]]:
 
 
 def finished_grid(folder: Path) -> Repository:
-    """The grid of :data:`CONFIG`, run in ``folder`` by the first process that asks; to be copied, not changed."""
+    """The grid of :data:`CONFIG`, run in ``folder`` by the first process that asks; to be copied,
+    not changed.
+    """
     with (folder / "grid.turn").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         root, done = folder / "grid", folder / "grid.done"
@@ -163,9 +194,13 @@ def finished_grid(folder: Path) -> Repository:
 
 
 def null_repository(root: Path, finished: Repository) -> Repository:
-    """A repository whose training, prediction and calibration copy the files of a finished run: see null_stages.py."""
+    """A repository whose training, prediction and calibration copy the files of a finished run: see
+    null_stages.py.
+    """
     template = root / "template"
-    repository = Repository(root, CALGRID_BENCHMARK_TEMPLATE=str(template), CALGRID_BENCHMARK_SECONDS="0.5")
+    repository = Repository(
+        root, CALGRID_BENCHMARK_TEMPLATE=str(template), CALGRID_BENCHMARK_SECONDS="0.5"
+    )
     hidden = shutil.ignore_patterns(".calgrid", "calibrators")
     shutil.copytree(finished.root / RUN / "ce/seed1", template / "run", ignore=hidden)
     shutil.copytree(finished.root / PARTS_OF_RUN / "ce/seed1", template / "part", ignore=hidden)
@@ -181,7 +216,9 @@ def jobs(text: str) -> set[str]:
         if not rule or rule[1] in ("all", "default"):
             continue
         name = rule[1]
-        wildcards = dict(re.findall(r"(\w+)=([^,\n]+)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1]))
+        wildcards = dict(
+            re.findall(r"(\w+)=([^,\n]+)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1])
+        )
         if "method" in wildcards:
             name += f" {wildcards['method']}/seed{wildcards['seed']}"
         elif "unit" in wildcards:
@@ -190,6 +227,8 @@ def jobs(text: str) -> set[str]:
     return found
 
 
-def branch(*methods: str, seed: int = 1, stages: tuple[str, ...] = ("train", "predict", "calibrate")) -> set[str]:
+def branch(
+    *methods: str, seed: int = 1, stages: tuple[str, ...] = ("train", "predict", "calibrate")
+) -> set[str]:
     """All jobs of some methods, as :func:`jobs` names them."""
     return {f"{stage} {method}/seed{seed}" for stage in stages for method in methods}

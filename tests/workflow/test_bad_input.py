@@ -1,4 +1,6 @@
-"""Bad input ends before any job with one clear sentence; what else is refused is tested in tests/configuration."""
+"""Bad input ends before any job with one clear sentence; what else is refused is tested in
+tests/configuration.
+"""
 
 import copy
 import subprocess
@@ -10,11 +12,20 @@ from tests.workflow.dag import CONFIG, HOME, changed
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
-HOSTILE = ["$(touch hacked)", "`touch hacked`", "'; touch hacked; '", '"; touch hacked; "', "a && touch hacked", "-rf"]
+HOSTILE = [
+    "$(touch hacked)",
+    "`touch hacked`",
+    "'; touch hacked; '",
+    '"; touch hacked; "',
+    "a && touch hacked",
+    "-rf",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("what", ["method", "study", "protocol", "dataset", "backbone", "calibrator"])
+@pytest.mark.parametrize(
+    "what", ["method", "study", "protocol", "dataset", "backbone", "calibrator"]
+)
 def test_names_that_a_shell_would_run_are_refused(what, name, refuses):
     config = copy.deepcopy(CONFIG)
     grid = config["grids"][0]
@@ -37,11 +48,16 @@ def test_a_bad_configuration_stops_before_any_job(fresh):
     """Rows are counted too, which takes the labels of the pictures."""
     write_parquet(fresh.root / "data" / "train.parquet", [b""] * 30, [0, 1] * 15)
     mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
-    fresh.configure({**changed(datasets=["mine"], shifts=[]), "datasets": {"mine": mine}, "data_root": "data"})
+    fresh.configure(
+        {**changed(datasets=["mine"], shifts=[]), "datasets": {"mine": mine}, "data_root": "data"}
+    )
     result = fresh.snakemake("--configfile", "tiny.yaml", "--cores", "1")
     output = result.stdout + result.stderr
     assert result.returncode != 0
-    assert "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller number." in output
+    assert (
+        "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller "
+        "number." in output
+    )
     assert "Traceback" not in output
     assert not (fresh.root / "results").exists()
 

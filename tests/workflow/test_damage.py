@@ -21,7 +21,11 @@ def contents(repository):
     """Bytes of all results but those that hold times."""
     files = (path for path in (repository.root / "results").rglob("*") if path.is_file())
     names = {str(path.relative_to(repository.root)): path for path in files}
-    return {name: path.read_bytes() for name, path in names.items() if not re.search(TELLING, f"/{name}")}
+    return {
+        name: path.read_bytes()
+        for name, path in names.items()
+        if not re.search(TELLING, f"/{name}")
+    }
 
 
 def flip_a_bit(path):
@@ -32,7 +36,9 @@ def flip_a_bit(path):
 
 
 def every_link(repository, root, name):
-    """A file of a stage, and what is kept of it below ``.calgrid``: in this copy these are two files."""
+    """A file of a stage, and what is kept of it below ``.calgrid``: in this copy these are two
+    files.
+    """
     folder = repository.root / root
     return [folder / name, *folder.glob(f".calgrid/*/*/{name}")]
 
@@ -52,7 +58,12 @@ def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
     damaged = contents(twin)
     planned = twin.plan()
     assert contents(twin) == damaged, "a dry run changed something"
-    again = {"train ce/seed1", "predict mbls/seed1", "calibrate tst+mbls/seed1", "prepare_data digits"}
+    again = {
+        "train ce/seed1",
+        "predict mbls/seed1",
+        "calibrate tst+mbls/seed1",
+        "prepare_data digits",
+    }
     behind = {*branch("ce", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
     assert planned == again | behind | AGGREGATION - {"manifest"}
     assert "Report: results/tiny/report.html" in twin.run().stderr
@@ -63,7 +74,10 @@ def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
 def test_what_was_deleted_alone_is_linked_again_and_no_job_runs(twin):
     run = twin.root / RUN / "tst+mbls/seed1"
     lost = [run / name for name in ("model.safetensors", "train.json", "logits/last/val.parquet")]
-    lost += [twin.root / "results/data/photos/manifest.json", twin.root / PARTS / "ce/seed1/calibrate.json"]
+    lost += [
+        twin.root / "results/data/photos/manifest.json",
+        twin.root / PARTS / "ce/seed1/calibrate.json",
+    ]
     before = [path.read_bytes() for path in lost]
     for path in lost:
         path.unlink()
@@ -102,9 +116,16 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
         flip_a_bit(path)
         if path.parent.parent.parent.name == "seed1":
             seen = json.loads(record.read_text())
-            record.write_text(json.dumps({**seen, "logits/last/test.parquet": path.stat().st_ctime_ns}))
+            record.write_text(
+                json.dumps({**seen, "logits/last/test.parquet": path.stat().st_ctime_ns})
+            )
     result = twin.snakemake(
-        "--configfile", "tiny.yaml", "--cores", "1", "--forcerun", f"{PARTS}/ce/seed1/metrics.parquet"
+        "--configfile",
+        "tiny.yaml",
+        "--cores",
+        "1",
+        "--forcerun",
+        f"{PARTS}/ce/seed1/metrics.parquet",
     )
     assert result.returncode != 0
     said = f"The logits file {RUN}/ce/seed1/logits/last/test.parquet is damaged"
@@ -139,7 +160,9 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     fresh.run("tiny.yaml", METRICS, "--nolock", "--rerun-incomplete")
     assert fresh.plan("tiny.yaml", METRICS) == set()
     logs = [path.read_text() for path in fresh.root.glob("results/logs/train/**/*.log")]
-    assert max(log.count("=== calgrid train, ") for log in logs) == 2, "the killed attempt's log is kept"
+    assert max(log.count("=== calgrid train, ") for log in logs) == 2, (
+        "the killed attempt's log is kept"
+    )
     whole = contents(finished)
     made = contents(fresh)
     assert {f"{RUN}/ce/seed1/model.safetensors", METRICS} <= set(made)
@@ -149,17 +172,29 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
 def test_a_read_only_data_root_is_enough(finished, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False
+    )
     if mounted.returncode:
         pytest.skip("mounting a read-only disk needs root")
     try:
         rng = np.random.default_rng(0)
         for name in ("val", "test"):
-            np.savez(folder / f"{name}.npz", logits=rng.normal(size=(200, 3)), label=rng.integers(0, 3, 200))
+            np.savez(
+                folder / f"{name}.npz",
+                logits=rng.normal(size=(200, 3)),
+                label=rng.integers(0, 3, 200),
+            )
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-        files = {"val": "val.npz", "test": "test.npz", "kind": "logits", "calibrators": ["none", "ts"]}
+        files = {
+            "val": "val.npz",
+            "test": "test.npz",
+            "kind": "logits",
+            "calibrators": ["none", "ts"],
+        }
         finished.configure(
-            {"study": "readonly", "data_root": str(folder), "external": {"mine": files}}, "readonly.yaml"
+            {"study": "readonly", "data_root": str(folder), "external": {"mine": files}},
+            "readonly.yaml",
         )
         finished.run("readonly.yaml", "results/readonly/metrics.parquet")
         assert sorted(path.name for path in folder.iterdir()) == ["test.npz", "val.npz"]

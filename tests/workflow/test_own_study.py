@@ -1,6 +1,8 @@
-"""One study with all that a user brings: images, logits, probes, and names that a shell would take for code.
+"""One study with all that a user brings: images, logits, probes, and names that a shell would take
+for code.
 
-It is run once: the first call meets logits that are no numbers, the second follows the advice of the first.
+It is run once: the first call meets logits that are no numbers, the second follows the advice of
+the first.
 """
 
 import copy
@@ -17,7 +19,12 @@ pytestmark = pytest.mark.workflow
 RESULTS = "results '; touch hacked; $(touch hacked)"
 VAL, TEST = "val $(touch hacked).parquet", "test `touch hacked`'.parquet"
 NO_NUMBERS = "calgrid import: {}: 30 rows of logits hold NaN or infinity"
-MINE = {"base": "image_parquet", "train": "mine/train.parquet", "test": "mine/test.parquet", "val_size": 30}
+MINE = {
+    "base": "image_parquet",
+    "train": "mine/train.parquet",
+    "test": "mine/test.parquet",
+    "val_size": 30,
+}
 ATTACK = {"base": "margin_attack", "samples": 30, "steps": 8, "bisections": 4}
 
 
@@ -44,7 +51,9 @@ class Study:
             (self.data / target).write_bytes(logits.read_bytes())
         np.savez(self.data / "bad.npz", logits=np.full((30, 10), np.nan), label=np.arange(30) % 10)
         self.configure(bad={"test": "bad.npz", "split_seed": 3, "method": "bad"})
-        self.failed = self.repository.snakemake("--configfile", "own.yaml", "--cores", "2", "--keep-going")
+        self.failed = self.repository.snakemake(
+            "--configfile", "own.yaml", "--cores", "2", "--keep-going"
+        )
         self.configure()
         ended = self.repository.run("own.yaml")
         self.second = jobs(ended.stdout + ended.stderr)
@@ -52,14 +61,31 @@ class Study:
     def configure(self, name="own.yaml", external=True, mine=None, **changes):
         """Write the configuration; further keywords are external runs, or ``probes`` and ``study``."""
         config = copy.deepcopy(CONFIG)
-        config |= {"study": changes.pop("study", "own"), "results": RESULTS, "data_root": str(self.data)}
-        config |= {"datasets": {"mine": {**MINE, **(mine or {})}}, "probes": {"few": changes.pop("few", ATTACK)}}
+        config |= {
+            "study": changes.pop("study", "own"),
+            "results": RESULTS,
+            "data_root": str(self.data),
+        }
+        config |= {
+            "datasets": {"mine": {**MINE, **(mine or {})}},
+            "probes": {"few": changes.pop("few", ATTACK)},
+        }
         probes = changes.pop("probes", ["few", "prototypes"])
-        config["grids"][0] |= {"datasets": ["mine"], "methods": ["ce"], "shifts": [], "probes": probes}
-        runs = {"with_val": {"val": VAL, "test": TEST}, "split": {"test": TEST, "split_seed": 3, "method": "split"}}
+        config["grids"][0] |= {
+            "datasets": ["mine"],
+            "methods": ["ce"],
+            "shifts": [],
+            "probes": probes,
+        }
+        runs = {
+            "with_val": {"val": VAL, "test": TEST},
+            "split": {"test": TEST, "split_seed": 3, "method": "split"},
+        }
         common = {"kind": "logits", "calibrators": ["none", "ts"], "dataset": "digits"}
         if external:
-            config["external"] = {key: {**files, **common} for key, files in {**runs, **changes}.items()}
+            config["external"] = {
+                key: {**files, **common} for key, files in {**runs, **changes}.items()
+            }
         self.repository.configure(config, name)
 
     def plan(self, name="own.yaml", *arguments):
@@ -76,7 +102,9 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     begin, _, ending = study.failed.stderr.partition("\n1 job failed:\n")
     reason = NO_NUMBERS.format(study.data / "bad.npz")
     assert f"The reason: {reason}" in begin
-    assert ending.startswith(f"  {RESULTS}/logs/import/external/digits/unknown/bad/seed0.log\n    {reason}")
+    assert ending.startswith(
+        f"  {RESULTS}/logs/import/external/digits/unknown/bad/seed0.log\n    {reason}"
+    )
     again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict.json"
     assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
     behind = ", ".join(sorted({"calibrate", *AGGREGATION} - {"manifest"}))
@@ -95,11 +123,19 @@ def test_names_that_a_shell_would_run_are_only_names(study):
 
 
 def test_external_logits_get_the_numbers_of_the_run_that_wrote_them(study, finished):
-    metrics = pd.read_parquet(study.results / "own/metrics.parquet").query("split == 'test' and dataset == 'digits'")
-    ours = pd.read_parquet(finished.root / "results/tiny/metrics.parquet").query("split == 'test' and method == 'ce'")
+    metrics = pd.read_parquet(study.results / "own/metrics.parquet").query(
+        "split == 'test' and dataset == 'digits'"
+    )
+    ours = pd.read_parquet(finished.root / "results/tiny/metrics.parquet").query(
+        "split == 'test' and method == 'ce'"
+    )
 
     def value(frame, calibrator):
-        rows = frame[(frame["method"] == "ce") & (frame["calibrator"] == calibrator) & (frame["metric"] == "nll")]
+        rows = frame[
+            (frame["method"] == "ce")
+            & (frame["calibrator"] == calibrator)
+            & (frame["metric"] == "nll")
+        ]
         return rows["value"].item()
 
     for calibrator in ("none", "ts"):
@@ -109,17 +145,25 @@ def test_external_logits_get_the_numbers_of_the_run_that_wrote_them(study, finis
 
 
 def test_a_network_learns_pictures_of_ones_own(study):
-    test = pd.read_parquet(study.results / "own/metrics.parquet").query("split == 'test' and dataset == 'mine'")
+    test = pd.read_parquet(study.results / "own/metrics.parquet").query(
+        "split == 'test' and dataset == 'mine'"
+    )
     accuracy = test.query("calibrator == 'none' and metric == 'accuracy'")["value"].item()
     assert accuracy > 0.9
     manifest = json.loads((study.results / "data/mine/manifest.json").read_text())
-    assert (manifest["id"], manifest["n_classes"], manifest["splits"]["val"]["size"]) == ("mine", 2, 30)
+    assert (manifest["id"], manifest["n_classes"], manifest["splits"]["val"]["size"]) == (
+        "mine",
+        2,
+        30,
+    )
     assert "image_parquet" in (study.results / "own/report.html").read_text()
 
 
 def test_probes_are_measured_drawn_and_priced(study):
     probes = study.results / "runs/quick/mine/resnet8/ce/seed1/probes"
-    wanted = {f"{name}.{suffix}" for name in ("few", "prototypes") for suffix in ("parquet", "json")}
+    wanted = {
+        f"{name}.{suffix}" for name in ("few", "prototypes") for suffix in ("parquet", "json")
+    }
     assert {path.name for path in probes.iterdir()} == wanted
     figures = {path.name for path in (study.results / "own/figures").glob("*.png")}
     assert {"fgsm_margin_mine_resnet8.png", "prototype_angles_mine_resnet8.png"} <= figures

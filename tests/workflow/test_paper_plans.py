@@ -1,4 +1,6 @@
-"""Real Snakemake plans the whole grid of each paper in less than a minute, on a machine with neither data nor GPU."""
+"""Real Snakemake plans the whole grid of each paper in less than a minute, on a machine with
+neither data nor GPU.
+"""
 
 import re
 import time
@@ -9,7 +11,16 @@ pytestmark = pytest.mark.workflow
 #: manifest, aggregate, tables, figures, report, all
 AT_THE_END = 6
 STAGES = 3
-FEDLAS_DATA = ("cifar10", "cifar100", "svhn", "tiny_imagenet", "cub200", "cub200_448", "aircraft", "aircraft_448")
+FEDLAS_DATA = (
+    "cifar10",
+    "cifar100",
+    "svhn",
+    "tiny_imagenet",
+    "cub200",
+    "cub200_448",
+    "aircraft",
+    "aircraft_448",
+)
 MACCAL_DATA = ("cifar10", "cifar100", "svhn", "tiny_imagenet", "cifar10_c", "cifar100_c")
 SMART_DATA = ("cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch")
 
@@ -19,22 +30,33 @@ SMART_DATA = ("cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "i
     [
         # 15 methods x 6 columns x 3 seeds of Table 1, 9 methods x 4 columns of Table 2
         ("fedlas", 15 * 6 * 3 + 9 * 4, 3, FEDLAS_DATA),
-        # 16 methods and 10 with MaC-Cal on top x 9 columns; Table 5; Figures 1, 6 and 7; masks on one network, t-SNE
-        # and angles of three
+        # 16 methods and 10 with MaC-Cal on top x 9 columns; Table 5; Figures 1, 6 and 7; masks on
+        # one network, t-SNE and angles of three
         ("maccal", (16 + 10) * 9 + 4 * 2 + 5 + 3 * 3 + 6 * 2, 1 + 2 * 3, MACCAL_DATA),
-        # eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with variants of
-        # calibrators; Figure 1a
+        # eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with
+        # variants of calibrators; Figure 1a
         ("smart", 8 * 6 + 6 + 6 + 5 + 6, 1, SMART_DATA),
     ],
 )
 def test_the_grid_of_a_paper_plans_completely(fresh, name, runs, probes, data):
     (fresh.root / "data").mkdir()
     begin = time.monotonic()
-    asked = ("--configfile", f"config/papers/{name}.yaml", "--config", "data_root=data", "-n", "--quiet", "rules")
+    asked = (
+        "--configfile",
+        f"config/papers/{name}.yaml",
+        "--config",
+        "data_root=data",
+        "-n",
+        "--quiet",
+        "rules",
+    )
     result = fresh.snakemake(*asked)
     assert result.returncode == 0, result.stdout + result.stderr
     assert time.monotonic() - begin < 60
-    counts = {job: int(count) for job, count in re.findall(r"^(\w+) +(\d+)$", result.stdout + result.stderr, re.M)}
+    counts = {
+        job: int(count)
+        for job, count in re.findall(r"^(\w+) +(\d+)$", result.stdout + result.stderr, re.M)
+    }
     assert counts["train"] == counts["calibrate"] == runs
     assert counts["predict"] == runs
     assert counts["prepare_data"] == len(data)

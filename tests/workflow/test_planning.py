@@ -1,7 +1,7 @@
 """What a change makes Snakemake run again: exactly the branch that it touches.
 
-Which fingerprints a change of the configuration or an edit of the source changes is tested in tests/configuration and
-tests/test_fingerprint.py; here that Snakemake plans by them.
+Which fingerprints a change of the configuration or an edit of the source changes is tested in
+tests/configuration and tests/test_fingerprint.py; here that Snakemake plans by them.
 """
 
 import os
@@ -33,7 +33,9 @@ def test_a_calibrator_and_a_seed_more_train_and_predict_only_what_is_new(finishe
 
 def test_a_shift_family_more_plans_predictions_but_no_training(finished):
     finished.configure(changed(shifts=["digits_c", "ood/photos"]), "shifts.yaml")
-    expected = branch(*METHODS, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data digits_c"}
+    expected = (
+        branch(*METHODS, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data digits_c"}
+    )
     assert finished.plan("shifts.yaml") == expected
     assert finished.plan() == set()
 
@@ -42,7 +44,9 @@ def test_an_ood_set_and_a_template_plan_predictions_and_no_training(finished, ed
     edit("src/calgrid/reporting/report.html.j2", "</body>", "<p>changed</p></body>")
     assert finished.plan() == {"report"}
     edit("src/calgrid/datasets/photos.py", "SHRINK = 2", "SHRINK = 3")
-    expected = branch(*METHODS, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data photos"}
+    expected = (
+        branch(*METHODS, stages=("predict", "calibrate")) | AGGREGATION | {"prepare_data photos"}
+    )
     assert finished.plan() == expected
 
 
@@ -54,13 +58,17 @@ def test_one_method_is_run_again_by_the_documented_command(finished):
 
 
 def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
-    finished.configure(changed(backbones=["timm/test_vit.r160_in1k"], methods=["ce", "tst"]), "timm.yaml")
+    finished.configure(
+        changed(backbones=["timm/test_vit.r160_in1k"], methods=["ce", "tst"]), "timm.yaml"
+    )
     done = finished.snakemake("--configfile", "timm.yaml", "-n", "--cores", "2")
     assert done.returncode == 0, done.stderr
     folder = "results/runs/quick/digits/timm+test_vit.r160_in1k"
     for name in ("ce/seed1/train.json", "ce/seed1/predict.json", "tst/seed1/predict.json"):
         assert f"{folder}/{name}" in done.stdout
-    assert "timm/test_vit" not in "".join(re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE))
+    assert "timm/test_vit" not in "".join(
+        re.findall(r"^ +(?:output|log): .*", done.stdout, re.MULTILINE)
+    )
 
 
 def test_the_working_directory_may_be_elsewhere(finished, tmp_path):
@@ -73,10 +81,24 @@ def test_the_profile_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
     pytest.importorskip("snakemake_executor_plugin_slurm")
     fresh.configure({**changed(methods=["ce"]), "device": "cuda"})
     # --directory: the profile's place is relative to where Snakemake is called
-    call = ("--profile", "slurm", "--configfile", "tiny.yaml", "-n", "--cores", "2", "--directory", "elsewhere")
+    call = (
+        "--profile",
+        "slurm",
+        "--configfile",
+        "tiny.yaml",
+        "-n",
+        "--cores",
+        "2",
+        "--directory",
+        "elsewhere",
+    )
     result = fresh.snakemake(*call)
     assert result.returncode == 0, result.stdout + result.stderr
-    asked = re.findall(r"^rule (\w+):$.*?^ +resources: (.*?)$", result.stdout + result.stderr, re.MULTILINE | re.DOTALL)
+    asked = re.findall(
+        r"^rule (\w+):$.*?^ +resources: (.*?)$",
+        result.stdout + result.stderr,
+        re.MULTILINE | re.DOTALL,
+    )
     assert {rule for rule, resources in asked if "gpu=1" in resources} == {"train", "predict"}
     if any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))):
         pytest.skip("this machine has a GPU")

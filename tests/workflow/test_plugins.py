@@ -1,4 +1,6 @@
-"""A study whose loss, backbone, calibrator and metric lie in a folder of the user's, as ``calgrid new`` writes them."""
+"""A study whose loss, backbone, calibrator and metric lie in a folder of the user's, as ``calgrid
+new`` writes them.
+"""
 
 import numpy as np
 import pandas as pd
@@ -52,7 +54,9 @@ def test_all_of_it_is_scored_and_nothing_is_left_to_do(study):
 
 def test_its_metric_stands_beside_those_of_calgrid(study):
     results = study.root / "results/tiny"
-    metrics, summary = (pd.read_parquet(results / f"{name}.parquet") for name in ("metrics", "summary"))
+    metrics, summary = (
+        pd.read_parquet(results / f"{name}.parquet") for name in ("metrics", "summary")
+    )
     own = metrics[(metrics["metric"] == "my_metric") & (metrics["split"] == "test")]
     others = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
     assert len(own) == len(others) == 4
@@ -86,7 +90,9 @@ def test_an_edit_reruns_what_used_the_file(study, edit):
 def test_a_helper_in_the_folder_counts_too(study, edit):
     edit("mine/losses/_penalty.py", "", "def penalty(logits):\n    return logits.square().mean()\n")
     edit(LOSS, "logits.square().mean()", "penalty(logits)")
-    edit(LOSS, "from torch import Tensor", "from ._penalty import penalty\nfrom torch import Tensor")
+    edit(
+        LOSS, "from torch import Tensor", "from ._penalty import penalty\nfrom torch import Tensor"
+    )
     first = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2").stdout
     edit("mine/losses/_penalty.py", "square", "abs")
     second = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2").stdout
@@ -99,12 +105,19 @@ def test_a_broken_file_stops_only_who_uses_it(study, edit):
     edit("mine/metrics/other.py", "", "class (")
     assert study.plan() == set()
     edit(METRIC, "is_wrong &", "wrong &")
-    said = "mine/metrics/my_metric.py, line 25, fails on probabilities of shape (200, 10) (NameError: "
+    said = (
+        "mine/metrics/my_metric.py, line 25, fails on probabilities of shape (200, 10) (NameError: "
+    )
     assert said in refused(study)
     edit(LOSS, "from torch.nn.functional", "from torch.nn.functionel")
-    assert "mine/losses/my_loss.py, line 4, cannot be imported (ModuleNotFoundError: " in refused(study)
+    assert "mine/losses/my_loss.py, line 4, cannot be imported (ModuleNotFoundError: " in refused(
+        study
+    )
 
 
 def test_a_name_that_is_taken_is_refused(study, edit):
     edit("mine/losses/ce.py", "", (study.root / LOSS).read_text())
-    assert "mine/losses/ce.py: 'ce' is the loss of calgrid/losses/ce.py already; choose another name." in refused(study)
+    assert (
+        "mine/losses/ce.py: 'ce' is the loss of calgrid/losses/ce.py already; choose another name."
+        in refused(study)
+    )

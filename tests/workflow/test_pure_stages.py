@@ -20,9 +20,14 @@ def commands(finished):
     result = finished.run("tiny.yaml", "-n", "-F", "-p")
     found = {}
     for block in (result.stdout + result.stderr).split("\n\n"):
-        rule, shell = re.search(r"^rule (\w+):", block, re.M), re.search(r"^Shell command: (.*)", block, re.M)
+        rule, shell = (
+            re.search(r"^rule (\w+):", block, re.M),
+            re.search(r"^Shell command: (.*)", block, re.M),
+        )
         if rule and shell and rule[1] in STAGES:
-            inputs, outputs = (re.search(rf"^ +{kind}: (.*)", block, re.M) for kind in ("input", "output"))
+            inputs, outputs = (
+                re.search(rf"^ +{kind}: (.*)", block, re.M) for kind in ("input", "output")
+            )
             second = rule[1] == "train" and inputs[1].count(",")
             paths = [] if inputs is None else inputs[1].split(", ")
             found[f"{rule[1]}{' 2' if second else ''}"] = paths, outputs[1].split(", "), shell[1]
@@ -51,9 +56,14 @@ def test_copies_of_the_declared_inputs_are_enough(finished, commands, stage, tmp
 
 
 def _listed(record):
-    """Files beside a record that it lists, which stand for it: below the working directory, as rules name them."""
+    """Files beside a record that it lists, which stand for it: below the working directory, as
+    rules name them.
+    """
     if record.suffix != ".json":
         return []
     folder = record.parent
     place = folder.parts.index("results")
-    return [Path(*folder.parts[place:], name) for name in json.loads(record.read_text()).get("files", ())]
+    return [
+        Path(*folder.parts[place:], name)
+        for name in json.loads(record.read_text()).get("files", ())
+    ]

@@ -1,4 +1,6 @@
-"""Two laboratories: what the first one packs, the second one merges and compares without training it."""
+"""Two laboratories: what the first one packs, the second one merges and compares without training
+it.
+"""
 
 import json
 import re
@@ -6,17 +8,31 @@ import shutil
 
 import pandas as pd
 import pytest
-from tests.workflow.dag import AGGREGATION, CONFIG, HOME, METHODS, METRICS, RUN, Repository, branch, changed
+from tests.workflow.dag import (
+    AGGREGATION,
+    CONFIG,
+    HOME,
+    METHODS,
+    METRICS,
+    RUN,
+    Repository,
+    branch,
+    changed,
+)
 
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.repair import find_repairs
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
-from calgrid.stages.pack import pack
+from calgrid.files.pack import pack
 
 pytestmark = pytest.mark.workflow
 BLOCKS = re.findall(r"```bash\n(.*?)```", (HOME / "docs" / "sharing.md").read_text(), re.DOTALL)
-OF_A = {"creators": ["Laboratory A"], "licence": "CC-BY-4.0", "cite": "https://doi.org/10.5281/zenodo.1"}
+OF_A = {
+    "creators": ["Laboratory A"],
+    "licence": "CC-BY-4.0",
+    "cite": "https://doi.org/10.5281/zenodo.1",
+}
 #: tables that show measured times
 TIMED = re.compile(r"costs|training_time|overview|index\.json|pareto")
 
@@ -40,7 +56,9 @@ def merged(archive, tmp_path_factory):
     shutil.copy(archive, second.root)
     *before, snakemake = BLOCKS[1].splitlines()
     shell(second, "\n".join(before))
-    assert second.plan("archive/study.yaml") == branch(*METHODS, stages=("calibrate",)) | AGGREGATION
+    assert (
+        second.plan("archive/study.yaml") == branch(*METHODS, stages=("calibrate",)) | AGGREGATION
+    )
     shell(second, snakemake)
     return second
 
@@ -51,11 +69,15 @@ def laboratory(merged, tmp_path):
 
 
 def tables(repository):
-    found = {path.name: path.read_bytes() for path in (repository.root / "results/tiny/tables").iterdir()}
+    found = {
+        path.name: path.read_bytes() for path in (repository.root / "results/tiny/tables").iterdir()
+    }
     return {name: content for name, content in found.items() if not TIMED.search(name)}
 
 
-def test_the_tables_of_both_are_equal_and_so_is_what_the_second_packs(merged, finished_once, archive, tmp_path):
+def test_the_tables_of_both_are_equal_and_so_is_what_the_second_packs(
+    merged, finished_once, archive, tmp_path
+):
     assert len(tables(finished_once)) > 5
     assert tables(merged) == tables(finished_once)
     assert (merged.root / METRICS).read_bytes() == (finished_once.root / METRICS).read_bytes()
@@ -64,13 +86,16 @@ def test_the_tables_of_both_are_equal_and_so_is_what_the_second_packs(merged, fi
     pack(merged.root / "results/tiny", tmp_path / "again.zip", **OF_A)
     assert (tmp_path / "again.zip").read_bytes() == archive.read_bytes()
     assert (
-        f"merged, of Laboratory A, {OF_A['cite']} (CC-BY-4.0)" in (merged.root / "results/tiny/report.html").read_text()
+        f"merged, of Laboratory A, {OF_A['cite']} (CC-BY-4.0)"
+        in (merged.root / "results/tiny/report.html").read_text()
     )
     runs = json.loads((merged.root / "results/tiny/runs.json").read_text())["runs"]
     assert [run["origin"]["creators"] for run in runs] == [OF_A["creators"]] * len(METHODS)
 
 
-def test_a_method_of_the_second_laboratory_is_trained_alone_also_when_its_data_are_newer(laboratory, finished_once):
+def test_a_method_of_the_second_laboratory_is_trained_alone_also_when_its_data_are_newer(
+    laboratory, finished_once
+):
     laboratory.configure(changed(methods=[*METHODS, "ls"]))
     own = branch("ls") | AGGREGATION
     assert laboratory.plan() == own | {"prepare_data digits", "prepare_data photos"}
@@ -87,19 +112,32 @@ def test_a_method_of_the_second_laboratory_is_trained_alone_also_when_its_data_a
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"methods": ["tst"]}, "ce/seed1/train.json was merged from an archive, but the study needs its network"),
-        ({"shifts": ["digits_c"]}, "ce/seed1/predict.json was merged from an archive, but the study needs files that"),
-        ({"probes": ["profiles"]}, "profiles.json was merged from an archive, but the study needs this file"),
+        (
+            {"methods": ["tst"]},
+            "ce/seed1/train.json was merged from an archive, but the study needs its network",
+        ),
+        (
+            {"shifts": ["digits_c"]},
+            "ce/seed1/predict.json was merged from an archive, but the study needs files that",
+        ),
+        (
+            {"probes": ["profiles"]},
+            "profiles.json was merged from an archive, but the study needs this file",
+        ),
     ],
 )
-def test_a_study_that_needs_more_than_the_archive_has_is_refused(merged, monkeypatch, refuses, changes, said):
+def test_a_study_that_needs_more_than_the_archive_has_is_refused(
+    merged, monkeypatch, refuses, changes, said
+):
     monkeypatch.chdir(merged.root)
     with refuses(StateError, said, "move its folder away to train it here"):
         find_repairs(Plan(Study(changed(**changes), HOME)))
 
 
 def test_a_study_with_other_options_is_refused_before_any_job(merged):
-    merged.configure({**CONFIG, "overrides": [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]})
+    merged.configure(
+        {**CONFIG, "overrides": [{"match": {"method": "mbls"}, "set": {"margin": 10.0}}]}
+    )
     result = merged.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     assert result.returncode != 0
     said = "mbls/seed1/train.json was merged from an archive, but its fingerprint differs from the plan"
@@ -111,7 +149,10 @@ def test_a_damaged_merged_run_is_refused_and_trained_here_once_its_folder_is_gon
     run = laboratory.root / RUN / "ce/seed1"
     (run / "logits/last/val.parquet").write_bytes(b"")
     result = laboratory.snakemake("--configfile", "archive/study.yaml", "-n", "--cores", "2")
-    assert "ce/seed1/predict.json was merged from an archive, but one of its files is damaged" in result.stdout
+    assert (
+        "ce/seed1/predict.json was merged from an archive, but one of its files is damaged"
+        in result.stdout
+    )
     run.rename(laboratory.root / "away")
     data = {"prepare_data digits", "prepare_data photos"}
     assert laboratory.plan("archive/study.yaml", METRICS) == branch("ce") | data | {"aggregate"}

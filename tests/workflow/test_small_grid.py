@@ -16,12 +16,25 @@ def metrics_of(repository):
 
 def test_files_of_a_study_follow_the_contract(finished):
     results = finished.root / "results"
-    for name in ("metrics.parquet", "summary.parquet", "costs.parquet", "report.html", "manifest.json"):
+    for name in (
+        "metrics.parquet",
+        "summary.parquet",
+        "costs.parquet",
+        "report.html",
+        "manifest.json",
+    ):
         assert (results / "tiny" / name).is_file(), name
     assert list((results / "tiny" / "tables").glob("*.csv"))
     assert list((results / "tiny" / "figures").glob("*.png"))
     run = finished.root / RUN / "tst+mbls" / "seed1"
-    names = {"model.safetensors", "history.parquet", "train.json", "predict.json", "logits", "calibrators"}
+    names = {
+        "model.safetensors",
+        "history.parquet",
+        "train.json",
+        "predict.json",
+        "logits",
+        "calibrators",
+    }
     assert names <= {path.name for path in run.iterdir()}
     for rule in ("train", "predict"):
         for suffix, folder in (("log", "logs"), ("tsv", "benchmarks")):
@@ -39,7 +52,9 @@ def test_metrics_hold_every_run_and_calibrator_once(finished):
 
 def test_each_number_is_traced_to_its_run_by_fingerprint(finished):
     for (method, seed), rows in metrics_of(finished).groupby(["method", "seed"], observed=True):
-        record = json.loads((finished.root / RUN / method / f"seed{seed}" / "train.json").read_text())
+        record = json.loads(
+            (finished.root / RUN / method / f"seed{seed}" / "train.json").read_text()
+        )
         assert set(rows["fingerprint"]) == {record["fingerprint"]}
 
 
@@ -69,11 +84,19 @@ def test_every_stage_records_what_it_did_and_where_and_nothing_secret(finished):
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "duckdb"])
 def test_the_one_liners_of_the_documents_read_the_metrics(library, finished):
-    code = next(block for block in examples("python") if f"import {library}" in block and "results/digits" in block)
+    code = next(
+        block
+        for block in examples("python")
+        if f"import {library}" in block and "results/digits" in block
+    )
     *setup, last = code.strip().splitlines()
     script = "\n".join([*setup, f"print({last})"]).replace("results/digits", "results/tiny")
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=finished.root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script],
+        cwd=finished.root,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "tst" in done.stdout
@@ -82,6 +105,8 @@ def test_the_one_liners_of_the_documents_read_the_metrics(library, finished):
 def test_nothing_is_left_to_do_and_an_edited_loss_plans_its_branch_alone(finished, edit):
     """The method and the second stage that starts from it; comments plan nothing."""
     edit("src/calgrid/losses/mbls.py", '"""', '"""Explained better. ')
-    assert finished.plan() == finished.plan("tiny.yaml", "--snakefile", "workflow/Snakefile") == set()
+    assert (
+        finished.plan() == finished.plan("tiny.yaml", "--snakefile", "workflow/Snakefile") == set()
+    )
     edit("src/calgrid/losses/mbls.py", "margin: float = 6.0", "margin: float = 7.0")
     assert finished.plan() == branch(*METHODS[1:]) | AGGREGATION

@@ -1,4 +1,6 @@
-"""The wheel, installed in an environment of its own: a study runs from any folder, without a checkout."""
+"""The wheel, installed in an environment of its own: a study runs from any folder, without a
+checkout.
+"""
 
 import os
 import shutil
@@ -37,7 +39,9 @@ def run(wheel, tmp_path_factory):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root / "env"], check=True)
     python = root / "env/bin/python"
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    site = subprocess.run(
+        [python, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
     Path(site, "libraries.pth").write_text(sysconfig.get_path("purelib"))
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
@@ -63,12 +67,19 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
     run("calgrid", "init", "tiny")
     study = run.root / "tiny"
     run("calgrid", "new", "loss", "my_loss", cwd=study)
-    config = {**CONFIG, "plugins": ["plugins"], "grids": [{**CONFIG["grids"][0], "methods": ["ce", "my_loss"]}]}
+    config = {
+        **CONFIG,
+        "plugins": ["plugins"],
+        "grids": [{**CONFIG["grids"][0], "methods": ["ce", "my_loss"]}],
+    }
     (study / "config/config.yaml").write_text(yaml.safe_dump(config))
     assert "2 runs to train" in run("calgrid", "check", "config/config.yaml", cwd=study)
     run("snakemake", "--cores", "2", cwd=study)
     metrics = pd.read_parquet(study / "results/tiny/metrics.parquet")
-    assert set(metrics.query("split == 'test' and metric == 'nll' and value > 0")["method"]) == {"ce", "my_loss"}
+    assert set(metrics.query("split == 'test' and metric == 'nll' and value > 0")["method"]) == {
+        "ce",
+        "my_loss",
+    }
     assert (study / "results/tiny/report.html").is_file()
     assert "Nothing to be done" in run("snakemake", "--cores", "2", "-n", cwd=study)
     said = run("snakemake", "--cores", "2", "-n", "--sdm", "conda", cwd=study, code=1)
@@ -76,7 +87,9 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
 
 
 @pytest.mark.workflow
-@pytest.mark.parametrize("study", ["papers/smart", "studies/real_logits", "studies/cifar10_resnet50"])
+@pytest.mark.parametrize(
+    "study", ["papers/smart", "studies/real_logits", "studies/cifar10_resnet50"]
+)
 def test_configurations_and_published_numbers_are_in_the_wheel(run, study, tmp_path):
     config = yaml.safe_load((run.package / f"_home/config/{study}.yaml").read_text())
     for each in config.get("external", {}).values():  # files that the user has

@@ -12,11 +12,15 @@ sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
-from calgrid.home import home
+from calgrid.configuration.home import home
 from calgrid.storage.layout import EXTERNAL, RUN_PATH
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
-DEFAULT = next(path / "config/config.yaml" for path in (Path(), home()) if (path / "config/config.yaml").is_file())
+DEFAULT = next(
+    path / "config/config.yaml"
+    for path in (Path(), home())
+    if (path / "config/config.yaml").is_file()
+)
 # Snakemake merges --configfile with this default, so the default is loaded only without --configfile.
 if not workflow.overwrite_configfiles:
 
@@ -34,7 +38,9 @@ try:
     if workflow.is_main_process:
         JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
-        JOBS.check_installed(conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method)
+        JOBS.check_installed(
+            conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+        )
         JOBS.check_merged()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None

@@ -9,7 +9,7 @@ from collections import Counter
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from calgrid import joblogs
+from calgrid.cli import joblogs
 from calgrid.storage.stage import FORCED
 
 
@@ -22,7 +22,10 @@ class Errors(logging.Handler):
 
     def emit(self, record):
         if getattr(record, "event", None) == LogEvent.JOB_ERROR:
-            self.found[record.jobid] = ([path for path in record.log if path], record.rule_msg or "")
+            self.found[record.jobid] = (
+                [path for path in record.log if path],
+                record.rule_msg or "",
+            )
             logger.error(f"The reason: {joblogs.why(*self.found[record.jobid])}")
 
     def reasons(self, jobs):
@@ -46,7 +49,9 @@ if workflow.is_main_process:
 
 
 onstart:
-    folder = next(path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists())
+    folder = next(
+        path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists()
+    )
     if not os.access(folder, os.W_OK):
         raise WorkflowError(
             f"The folder {folder} is not writable: give another folder as 'results', or change its permissions."
@@ -55,7 +60,9 @@ onstart:
     if settings.forcerun or settings.forceall or settings.forcetargets:
         os.environ[FORCED] = "1"
     if getattr(workflow.executor_settings, "status_command", None) == "sacct":
-        asked = subprocess.run("sacct --noheader --jobs=1", shell=True, capture_output=True, text=True)
+        asked = subprocess.run(
+            "sacct --noheader --jobs=1", shell=True, capture_output=True, text=True
+        )
         if asked.returncode:
             workflow.executor_settings.status_command = "squeue"
             logger.warning(
@@ -65,11 +72,17 @@ onstart:
 
 
 onerror:
-    failed = [single for job in workflow.scheduler.failed for single in getattr(job, "jobs", [job])]
+    failed = [
+        single for job in workflow.scheduler.failed for single in getattr(job, "jobs", [job])
+    ]
     blocked = set(workflow.dag.bfs(workflow.dag.depending, *failed))
-    left = [job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed]
+    left = [
+        job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed
+    ]
     rules = Counter(sorted(job.rule.name for job in left if job in blocked))
-    logger.error(joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:]))
+    logger.error(
+        joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:])
+    )
 
 
 onsuccess:

@@ -1,15 +1,16 @@
-"""Networks by identifier: ``features(x)`` gives penultimate features, ``head`` turns them into logits.
+"""Networks by identifier: ``features(x)`` gives penultimate features, ``head`` turns them into
+logits.
 
-``calgrid new backbone my_backbone`` writes a new one, ``backbones/my_backbone.py``, and its test. Several that differ
-by numbers may share a file, each a class with ``@register(id=...)``.
+``calgrid new backbone my_backbone`` writes a new one, ``backbones/my_backbone.py``, and its test.
+Several that differ by numbers may share a file, each a class with ``@register(id=...)``.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from calgrid.backbones._catalogue import describe
+from calgrid.components.lazy import lazy_names
+from calgrid.components.registry import load
 from calgrid.errors import ConfigError
-from calgrid.lazy import lazy_names
-from calgrid.registry import load
 
 if TYPE_CHECKING:
     from calgrid.backbones.base import Backbone
@@ -22,15 +23,17 @@ __getattr__, __dir__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
     """Return a network with random weights (from the global torch generator).
 
-    Raises ConfigError: unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are published.
-    DataError: published weights are not there and cannot be downloaded, or are not the right ones.
+    Raises ConfigError: unknown ``id``, fewer than two classes, or ``pretrained`` where no weights
+    are published. DataError: published weights are not there and cannot be downloaded, or are not
+    the right ones.
 
     Parameters
     ----------
-    id : registered identifier, for example ``"resnet20"``, or ``"timm/"`` and the name of a model of timm.
+    id : registered identifier, for example ``"resnet20"``, or ``"timm/"`` and the name of a model
+        of timm.
     num_classes : K, at least 2.
-    pretrained : start from published weights; only for backbones registered with ``pretrained=True``. Their head is
-        kept where it has K classes, else it is new.
+    pretrained : start from published weights; only for backbones registered with
+        ``pretrained=True``. Their head is kept where it has K classes, else it is new.
     """
     spec = describe(id)
     if num_classes < 2:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from types import MappingProxyType
 
-from calgrid import plugins, registry
+from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 
 #: definition of a model in timm's files
@@ -36,16 +36,21 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
 def measured(id: str, where: str = "") -> registry.ComponentSpec:
     """Return the specification of :func:`describe` with missing facts measured, which needs torch.
 
-    Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images that it names.
+    Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images
+    that it names.
     """
     spec = describe(id, where)
     if spec.info["library"] or all(name in spec.info for name in MEASURED):
         return spec
-    if importlib.util.find_spec("torch") is None:  # a conda environment of Snakemake alone; jobs have others
+    if (
+        importlib.util.find_spec("torch") is None
+    ):  # a conda environment of Snakemake alone; jobs have others
         return spec
     from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
 
-    found = measure(registry.load("backbone", id), spec.info["image_size"], plugins.shown(spec.module))
+    found = measure(
+        registry.load("backbone", id), spec.info["image_size"], plugins.shown(spec.module)
+    )
     return dataclasses.replace(spec, info=MappingProxyType({**found, **spec.info}))
 
 
@@ -56,22 +61,29 @@ def check_image_size(spec: registry.ComponentSpec, height: int, width: int, wher
         return
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
     raise ConfigError(
-        f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; use another backbone "
+        f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; "
+        f"use another backbone "
         "or images of another size."
     )
 
 
 @functools.cache
 def timm_names() -> dict[str, frozenset[str]]:
-    """Models of the installed timm and the names of their weights, read from its files; empty without timm.
+    """Models of the installed timm and the names of their weights, read from its files; empty
+    without timm.
 
     Importing timm takes seconds, too long for planning a grid.
     """
     found = importlib.util.find_spec("timm")
     if found is None or found.origin is None:
         return {}
-    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(found.origin).parent.glob("models/*.py"))]
-    weights: dict[str, set[str]] = {name: set() for text in texts for name in TIMM_MODEL.findall(text)}
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in sorted(Path(found.origin).parent.glob("models/*.py"))
+    ]
+    weights: dict[str, set[str]] = {
+        name: set() for text in texts for name in TIMM_MODEL.findall(text)
+    }
     for text in texts:
         for name, tag in TIMM_WEIGHTS.findall(text):
             weights.get(name, set()).add(tag)
@@ -79,21 +91,30 @@ def timm_names() -> dict[str, frozenset[str]]:
 
 
 def check_timm_name(name: str, where: str = "") -> None:
-    """Raise ConfigError unless the installed timm has this model, and these weights if the name contains them.
+    """Raise ConfigError unless the installed timm has this model, and these weights if the name
+    contains them.
 
     The name is ``model`` or ``model.weights``.
     """
     if not name:
-        raise ConfigError(f"{where or 'backbone'}: 'timm' is a library: write timm/ and the name of one of its models.")
+        raise ConfigError(
+            f"{where or 'backbone'}: 'timm' is a library: write timm/ and the name of one of its "
+            f"models."
+        )
     known = timm_names()
     if not known:
         return
     model, dot, tag = name.partition(".")
-    # some models use weights of other models, which only timm itself knows: accept all known names of weights
+    # some models use weights of other models, which only timm itself knows: accept all known names
+    # of weights
     if model in known and (not dot or any(tag in tags for tags in known.values())):
         return
     options = [f"{model}.{each}" for each in known[model]] if model in known else list(known)
     near = difflib.get_close_matches(name, options, n=NEAR)
     place = f" in {where}" if where else ""
-    hint = f"did you mean {', '.join(near)}?" if near else "timm.list_models(pretrained=True) lists what there is."
+    hint = (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else "timm.list_models(pretrained=True) lists what there is."
+    )
     raise ConfigError(f"Unknown timm model '{name}'{place}: {hint}")

@@ -1,7 +1,9 @@
-"""Published checkpoints of torrvision/focal_calibration (Mukhoti et al., NeurIPS 2020) in our networks of CIFAR.
+"""Published checkpoints of torrvision/focal_calibration (Mukhoti et al., NeurIPS 2020) in our
+networks of CIFAR.
 
-Their files are state dictionaries of ``DataParallel`` with other module names. Their dense layers prepend their output
-to the input and ours append it, so the channels of a dense block are in another order.
+Their files are state dictionaries of ``DataParallel`` with other module names. Their dense layers
+prepend their output to the input and ours append it, so the channels of a dense block are in
+another order.
 """
 
 import re
@@ -41,7 +43,8 @@ def read_checkpoint(path: Path) -> State:
         return {name.removeprefix(WRAPPER): tensor.detach() for name, tensor in state.items()}
     except Exception as error:  # torch raises many kinds for a truncated or foreign file
         raise DataError(
-            f"The weights in {path} cannot be read ({type(error).__name__}): remove the file and run again."
+            f"The weights in {path} cannot be read ({type(error).__name__}): remove the file and "
+            f"run again."
         ) from None
 
 
@@ -54,11 +57,17 @@ def load_checkpoint(model: Backbone, path: Path) -> None:
     try:
         ours = _dense(theirs) if "dense1.0.bn1.weight" in theirs else _residual(theirs)
         # old versions of torch have no batch counts, which do not affect predictions
-        counts = {name: tensor for name, tensor in model.state_dict().items() if name.endswith("num_batches_tracked")}
+        counts = {
+            name: tensor
+            for name, tensor in model.state_dict().items()
+            if name.endswith("num_batches_tracked")
+        }
         model.load_state_dict({**counts, **ours})
     except (RuntimeError, KeyError, IndexError) as error:
         reason = str(error).splitlines()[-1].strip()
-        raise DataError(f"The checkpoint {path} is that of another network than the run's: {reason}") from None
+        raise DataError(
+            f"The checkpoint {path} is that of another network than the run's: {reason}"
+        ) from None
 
 
 def _residual(theirs: Mapping[str, Tensor]) -> State:
@@ -77,20 +86,30 @@ def _dense(theirs: Mapping[str, Tensor]) -> State:
             counts[block] = max(counts[block], layer + 1)
             # a transition stands before the layers of all blocks but the first
             target = f"stages.{block}.{layer + (block > 1)}.branch.{BRANCH[part]}.{kind}"
-            ours[target] = _reordered(theirs, tensor, block, layer) if part in ("bn1", "conv1") else tensor
+            ours[target] = (
+                _reordered(theirs, tensor, block, layer) if part in ("bn1", "conv1") else tensor
+            )
     for block in BLOCKS[:-1]:
         for part, place in TRANSITION.items():
             for kind, tensor in _parts(theirs, f"trans{block}.{part}."):
-                ours[f"stages.{block + 1}.0.{place}.{kind}"] = _reordered(theirs, tensor, block, counts[block])
+                ours[f"stages.{block + 1}.0.{place}.{kind}"] = _reordered(
+                    theirs, tensor, block, counts[block]
+                )
     last = BLOCKS[-1]
     for kind, tensor in _parts(theirs, "bn."):
-        ours[f"stages.{last}.{counts[last] + 1}.{kind}"] = _reordered(theirs, tensor, last, counts[last])
+        ours[f"stages.{last}.{counts[last] + 1}.{kind}"] = _reordered(
+            theirs, tensor, last, counts[last]
+        )
     ours["head.weight"] = _reordered(theirs, theirs["linear.weight"], last, counts[last])
     return {**ours, "head.bias": theirs["linear.bias"]}
 
 
 def _parts(theirs: Mapping[str, Tensor], prefix: str) -> list[tuple[str, Tensor]]:
-    return [(name.removeprefix(prefix), tensor) for name, tensor in theirs.items() if name.startswith(prefix)]
+    return [
+        (name.removeprefix(prefix), tensor)
+        for name, tensor in theirs.items()
+        if name.startswith(prefix)
+    ]
 
 
 def _reordered(theirs: Mapping[str, Tensor], tensor: Tensor, block: int, layers: int) -> Tensor:

@@ -15,7 +15,8 @@ IMAGES, CLASSES = 2, 10
 
 
 def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> dict[str, Any]:
-    """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and ``max_size`` if it has one.
+    """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and
+    ``max_size`` if it has one.
 
     Raises ConfigError: the network cannot be built, or does not take such images.
     """
@@ -24,7 +25,9 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
             model = build(CLASSES)
         macs, num_features = _forward(model, image_size)
         found = {
-            "parameters": {CLASSES: sum(each.numel() for each in model.parameters() if each.requires_grad)},
+            "parameters": {
+                CLASSES: sum(each.numel() for each in model.parameters() if each.requires_grad)
+            },
             "num_features": num_features,
             "macs": macs,
             "activations": _kept(model, image_size),
@@ -33,8 +36,10 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
         raise
     except Exception as error:  # of code that is not ours
         raise ConfigError(
-            f"{where}: a network for {CLASSES} classes and images of {image_size}x{image_size} pixels fails on the "
-            f"device 'meta' ({type(error).__name__}: {' '.join(str(error).split())}): correct it, or its image_size."
+            f"{where}: a network for {CLASSES} classes and images of {image_size}x{image_size} "
+            f"pixels fails on the "
+            f"device 'meta' ({type(error).__name__}: {' '.join(str(error).split())}): correct it, "
+            f"or its image_size."
         ) from error
     return {**found, **_sizes(model.eval(), image_size)}
 
@@ -50,12 +55,16 @@ def _forward(model: Backbone, size: int) -> tuple[int, int]:
         logits = model.head(features)
     if features.ndim != 2 or logits.shape != (IMAGES, CLASSES):
         shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
-        raise ValueError(f"features and logits must be ({IMAGES}, d) and ({IMAGES}, {CLASSES}), got {shapes}")
+        raise ValueError(
+            f"features and logits must be ({IMAGES}, d) and ({IMAGES}, {CLASSES}), got {shapes}"
+        )
     return max(1, counter.get_total_flops() // (2 * IMAGES)), features.shape[1]
 
 
 def _kept(model: Backbone, size: int) -> int:
-    """Number of values that the forward pass of one image stores for the backward pass, without weights."""
+    """Number of values that the forward pass of one image stores for the backward pass, without
+    weights.
+    """
     own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
     kept: dict[int, Tensor] = {}
 

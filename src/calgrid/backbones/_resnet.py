@@ -1,11 +1,13 @@
-"""Residual networks for small images: a 3x3 stem without max-pooling, levels of blocks, global average pooling.
+"""Residual networks for small images: a 3x3 stem without max-pooling, levels of blocks, global
+average pooling.
 
-Three families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and 64 channels; and the
-ImageNet networks of the same paper on a CIFAR stem, as calibration papers use them (official code
-torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256 and 512 channels with shortcuts of option
-B (1x1 convolution and batch normalisation where the shape changes). And the wide networks of Zagoruyko & Komodakis
-(BMVC 2016) in the variant of the same code, ``Net/wide_resnet.py``: activations after the convolutions as in He et al.,
-and 6n + 2 layers counted, so that its 26 layers are the blocks of the paper's WRN-28.
+Three families: the 6n+2 networks of He et al. (CVPR 2016, section 4.2), three levels of 16, 32 and
+64 channels; and the ImageNet networks of the same paper on a CIFAR stem, as calibration papers use
+them (official code torrvision/focal_calibration, ``Net/resnet.py``): four levels of 64, 128, 256
+and 512 channels with shortcuts of option B (1x1 convolution and batch normalisation where the shape
+changes). And the wide networks of Zagoruyko & Komodakis (BMVC 2016) in the variant of the same
+code, ``Net/wide_resnet.py``: activations after the convolutions as in He et al., and 6n + 2 layers
+counted, so that its 26 layers are the blocks of the paper's WRN-28.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +58,8 @@ def projection(in_channels: int, out_channels: int, stride: int) -> nn.Module:
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()
     return nn.Sequential(
-        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False), nn.BatchNorm2d(out_channels)
+        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False),
+        nn.BatchNorm2d(out_channels),
     )
 
 
@@ -68,7 +71,9 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection) -> None:
+    def __init__(
+        self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection
+    ) -> None:
         super().__init__()
         self.conv1 = conv3x3(in_channels, channels, stride)
         self.bn1 = nn.BatchNorm2d(channels)
@@ -83,11 +88,15 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride) and 1x1 convolutions around a shortcut (He et al. 2016, figure 5 right)."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions around a shortcut (He et al. 2016, figure 5
+    right).
+    """
 
     expansion = 4
 
-    def __init__(self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection) -> None:
+    def __init__(
+        self, in_channels: int, channels: int, stride: int, shortcut: Shortcut = projection
+    ) -> None:
         super().__init__()
         out_channels = self.expansion * channels
         self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=False)
@@ -109,10 +118,18 @@ Block = type[BasicBlock] | type[Bottleneck]
 
 
 def stem_and_levels(
-    block: Block, stem_channels: int, widths: Sequence[int], blocks: Sequence[int], shortcut: Shortcut = projection
+    block: Block,
+    stem_channels: int,
+    widths: Sequence[int],
+    blocks: Sequence[int],
+    shortcut: Shortcut = projection,
 ) -> list[nn.Module]:
-    """Return the stem and one level for each of ``widths``; the first keeps the resolution, each other halves it."""
-    stages: list[nn.Module] = [nn.Sequential(conv3x3(3, stem_channels), nn.BatchNorm2d(stem_channels), nn.ReLU())]
+    """Return the stem and one level for each of ``widths``; the first keeps the resolution, each
+    other halves it.
+    """
+    stages: list[nn.Module] = [
+        nn.Sequential(conv3x3(3, stem_channels), nn.BatchNorm2d(stem_channels), nn.ReLU())
+    ]
     channels = stem_channels
     for number, (width, count) in enumerate(zip(widths, blocks, strict=True)):
         level = [block(channels, width, 1 if number == 0 else 2, shortcut)]
@@ -123,16 +140,24 @@ def stem_and_levels(
 
 
 class ThreeLevelResNet(Backbone):
-    """Three levels of ``blocks_per_level`` basic blocks with ``width`` times 16, 32 and 64 channels, drawn by He.
+    """Three levels of ``blocks_per_level`` basic blocks with ``width`` times 16, 32 and 64
+    channels, drawn by He.
 
-    Of width 1 it is the network of 6n + 2 layers, ``n = blocks_per_level``; wider ones are the wide networks.
+    Of width 1 it is the network of 6n + 2 layers, ``n = blocks_per_level``; wider ones are the wide
+    networks.
     """
 
     def __init__(
-        self, num_classes: int, blocks_per_level: int, width: int = 1, shortcut: Shortcut = projection
+        self,
+        num_classes: int,
+        blocks_per_level: int,
+        width: int = 1,
+        shortcut: Shortcut = projection,
     ) -> None:
         widths = [width * channels for channels in WIDTHS]
-        stages = stem_and_levels(BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths), shortcut)
+        stages = stem_and_levels(
+            BasicBlock, WIDTHS[0], widths, [blocks_per_level] * len(widths), shortcut
+        )
         super().__init__(stages, global_pool(), widths[-1], num_classes)
         he_normal_(self)
 
@@ -140,15 +165,20 @@ class ThreeLevelResNet(Backbone):
 class FourLevelResNet(Backbone):
     """An ImageNet residual network on the CIFAR stem, with PyTorch's default initialisation.
 
-    The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map. We use the mean at
-    every size, so that the number of features is constant. With ``quarters`` it is that of
-    ``Net/resnet_tiny_imagenet.py`` for 64x64 images: 4x4 squares of the 8x8 map leave 2 x 2 values a channel, all of
-    them features (its adaptive pooling is the same at that size), and convolutions are drawn as He et al. propose.
+    The official code averages 4x4 squares of the last map, which at 32x32 is the mean of the map.
+    We use the mean at every size, so that the number of features is constant. With ``quarters`` it
+    is that of ``Net/resnet_tiny_imagenet.py`` for 64x64 images: 4x4 squares of the 8x8 map leave 2
+    x 2 values a channel, all of them features (its adaptive pooling is the same at that size), and
+    convolutions are drawn as He et al. propose.
     """
 
-    def __init__(self, num_classes: int, block: Block, blocks: Sequence[int], quarters: bool = False) -> None:
+    def __init__(
+        self, num_classes: int, block: Block, blocks: Sequence[int], quarters: bool = False
+    ) -> None:
         stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
         pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten()) if quarters else global_pool()
-        super().__init__(stages, pool, (4 if quarters else 1) * block.expansion * FOUR_WIDTHS[-1], num_classes)
+        super().__init__(
+            stages, pool, (4 if quarters else 1) * block.expansion * FOUR_WIDTHS[-1], num_classes
+        )
         if quarters:
             he_normal_(self)

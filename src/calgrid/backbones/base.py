@@ -33,13 +33,13 @@ class Backbone(Network):
     - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
     - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where there is one.
 
-    With ``pretrained=True``, which says that it has published weights to start from, ``parameters`` must be given for
-    their number of classes.
+    With ``pretrained=True``, which says that it has published weights to start from, ``parameters``
+    must be given for their number of classes.
 
     Attributes
     ----------
-    stages : stem first, then the resolution levels in order; composed they map images to the last feature
-        map, and the output of each may be mixed or replaced on its own.
+    stages : stem first, then the resolution levels in order; composed they map images to the last
+        feature map, and the output of each may be mixed or replaced on its own.
     pool : last feature map to features ``(N, d)``.
     head : the one linear layer from features to logits; a new one unless it is given.
     num_features : d, the width of the features.
@@ -63,7 +63,9 @@ class Backbone(Network):
         self.num_features = num_features
 
     def published(self) -> dict[str, Any]:
-        """Return where the published weights of this network come from, for a run's records; empty without any."""
+        """Return where the published weights of this network come from, for a run's records; empty
+        without any.
+        """
         return {}
 
     def features(self, x: Tensor) -> Tensor:
@@ -83,13 +85,14 @@ class Backbone(Network):
 class HeadDropout:
     """Dropout of the features that enter a head, in training alone; put on with :meth:`on`.
 
-    It is a hook, so that the head stays one linear layer with the same names of its tensors, and features stay whole
-    for losses that read them. In the code of MbLS it is a layer before the new head. Draws from torch's global
-    generator of the device, as layers of dropout do.
+    It is a hook, so that the head stays one linear layer with the same names of its tensors, and
+    features stay whole for losses that read them. In the code of MbLS it is a layer before the new
+    head. Draws from torch's global generator of the device, as layers of dropout do.
 
     Parameters
     ----------
-    rate : share of the features that are set to 0, in (0, 1); the others grow by ``1 / (1 - rate)``.
+    rate : share of the features that are set to 0, in (0, 1); the others grow by ``1 / (1 -
+        rate)``.
     """
 
     def __init__(self, rate: float) -> None:
@@ -109,8 +112,9 @@ class HeadDropout:
 def he_normal_(model: nn.Module) -> None:
     """Draw every convolution from N(0, 2 / fan_out), in place, with the global torch generator.
 
-    He et al. (ICCV 2015, eq. 14): the backward form, which keeps the scale of gradients from layer to layer.
-    Batch normalisation starts at the identity and linear layers keep their own initialisation.
+    He et al. (ICCV 2015, eq. 14): the backward form, which keeps the scale of gradients from layer
+    to layer. Batch normalisation starts at the identity and linear layers keep their own
+    initialisation.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

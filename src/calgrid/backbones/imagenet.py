@@ -1,10 +1,12 @@
-"""ImageNet networks with the first published weights of torchvision; top-1 accuracies are under their own presets.
+"""ImageNet networks with the first published weights of torchvision; top-1 accuracies are under
+their own presets.
 
-Images of ``min_size`` pixels and more are taken; the published weights saw ``image_size``. A vision transformer takes
-the size of its position embedding alone.
+Images of ``min_size`` pixels and more are taken; the published weights saw ``image_size``. A vision
+transformer takes the size of its position embedding alone.
 
-Weights have a fixed version (``IMAGENET1K_V1``), never ``DEFAULT``. The file is in the cache of torch.hub or is
-downloaded to it, and verified by the SHA-256 prefix at the end of its name. Only tensors are read from it.
+Weights have a fixed version (``IMAGENET1K_V1``), never ``DEFAULT``. The file is in the cache of
+torch.hub or is downloaded to it, and verified by the SHA-256 prefix at the end of its name. Only
+tensors are read from it.
 """
 
 import re
@@ -19,9 +21,9 @@ from torch import Tensor, nn
 
 from calgrid.backbones._resnet import global_pool
 from calgrid.backbones.base import Backbone
+from calgrid.components.registry import register
 from calgrid.datasets._download import PublishedFile, download
 from calgrid.errors import DataError
-from calgrid.registry import register
 from calgrid.storage.sources import record
 
 #: number of classes of the published heads
@@ -29,7 +31,8 @@ PUBLISHED_CLASSES = 1000
 VERSION = "IMAGENET1K_V1"
 #: layers of dense blocks in old files, whose module names contain a dot
 OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.(?=[12]\.)")
-#: encoder blocks of a vision transformer in one stage: four stages of 12 blocks, as many as convolutional networks have
+#: encoder blocks of a vision transformer in one stage: four stages of 12 blocks, as many as
+#: convolutional networks have
 BLOCKS_A_STAGE = 3
 
 CONVOLUTIONAL: dict[str, Any] = {"pretrained": True, "image_size": 224, "min_size": 32}
@@ -45,8 +48,8 @@ TRANSFORMER: dict[str, Any] = {
 class TorchvisionBackbone(Backbone):
     """Base of networks of ``torchvision.models``.
 
-    ``model`` is the name of the builder. With published weights and another number of classes than ImageNet's, the head
-    is new, with torchvision's initialisation, for fine-tuning.
+    ``model`` is the name of the builder. With published weights and another number of classes than
+    ImageNet's, the head is new, with torchvision's initialisation, for fine-tuning.
     """
 
     model: str
@@ -54,12 +57,16 @@ class TorchvisionBackbone(Backbone):
     def __init__(self, num_classes: int, pretrained: bool = False) -> None:
         network = getattr(torchvision.models, self.model)(num_classes=num_classes)
         if pretrained:
-            load_published(network, read_weights(self.weights_file(), weights_folder()), num_classes)
+            load_published(
+                network, read_weights(self.weights_file(), weights_folder()), num_classes
+            )
         stages, pool, head = take_apart(network)
         super().__init__(stages, pool, head.in_features, num_classes, head)
 
     def published(self) -> dict[str, Any]:
-        """Return name, address, size and SHA-256 of the file with the weights; see :class:`Backbone`."""
+        """Return name, address, size and SHA-256 of the file with the weights; see
+        :class:`Backbone`.
+        """
         file = self.weights_file()
         return {"url": file["url"], **record(weights_folder() / file["name"], file["name"])}
 
@@ -85,7 +92,9 @@ def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of the right checksum that this torch cannot read
-        raise DataError(f"The weights in {path} cannot be read ({type(error).__name__}): update torch.") from error
+        raise DataError(
+            f"The weights in {path} cannot be read ({type(error).__name__}): update torch."
+        ) from error
     return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
 
 
@@ -94,12 +103,17 @@ def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> 
     head = next(name for name, module in network.named_modules() if module is head_of(network))
     if num_classes != PUBLISHED_CLASSES:
         own = network.state_dict()
-        state = {**state, **{f"{head}.{part}": own[f"{head}.{part}"] for part in ("weight", "bias")}}
+        state = {
+            **state,
+            **{f"{head}.{part}": own[f"{head}.{part}"] for part in ("weight", "bias")},
+        }
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise DataError(f"The published weights do not fit {type(network).__name__} of torchvision: {reason}") from None
+        raise DataError(
+            f"The published weights do not fit {type(network).__name__} of torchvision: {reason}"
+        ) from None
 
 
 def head_of(network: Any) -> nn.Linear:
@@ -125,21 +139,28 @@ def _densenet(network: Any) -> tuple[list[nn.Module], nn.Module]:
     parts = dict(network.features.named_children())
     stem = nn.Sequential(*(parts[name] for name in ("conv0", "norm0", "relu0", "pool0")))
     stages: list[nn.Module] = [stem, nn.Sequential(parts["denseblock1"])]
-    stages += [nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)]
+    stages += [
+        nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)
+    ]
     stages[-1] = nn.Sequential(*stages[-1].children(), parts["norm5"], nn.ReLU())
     return stages, global_pool()
 
 
 def _swin(network: Any) -> tuple[list[nn.Module], nn.Module]:
     patches, first, *rest = network.features
-    levels = [nn.Sequential(merging, *blocks) for merging, blocks in zip(rest[::2], rest[1::2], strict=True)]
+    levels = [
+        nn.Sequential(merging, *blocks)
+        for merging, blocks in zip(rest[::2], rest[1::2], strict=True)
+    ]
     pool = nn.Sequential(network.norm, network.permute, global_pool())
     return [patches, first, *levels], pool
 
 
 def _vision_transformer(network: Any) -> tuple[list[nn.Module], nn.Module]:
     blocks = list(network.encoder.layers)
-    groups = [blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)]
+    groups = [
+        blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)
+    ]
     stages = [PatchTokens(network), *(nn.Sequential(*group) for group in groups)]
     return stages, nn.Sequential(network.encoder.ln, ClassToken())
 

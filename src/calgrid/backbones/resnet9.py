@@ -4,19 +4,24 @@ from torch import Tensor, nn
 
 from calgrid.backbones._resnet import conv3x3
 from calgrid.backbones.base import Backbone, he_normal_
-from calgrid.registry import register
+from calgrid.components.registry import register
 
-#: channels of the two first convolutions and of the two later ones; the DAWNBench entry has 64, 128, 256, 512
+#: channels of the two first convolutions and of the two later ones; the DAWNBench entry has 64,
+#: 128, 256, 512
 WIDTHS = (16, 32, 64, 128)
 
 
 def conv_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     """3x3 convolution, batch normalisation, ReLU."""
-    return nn.Sequential(conv3x3(in_channels, out_channels), nn.BatchNorm2d(out_channels), nn.ReLU())
+    return nn.Sequential(
+        conv3x3(in_channels, out_channels), nn.BatchNorm2d(out_channels), nn.ReLU()
+    )
 
 
 class ResidualPair(nn.Module):
-    """Two convolution units whose output is added to their input: ``x + f(x)``, without a ReLU after the sum."""
+    """Two convolution units whose output is added to their input: ``x + f(x)``, without a ReLU
+    after the sum.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -30,11 +35,14 @@ class ResidualPair(nn.Module):
 def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     """3x3 convolution, 2x2 max-pooling, batch normalisation, ReLU.
 
-    The entry of 2018 pools after the ReLU. Pooled first, a quarter of the values is normalised, and a training step on
-    a CPU is 1.2 times as fast.
+    The entry of 2018 pools after the ReLU. Pooled first, a quarter of the values is normalised, and
+    a training step on a CPU is 1.2 times as fast.
     """
     return nn.Sequential(
-        conv3x3(in_channels, out_channels), nn.MaxPool2d(2, ceil_mode=True), nn.BatchNorm2d(out_channels), nn.ReLU()
+        conv3x3(in_channels, out_channels),
+        nn.MaxPool2d(2, ceil_mode=True),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(),
     )
 
 
@@ -50,7 +58,9 @@ def pooled_unit(in_channels: int, out_channels: int) -> nn.Sequential:
     activations=202_672,
 )
 class ResNet9(Backbone):
-    """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths 16-32-64-128."""
+    """Residual network of 9 layers: four convolutions, two residual pairs, a linear head; widths
+    16-32-64-128.
+    """
 
     def __init__(self, num_classes: int) -> None:
         first, second, third, fourth = WIDTHS
@@ -60,5 +70,7 @@ class ResNet9(Backbone):
             pooled_unit(second, third),
             nn.Sequential(pooled_unit(third, fourth), ResidualPair(fourth)),
         ]
-        super().__init__(stages, nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten()), fourth, num_classes)
+        super().__init__(
+            stages, nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten()), fourth, num_classes
+        )
         he_normal_(self)

@@ -1,7 +1,8 @@
-"""Networks for small images as calibration papers use them: residual, wide residual and densely connected ones.
+"""Networks for small images as calibration papers use them: residual, wide residual and densely
+connected ones.
 
-Those of the line of torrvision/focal_calibration differ from networks of the same names elsewhere; each says how. The
-ImageNet networks with torchvision's weights are in ``imagenet.py``.
+Those of the line of torrvision/focal_calibration differ from networks of the same names elsewhere;
+each says how. The ImageNet networks with torchvision's weights are in ``imagenet.py``.
 """
 
 from collections.abc import Sequence
@@ -20,10 +21,11 @@ from calgrid.backbones._resnet import (
     padded_shortcut,
 )
 from calgrid.backbones.base import Backbone
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 RESNET = (
-    "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; torrvision/focal_calibration Net/resnet.py"
+    "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; "
+    "torrvision/focal_calibration Net/resnet.py"
 )
 RESNET_TINY = (
     "He et al., Deep Residual Learning for Image Recognition, CVPR 2016; "
@@ -70,8 +72,9 @@ class ResNet8(ThreeLevelResNet):
 class ResNet20(ThreeLevelResNet):
     """Residual network of 20 layers, widths 16-32-64.
 
-    Where the shape changes, the shortcut is a 1x1 convolution with batch normalisation (option B of the paper), as in
-    the larger networks of the calibration papers; the paper's own has option A, without parameters (269,722).
+    Where the shape changes, the shortcut is a 1x1 convolution with batch normalisation (option B of
+    the paper), as in the larger networks of the calibration papers; the paper's own has option A,
+    without parameters (269,722).
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -145,8 +148,8 @@ class ResNet101(FourLevelResNet):
 class ResNet110(FourLevelResNet):
     """Four levels of 3-4-26-3 bottlenecks, widths 256-512-1024-2048, on a 3x3 stem.
 
-    The ResNet-110 of focal_calibration: not the network of 110 layers and 1.7 million parameters of the 6n + 2 family
-    with the same name.
+    The ResNet-110 of focal_calibration: not the network of 110 layers and 1.7 million parameters of
+    the 6n + 2 family with the same name.
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -196,7 +199,9 @@ class ResNet101Tiny(FourLevelResNet):
     activations=4_920_816,
 )
 class WideResNet2610(ThreeLevelResNet):
-    """Three levels of 4 basic blocks, widths 160-320-640: the size of the original paper's WRN-28-10."""
+    """Three levels of 4 basic blocks, widths 160-320-640: the size of the original paper's
+    WRN-28-10.
+    """
 
     def __init__(self, num_classes: int) -> None:
         super().__init__(num_classes, blocks_per_level=4, width=10)
@@ -229,16 +234,21 @@ class DenseLayer(nn.Module):
 def transition(in_channels: int, out_channels: int) -> nn.Sequential:
     """BN, ReLU, 1x1 convolution, mean of 2x2 squares."""
     return nn.Sequential(
-        nn.BatchNorm2d(in_channels), nn.ReLU(), nn.Conv2d(in_channels, out_channels, 1, bias=False), nn.AvgPool2d(2)
+        nn.BatchNorm2d(in_channels),
+        nn.ReLU(),
+        nn.Conv2d(in_channels, out_channels, 1, bias=False),
+        nn.AvgPool2d(2),
     )
 
 
 class SmallImageDenseNet(Backbone):
-    """Dense blocks of ``layers`` layers each; a transition that halves the channels begins each block but the first.
+    """Dense blocks of ``layers`` layers each; a transition that halves the channels begins each
+    block but the first.
 
-    The ImageNet layout (Huang et al., DenseNet-BC) on a CIFAR stem, as in torrvision/focal_calibration: a 3x3
-    convolution to twice the growth without max-pooling, pre-activation bottlenecks, and batch normalisation, ReLU and
-    the mean of the last map at the end.
+    The ImageNet layout (Huang et al., DenseNet-BC) on a CIFAR stem, as in
+    torrvision/focal_calibration: a 3x3 convolution to twice the growth without max-pooling,
+    pre-activation bottlenecks, and batch normalisation, ReLU and the mean of the last map at the
+    end.
     """
 
     def __init__(self, num_classes: int, growth: int, layers: Sequence[int]) -> None:

@@ -1,7 +1,8 @@
-"""Any model of the library timm as ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``, and ``vit_b16_384``.
+"""Any model of the library timm as ``timm/<name>``, for example ``timm/convnext_tiny.fb_in1k``, and
+``vit_b16_384``.
 
-A model is built by timm itself, with its own initialisation; published weights come from the Hugging Face hub through
-timm, which reads tensors alone. Features are what timm calls pre-logits.
+A model is built by timm itself, with its own initialisation; published weights come from the
+Hugging Face hub through timm, which reads tensors alone. Features are what timm calls pre-logits.
 """
 
 from typing import Any
@@ -10,8 +11,8 @@ import timm
 from torch import Tensor, nn
 
 from calgrid.backbones.base import Backbone
+from calgrid.components.registry import register
 from calgrid.errors import ConfigError, DataError
-from calgrid.registry import register
 
 #: fixed weights, because the default weights of timm may change
 NAME = "vit_base_patch16_384.augreg_in21k_ft_in1k"
@@ -28,11 +29,17 @@ class TimmBackbone(Backbone):
         head = model.get_classifier() if hasattr(model, "get_classifier") else None
         if not isinstance(head, nn.Linear) or not hasattr(model, "forward_head"):
             raise ConfigError(
-                f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose another model."
+                f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose "
+                f"another model."
             )
         model.reset_classifier(0)
-        super().__init__([Trunk(name, model)], PreLogits(model), head.in_features, num_classes, head)
-        self._published = {"path": name, "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm")}
+        super().__init__(
+            [Trunk(name, model)], PreLogits(model), head.in_features, num_classes, head
+        )
+        self._published = {
+            "path": name,
+            "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm"),
+        }
 
     def published(self) -> dict[str, Any]:
         """Return the name of the weights in timm and where it finds them; see :class:`Backbone`."""
@@ -42,8 +49,8 @@ class TimmBackbone(Backbone):
 def create(name: str, num_classes: int, pretrained: bool) -> Any:
     """Build a model of timm.
 
-    Raises ConfigError: there are no such weights. DataError: its published weights are neither in the cache nor can be
-    downloaded.
+    Raises ConfigError: there are no such weights. DataError: its published weights are neither in
+    the cache nor can be downloaded.
     """
     try:
         published = timm.get_pretrained_cfg(name)
@@ -52,14 +59,18 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
     if not pretrained:
         return timm.create_model(name, num_classes=num_classes)
     if published is None or not published.has_weights:
-        raise ConfigError(f"Backbone 'timm/{name}' has no pretrained weights: set pretrained to false.")
+        raise ConfigError(
+            f"Backbone 'timm/{name}' has no pretrained weights: set pretrained to false."
+        )
     try:
         return timm.create_model(name, pretrained=True, num_classes=num_classes)
     except Exception as error:  # several libraries with their own errors
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once where "
-            f"'{published.hf_hub_id or published.url}' can be reached, or bring the cache of the Hugging Face hub that "
+            f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once "
+            f"where "
+            f"'{published.hf_hub_id or published.url}' can be reached, or bring the cache of the "
+            f"Hugging Face hub that "
             "holds it (environment variable HF_HOME)."
         ) from error
 
@@ -72,14 +83,17 @@ class Trunk(nn.Module):
         self.model = model
         self.name = name
         config = model.pretrained_cfg
-        self.only_size = tuple(config["input_size"][1:]) if config.get("fixed_input_size", False) else None
+        self.only_size = (
+            tuple(config["input_size"][1:]) if config.get("fixed_input_size", False) else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images ``(N, 3, H, W)`` to the last feature map, or tokens, of the family's shape."""
         if self.only_size is not None and tuple(x.shape[2:]) != self.only_size:
             sizes = ["x".join(map(str, size)) for size in (self.only_size, tuple(x.shape[2:]))]
             raise ConfigError(
-                f"Backbone 'timm/{self.name}' takes images of {sizes[0]} pixels only, and these have {sizes[1]}; use "
+                f"Backbone 'timm/{self.name}' takes images of {sizes[0]} pixels only, and these "
+                f"have {sizes[1]}; use "
                 "another backbone or images of another size."
             )
         return self.model.forward_features(x)
@@ -106,10 +120,11 @@ class PreLogits(nn.Module):
     pretrained=True,
 )
 class Timm(TimmBackbone):
-    """Any model of timm that ends in a linear layer: timm/ and its name, optionally with the name of its weights.
+    """Any model of timm that ends in a linear layer: timm/ and its name, optionally with the name
+    of its weights.
 
-    The size of such a model is unknown before it is built: jobs request the memory and time of a large one, and a job
-    fails if the image size is wrong.
+    The size of such a model is unknown before it is built: jobs request the memory and time of a
+    large one, and a job fails if the image size is wrong.
     """
 
 
@@ -129,8 +144,9 @@ class Timm(TimmBackbone):
 class ViTB16At384(TimmBackbone):
     """The network that FeDLaS fine-tunes on fine-grained data, timm's ``vit_base_patch16_384``.
 
-    The class token behind the last norm is the feature, under a linear head. Images are normalised with the mean and
-    deviation of their data set, as in the FeDLaS code, although the published weights were trained with 0.5 and 0.5.
+    The class token behind the last norm is the feature, under a linear head. Images are normalised
+    with the mean and deviation of their data set, as in the FeDLaS code, although the published
+    weights were trained with 0.5 and 0.5.
     """
 
     def __init__(self, num_classes: int, pretrained: bool = False) -> None:

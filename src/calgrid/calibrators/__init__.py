@@ -1,4 +1,5 @@
-"""Post-hoc calibrators by identifier: maps from logits to calibrated probabilities, fitted on validation data.
+"""Post-hoc calibrators by identifier: maps from logits to calibrated probabilities, fitted on
+validation data.
 
 They work on arrays alone, need no deep-learning library and no GPU::
 
@@ -7,7 +8,8 @@ They work on arrays alone, need no deep-learning library and no GPU::
     calibrator.save("smart.safetensors")
     same = load_calibrator("smart.safetensors")
 
-``calgrid new calibrator my_calibrator`` writes a new one, ``calibrators/my_calibrator.py``, and its test.
+``calgrid new calibrator my_calibrator`` writes a new one, ``calibrators/my_calibrator.py``, and its
+test.
 """
 
 from pathlib import Path
@@ -15,8 +17,8 @@ from typing import Any
 
 from calgrid.calibrators._probabilities import logits_from_probabilities
 from calgrid.calibrators.base import Calibrator
+from calgrid.components.registry import load, spec
 from calgrid.errors import ConfigError, StateError
-from calgrid.registry import load, spec
 from calgrid.storage.arrays import read_arrays
 
 __all__ = ["Calibrator", "build_calibrator", "load_calibrator", "logits_from_probabilities"]
@@ -29,7 +31,8 @@ def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> C
     ----------
     id : registered identifier, for example ``"ts"``.
     seed : seed of a stochastic calibrator (default 0); no effect on the others.
-    **overrides : hyper-parameters that differ from the calibrator's defaults, for example ``sigma=2``.
+    **overrides : hyper-parameters that differ from the calibrator's defaults, for example
+        ``sigma=2``.
 
     Raises
     ------
@@ -42,13 +45,16 @@ def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> C
 
 
 def load_calibrator(path: str | Path) -> Calibrator:
-    """Load a fitted calibrator that :meth:`Calibrator.save` wrote; its output is the same to the last bit.
+    """Load a fitted calibrator that :meth:`Calibrator.save` wrote; its output is the same to the
+    last bit.
 
-    Histories of the fit (one value per epoch) and its duration are not stored; ``fit_seconds`` is None.
+    Histories of the fit (one value per epoch) and its duration are not stored; ``fit_seconds`` is
+    None.
 
     Raises
     ------
-    StateError : the file is missing, damaged or not a calibrator, or does not match this version of calgrid.
+    StateError : the file is missing, damaged or not a calibrator, or does not match this version of
+        calgrid.
     """
     path = Path(path)
     if not path.is_file():
@@ -56,12 +62,15 @@ def load_calibrator(path: str | Path) -> Calibrator:
     path.open("rb").close()  # raises PermissionError: such a file is not damaged
     state, description = read_arrays(path, "calibrator", "fit and save it again")
     if not isinstance(description, dict) or "hyperparameters" not in description:
-        raise StateError(f"The file {path} is not a calibrator: give a file that Calibrator.save wrote.")
+        raise StateError(
+            f"The file {path} is not a calibrator: give a file that Calibrator.save wrote."
+        )
     try:
         calibrator = build_calibrator(description["id"], **description["hyperparameters"])
         calibrator.restore(state, description)
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"The calibrator {path} does not fit this version of calgrid ({error}): fit and save it again."
+            f"The calibrator {path} does not fit this version of calgrid ({error}): fit and save "
+            f"it again."
         ) from None
     return calibrator

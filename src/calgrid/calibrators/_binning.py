@@ -1,4 +1,5 @@
-"""Bins of scores in [0, 1] with equal numbers of samples or equal widths, each a sorted array of inner cuts.
+"""Bins of scores in [0, 1] with equal numbers of samples or equal widths, each a sorted array of
+inner cuts.
 
 Bins are (low, high]; B - 1 cuts define B bins, from 0 to 1.
 """
@@ -21,10 +22,11 @@ class Counts(NamedTuple):
 
 
 def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
-    """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal counts.
+    """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal
+    counts.
 
-    A cut is the midpoint of two neighbouring scores. Equal scores stay in one bin (a cut among them moves below them),
-    so ties can reduce the number of bins. No bin is empty.
+    A cut is the midpoint of two neighbouring scores. Equal scores stay in one bin (a cut among them
+    moves below them), so ties can reduce the number of bins. No bin is empty.
     """
     below = np.arange(1, n_bins) * len(ordered) // n_bins
     below = np.unique(np.searchsorted(ordered, ordered[below], side="left"))
@@ -47,7 +49,12 @@ def bin_of(cuts: Array, scores: Array) -> NDArray[np.intp]:
 def count(cuts: Array, scores: Array, correct: Array) -> Counts:
     """Sum numbers, correct predictions and scores ``(N,)`` in each bin."""
     index, n_bins = bin_of(cuts, scores), len(cuts) + 1
-    return Counts(*(np.bincount(index, weight, n_bins).astype(np.float64) for weight in (None, correct, scores)))
+    return Counts(
+        *(
+            np.bincount(index, weight, n_bins).astype(np.float64)
+            for weight in (None, correct, scores)
+        )
+    )
 
 
 def centres(cuts: Array) -> Array:
@@ -56,8 +63,14 @@ def centres(cuts: Array) -> Array:
     return (edges[:-1] + edges[1:]) / 2.0
 
 
-def smoothed_rate(counts: Counts, cuts: Array, prior_mean: Array | float, prior_count: float) -> Array:
-    """Return ``(correct + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``; empty: bin centre."""
+def smoothed_rate(
+    counts: Counts, cuts: Array, prior_mean: Array | float, prior_count: float
+) -> Array:
+    """Return ``(correct + s m) / (n + s)`` ``(B,)`` with s = ``prior_count``, m = ``prior_mean``;
+    empty: bin centre.
+    """
     total = counts.n + prior_count
-    rate = np.divide(counts.correct + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0)
+    rate = np.divide(
+        counts.correct + prior_count * prior_mean, total, out=np.zeros_like(total), where=total > 0
+    )
     return np.where(counts.n > 0, rate, centres(cuts))

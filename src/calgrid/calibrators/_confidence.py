@@ -5,8 +5,9 @@ With gaps ``g_k = z_top - z_k`` of the other classes and the margin ``m = min g_
     rest(beta) = ln sum_{k != top} exp(-beta (g_k - m))     in [0, ln(K - 1)], decreasing
     confidence = sigmoid(beta m - rest(beta))
 
-Objectives of the confidence need only m and ``rest``. ``rest`` is smooth in ln beta, so a table per sample replaces its
-K logits; the margin, the steep part, is exact. :mod:`calgrid.calibrators._objectives` derives more from the same table.
+Objectives of the confidence need only m and ``rest``. ``rest`` is smooth in ln beta, so a table per
+sample replaces its K logits; the margin, the steep part, is exact.
+:mod:`calgrid.calibrators._objectives` derives more from the same table.
 """
 
 import copy
@@ -26,9 +27,11 @@ _BLOCK = 1 << 15
 
 
 def margin_and_excess(logits: Array) -> tuple[Array, Array]:
-    """Return margins m ``(N,)`` and excess gaps ``max(g_k - m, 0)`` ``(N, K)`` of logits with row maximum 0.
+    """Return margins m ``(N,)`` and excess gaps ``max(g_k - m, 0)`` ``(N, K)`` of logits with row
+    maximum 0.
 
-    A margin is inf if only one class is possible. The excess is 0 for the predicted and the second largest class.
+    A margin is inf if only one class is possible. The excess is 0 for the predicted and the second
+    largest class.
     """
     margin = -np.partition(logits, -2, axis=1)[:, -2]
     excess = np.minimum(-logits, _WIDE)
@@ -37,20 +40,23 @@ def margin_and_excess(logits: Array) -> tuple[Array, Array]:
 
 
 def log_rest(excess: Array, beta: Array) -> tuple[Array, Array]:
-    """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, exactly, from the excess gaps ``(N, K)``.
+    """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, exactly, from the excess gaps
+    ``(N, K)``.
 
     Parameters
     ----------
     beta : inverse temperatures, ``(N,)``, or ``(1,)`` for all samples.
     """
     weights = np.exp(-beta[:, None] * excess)
-    # without the exp(0) of the predicted class; that of the second largest remains, so the difference is at least 1
+    # without the exp(0) of the predicted class; that of the second largest remains, so the
+    # difference is at least 1
     total = weights.sum(axis=1) - 1.0
     return np.log(total), -np.einsum("nk,nk->n", weights, excess) / total
 
 
 class RestTable:
-    """rest(beta) of N samples by cubic Hermite interpolation in ln beta, with the interpolant's own derivative.
+    """rest(beta) of N samples by cubic Hermite interpolation in ln beta, with the interpolant's own
+    derivative.
 
     Outside the nodes the value is that of the nearest node and the derivative 0.
 
@@ -67,7 +73,9 @@ class RestTable:
         self._values, self._slopes = np.empty((2, n_nodes, len(excess)))
         for block in row_blocks(len(excess), excess.shape[1], _BLOCK):
             for node, beta in enumerate(np.exp(grid)):
-                self._values[node, block], self._slopes[node, block] = log_rest(excess[block], np.array([beta]))
+                self._values[node, block], self._slopes[node, block] = log_rest(
+                    excess[block], np.array([beta])
+                )
         # derivative per node spacing, as in the Hermite form
         self._slopes *= (np.exp(grid) * self._step)[:, None]
         self._count = len(excess)
@@ -96,7 +104,8 @@ class RestTable:
 
 
 def confidence(margin: Array, beta: Array, rest: Array, d_rest: Array) -> tuple[Array, Array]:
-    """Return confidence ``(N,)`` and its derivative in beta ``(N,)`` from rest(beta) and its derivative.
+    """Return confidence ``(N,)`` and its derivative in beta ``(N,)`` from rest(beta) and its
+    derivative.
 
     ``margin`` must be finite: a sample with one possible class has confidence 1 for every beta.
     """

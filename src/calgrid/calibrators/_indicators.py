@@ -1,4 +1,6 @@
-"""Inputs of temperature networks: functions of a sample's logits that are invariant to a constant added to them."""
+"""Inputs of temperature networks: functions of a sample's logits that are invariant to a constant
+added to them.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -15,8 +17,8 @@ def entropy(logits: Array) -> Array:
     return -np.einsum("nk,nk->n", probabilities, terms)[None, :]
 
 
-#: logits ``(N, K)`` with row maximum 0 -> inputs ``(D, N)``; undefined values, such as the margin if only one class is
-#: possible, are infinite; the mean is that of the finite logits
+#: logits ``(N, K)`` with row maximum 0 -> inputs ``(D, N)``; undefined values, such as the margin
+#: if only one class is possible, are infinite; the mean is that of the finite logits
 INDICATORS: Mapping[str, Callable[[Array], Array]] = {
     "margin": lambda logits: margin_and_excess(logits)[0][None, :],
     "entropy": entropy,

@@ -17,7 +17,8 @@ Objective = Callable[[Array, Problems], tuple[Array, Array]]
 MEMORY = 10
 #: least decrease of a step as a fraction of the predicted one; maximum number of halvings of a step
 SUFFICIENT, HALVINGS = 1e-4, 20
-#: a problem is solved if its loss decreases by less than this share, or its largest gradient component is below this
+#: a problem is solved if its loss decreases by less than this share, or its largest gradient
+#: component is below this
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-9, 1e-6
 
 
@@ -38,7 +39,9 @@ class _History:
         curvature, square = np.vecdot(step, change), np.vecdot(change, change)
         usable = curvature > np.finfo(np.float64).eps * square
         self._weights[slot] = 0.0
-        self._weights[slot, which] = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=usable)
+        self._weights[slot, which] = np.divide(
+            1.0, curvature, out=np.zeros_like(curvature), where=usable
+        )
         self._steps[slot, which], self._changes[slot, which] = step, change
         self._scale[which[usable]] = curvature[usable] / square[usable]
 
@@ -61,10 +64,13 @@ class _History:
         return result
 
 
-def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tuple[Array, Array, int]:
+def minimise_each(
+    objective: Objective, start: Array, max_iterations: int
+) -> tuple[Array, Array, int]:
     """Minimise U problems from ``start`` ``(U, P)`` by L-BFGS with backtracking.
 
-    Returns the final parameters ``(U, P)`` and losses ``(U,)``, and the number of problems that did not converge.
+    Returns the final parameters ``(U, P)`` and losses ``(U,)``, and the number of problems that did
+    not converge.
     """
     parameters, which = start.copy(), np.arange(len(start))
     loss, gradient = objective(parameters, which)
@@ -82,7 +88,12 @@ def minimise_each(objective: Objective, start: Array, max_iterations: int) -> tu
 
 
 def _backtrack(
-    objective: Objective, which: Problems, direction: Array, parameters: Array, loss: Array, gradient: Array
+    objective: Objective,
+    which: Problems,
+    direction: Array,
+    parameters: Array,
+    loss: Array,
+    gradient: Array,
 ) -> Array:
     """Backtracking line search along ``direction``, in place; return the step sizes ``(V,)``.
 
@@ -95,7 +106,11 @@ def _backtrack(
         trial_loss, trial_gradient = objective(trial, which[trying])
         good = trial_loss <= loss[which[trying]] + SUFFICIENT * step[trying] * slope[trying]
         rows, problems = trying[good], which[trying[good]]
-        parameters[problems], loss[problems], gradient[problems] = trial[good], trial_loss[good], trial_gradient[good]
+        parameters[problems], loss[problems], gradient[problems] = (
+            trial[good],
+            trial_loss[good],
+            trial_gradient[good],
+        )
         taken[rows] = step[rows]
         trying = trying[~good]
         if not len(trying):

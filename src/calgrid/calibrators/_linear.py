@@ -1,9 +1,11 @@
-"""Multinomial logistic regression with ridge penalties towards a start: scales or a full matrix, and biases.
+"""Multinomial logistic regression with ridge penalties towards a start: scales or a full matrix,
+and biases.
 
-The loss is convex and minimised by Newton's method. Each step solves the Newton equations over the free entries (not at
-a bound) by conjugate gradients, preconditioned with one block per class, and projects onto the bounds (Bertsekas,
-Projected Newton methods, SIAM J. Control Optim. 20, 1982; steps and tolerances of the truncated solution: Nocedal &
-Wright, Numerical Optimization, Algorithm 7.1).
+The loss is convex and minimised by Newton's method. Each step solves the Newton equations over the
+free entries (not at a bound) by conjugate gradients, preconditioned with one block per class, and
+projects onto the bounds (Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982;
+steps and tolerances of the truncated solution: Nocedal & Wright, Numerical Optimization, Algorithm
+7.1).
 """
 
 from collections.abc import Callable
@@ -21,9 +23,11 @@ Linear = Callable[[Array], Array]
 MAX_CLASSES = 200
 #: gradient component at which a fit ends, and above which it is reported as not converged
 GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
-#: samples with a smaller weight in the Hessian of a class, as a share of the mean, are left out of the preconditioner
+#: samples with a smaller weight in the Hessian of a class, as a share of the mean, are left out of
+#: the preconditioner
 LEAST_SHARE = 1e-2
-#: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix entries at their bounds
+#: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix
+#: entries at their bounds
 MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
 #: minimum decrease as a fraction of the predicted one; minimum step; differences due to rounding
 SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
@@ -35,13 +39,16 @@ def check_classes(calibrator: str, n_classes: int) -> None:
     """Raise DataError if a map with K^2 weights would be too large."""
     if n_classes > MAX_CLASSES:
         raise DataError(
-            f"calibrator '{calibrator}' has K^2 weights and takes at most {MAX_CLASSES} classes, got {n_classes}: "
+            f"calibrator '{calibrator}' has K^2 weights and takes at most {MAX_CLASSES} classes, "
+            f"got {n_classes}: "
             "use 'svs', which has 2K."
         )
 
 
 class LinearMap(NamedTuple):
-    """``softmax(w * x + b)`` with weight ``(K,)``, or ``softmax(W x + b)`` with weight ``(K, K)``; bias ``(K,)``."""
+    """``softmax(w * x + b)`` with weight ``(K,)``, or ``softmax(W x + b)`` with weight ``(K, K)``;
+    bias ``(K,)``.
+    """
 
     weight: Array
     bias: Array
@@ -92,7 +99,9 @@ class DiagonalDesign:
 
     def pull(self, block: slice, residual: Array) -> Array:
         """As in :class:`FullDesign`."""
-        return np.stack([np.einsum("nk,nk->k", residual, self._inputs[block]), residual.sum(axis=0)], axis=1)
+        return np.stack(
+            [np.einsum("nk,nk->k", residual, self._inputs[block]), residual.sum(axis=0)], axis=1
+        )
 
     def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
         """As in :class:`FullDesign`."""
@@ -103,7 +112,8 @@ class DiagonalDesign:
 
 @dataclass(frozen=True)
 class PenalisedLikelihood:
-    """``mean NLL + sum R (V - V_0)^2`` of scores that are linear in the values V, one row per class.
+    """``mean NLL + sum R (V - V_0)^2`` of scores that are linear in the values V, one row per
+    class.
 
     Attributes
     ----------
@@ -134,7 +144,9 @@ class PenalisedLikelihood:
             gradient += self.design.pull(block, scores)
         shift = values - self.target
         loss = nll / n_samples + float((self.ridge * shift**2).sum())
-        return LikelihoodPoint(self, loss, gradient / n_samples + 2.0 * self.ridge * shift, probabilities)
+        return LikelihoodPoint(
+            self, loss, gradient / n_samples + 2.0 * self.ridge * shift, probabilities
+        )
 
 
 @dataclass(frozen=True)
@@ -158,7 +170,9 @@ class LikelihoodPoint:
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
 
     def blocks(self) -> Array:
-        """Return the diagonal block of the Hessian for each class, without samples of negligible weight."""
+        """Return the diagonal block of the Hessian for each class, without samples of negligible
+        weight.
+        """
         grams = []
         for label, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
             weight = column * (1.0 - column)
@@ -172,25 +186,38 @@ class LikelihoodPoint:
 def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
     """Return the mean NLL in nats of a map with a full matrix."""
     values = map.flat()
-    return PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)(values).loss
+    return PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)(
+        values
+    ).loss
 
 
 def minimise_within(
-    problem: PenalisedLikelihood, start: Array, lower: Array, upper: Array, centre: Linear, tolerance: float
+    problem: PenalisedLikelihood,
+    start: Array,
+    lower: Array,
+    upper: Array,
+    centre: Linear,
+    tolerance: float,
 ) -> tuple[Array, float, float, int]:
     """Minimise until no free component of the gradient exceeds ``tolerance``.
 
-    Returns the values ``(K, D)``, their loss, the largest free component of the gradient, and the number of steps.
+    Returns the values ``(K, D)``, their loss, the largest free component of the gradient, and the
+    number of steps.
 
     Parameters
     ----------
     start, lower, upper : initial values and bounds, ``(K, D)``; equal bounds fix an entry.
-    centre : linear projection of ``(K, D)`` that is applied to gradients; it must not change ``start``.
+    centre : linear projection of ``(K, D)`` that is applied to gradients; it must not change
+        ``start``.
     """
     values, point = start, problem(start)
     for step in range(MAX_STEPS + 1):
         gradient = centre(point.gradient)
-        held = ((values <= lower) & (gradient >= 0.0)) | ((values >= upper) & (gradient <= 0.0)) | (lower == upper)
+        held = (
+            ((values <= lower) & (gradient >= 0.0))
+            | ((values >= upper) & (gradient <= 0.0))
+            | (lower == upper)
+        )
         slope = np.where(held, 0.0, gradient)
         norm = float(np.abs(slope).max())
         if norm <= tolerance or step == MAX_STEPS:
@@ -204,11 +231,17 @@ def minimise_within(
 
 
 def _newton_direction(
-    point: LikelihoodPoint, slope: Array, free: NDArray[np.bool_], centre: Linear, reach: tuple[Array, Array]
+    point: LikelihoodPoint,
+    slope: Array,
+    free: NDArray[np.bool_],
+    centre: Linear,
+    reach: tuple[Array, Array],
 ) -> Array:
-    """Return the Newton direction over the free entries, within the distances ``reach`` to the bounds.
+    """Return the Newton direction over the free entries, within the distances ``reach`` to the
+    bounds.
 
-    Entries that would cross a bound are moved to it, and the equations of the others are solved again.
+    Entries that would cross a bound are moved to it, and the equations of the others are solved
+    again.
     """
     blocks, exact = point.blocks(), min(0.25, float(np.sqrt(np.abs(slope).max())))
     first = direction = _solve(point, -slope, free, centre, blocks, exact)
@@ -224,9 +257,16 @@ def _newton_direction(
 
 
 def _solve(
-    point: LikelihoodPoint, right: Array, free: NDArray[np.bool_], centre: Linear, blocks: Array, exact: float
+    point: LikelihoodPoint,
+    right: Array,
+    free: NDArray[np.bool_],
+    centre: Linear,
+    blocks: Array,
+    exact: float,
 ) -> Array:
-    """Solve ``H d = right`` over the free entries until the preconditioned residual has shrunk by ``exact``."""
+    """Solve ``H d = right`` over the free entries until the preconditioned residual has shrunk by
+    ``exact``.
+    """
     precondition = _preconditioner(blocks, free, centre)
     direction, residual = np.zeros_like(right), right
     conditioned = precondition(residual)
@@ -263,7 +303,11 @@ def _preconditioner(blocks: Array, free: NDArray[np.bool_], centre: Linear) -> L
 
 
 def _search(
-    point: LikelihoodPoint, values: Array, slope: Array, direction: Array, bounds: tuple[Array, Array]
+    point: LikelihoodPoint,
+    values: Array,
+    slope: Array,
+    direction: Array,
+    bounds: tuple[Array, Array],
 ) -> tuple[Array, LikelihoodPoint] | None:
     """Backtracking line search; None if there is no decrease."""
     step = 1.0
@@ -291,8 +335,9 @@ def fit_linear(
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
-    Returns the map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``
-    (largest component of the gradient among entries not at a bound) and ``warnings``.
+    Returns the map, and for a ``fit_history`` ``loss`` (with penalty), ``nll``, ``iterations``,
+    ``gradient_norm`` (largest component of the gradient among entries not at a bound) and
+    ``warnings``.
 
     Parameters
     ----------
@@ -305,27 +350,37 @@ def fit_linear(
     tolerance : largest gradient component at convergence.
     """
     design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
-    ridge = np.column_stack([np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)])
+    ridge = np.column_stack(
+        [np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)]
+    )
     goal = LinearMap(start.weight if target is None else target, np.zeros_like(start.bias))
     problem = PenalisedLikelihood(design, labels, ridge, goal.flat())
     first = start.flat()
     lower, upper = np.full_like(first, -np.inf), np.full_like(first, np.inf)
     if bounds is not None:
-        lower[:, :-1], upper[:, :-1] = (LinearMap(limit, start.bias).flat()[:, :-1] for limit in bounds)
+        lower[:, :-1], upper[:, :-1] = (
+            LinearMap(limit, start.bias).flat()[:, :-1] for limit in bounds
+        )
 
     def centred_biases(values: Array) -> Array:
         return np.column_stack([values[:, :-1], centre(values[:, -1])])
 
-    values, loss, gradient_norm, steps = minimise_within(problem, first, lower, upper, centred_biases, tolerance)
+    values, loss, gradient_norm, steps = minimise_within(
+        problem, first, lower, upper, centred_biases, tolerance
+    )
     weight = values[:, 0] if start.weight.ndim == 1 else values[:, :-1]
     limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
     at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
     warnings = []
     if at_bound:
-        warnings.append(f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls beyond.")
+        warnings.append(
+            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
+            f"beyond."
+        )
     if gradient_norm > LARGEST_GRADIENT:
         warnings.append(
-            f"The fit did not converge: after {steps} steps the largest component of the gradient is "
+            f"The fit did not converge: after {steps} steps the largest component of the gradient "
+            f"is "
             f"{gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
         )
     return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {

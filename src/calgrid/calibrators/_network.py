@@ -1,7 +1,7 @@
 """A small multilayer perceptron with one output and an analytic gradient, and Adam to fit it.
 
-The networks of post-hoc calibration have 49 to a few hundred weights; importing a deep-learning library would take
-longer than fitting them in NumPy.
+The networks of post-hoc calibration have 49 to a few hundred weights; importing a deep-learning
+library would take longer than fitting them in NumPy.
 """
 
 from collections.abc import Callable
@@ -37,10 +37,11 @@ def inverse_softplus(y: float) -> float:
 
 @dataclass(frozen=True)
 class MLP:
-    """Linear layers with ReLU between them, from ``sizes[0]`` inputs to one output, as functions of a flat vector.
+    """Linear layers with ReLU between them, from ``sizes[0]`` inputs to one output, as functions of
+    a flat vector.
 
-    All weights form one vector ``(P,)``, layer after layer, weights before bias. Samples are columns, so that each unit
-    is contiguous in memory.
+    All weights form one vector ``(P,)``, layer after layer, weights before bias. Samples are
+    columns, so that each unit is contiguous in memory.
 
     Attributes
     ----------
@@ -55,7 +56,9 @@ class MLP:
         return sum((fan_in + 1) * fan_out for fan_in, fan_out in pairwise(self.sizes))
 
     def initial(self, generator: np.random.Generator) -> Array:
-        """Draw a parameter vector ``(P,)``: weights and biases uniform in ±1/sqrt(fan_in), as PyTorch's Linear."""
+        """Draw a parameter vector ``(P,)``: weights and biases uniform in ±1/sqrt(fan_in), as
+        PyTorch's Linear.
+        """
         draws = [
             generator.uniform(-1.0, 1.0, (fan_in + 1) * fan_out) / np.sqrt(fan_in)
             for fan_in, fan_out in pairwise(self.sizes)
@@ -63,23 +66,36 @@ class MLP:
         return np.concatenate(draws)
 
     def glorot(self, generator: np.random.Generator) -> Array:
-        """Draw a parameter vector ``(P,)``: weights uniform in ±sqrt(6 / (fan_in + fan_out)), biases 0, as Keras."""
+        """Draw a parameter vector ``(P,)``: weights uniform in ±sqrt(6 / (fan_in + fan_out)),
+        biases 0, as Keras.
+        """
         parameters = np.zeros(self.n_parameters)
         for weight, _ in self.layers(parameters):
-            weight[...] = generator.uniform(-1.0, 1.0, weight.shape) * np.sqrt(6.0 / sum(weight.shape))
+            weight[...] = generator.uniform(-1.0, 1.0, weight.shape) * np.sqrt(
+                6.0 / sum(weight.shape)
+            )
         return parameters
 
     def layers(self, parameters: Array) -> list[tuple[Array, Array]]:
-        """Return weight ``(fan_out, fan_in)`` and bias ``(fan_out, 1)`` of each layer, as views of the vector."""
+        """Return weight ``(fan_out, fan_in)`` and bias ``(fan_out, 1)`` of each layer, as views of
+        the vector.
+        """
         views, begin = [], 0
         for fan_in, fan_out in pairwise(self.sizes):
             middle, end = begin + fan_in * fan_out, begin + (fan_in + 1) * fan_out
-            views.append((parameters[begin:middle].reshape(fan_out, fan_in), parameters[middle:end].reshape(-1, 1)))
+            views.append(
+                (
+                    parameters[begin:middle].reshape(fan_out, fan_in),
+                    parameters[middle:end].reshape(-1, 1),
+                )
+            )
             begin = end
         return views
 
     def forward(self, parameters: Array, inputs: Array) -> tuple[Array, list[Array]]:
-        """Return the output ``(N,)`` for inputs ``(D, N)``, and each layer's input for :meth:`gradient`."""
+        """Return the output ``(N,)`` for inputs ``(D, N)``, and each layer's input for
+        :meth:`gradient`.
+        """
         signal, kept = inputs, []
         layers = self.layers(parameters)
         for depth, (weight, bias) in enumerate(layers):
@@ -91,7 +107,9 @@ class MLP:
         return signal[0], kept
 
     def gradient(self, parameters: Array, kept: list[Array], d_output: Array) -> Array:
-        """Return d loss / d parameters ``(P,)`` from d loss / d output ``(N,)`` and the inputs of layers."""
+        """Return d loss / d parameters ``(P,)`` from d loss / d output ``(N,)`` and the inputs of
+        layers.
+        """
         result = np.empty_like(parameters)
         slots = self.layers(result)
         delta = d_output[None, :]
@@ -134,12 +152,14 @@ def minimise(
     min_delta: float,
     watch: Callable[[int, Array], None] = lambda epoch, parameters: None,
 ) -> tuple[Array, dict[str, Any]]:
-    """Run full-batch Adam from ``start``; return a copy of the parameters of the lowest loss, and the ``fit_history``.
+    """Run full-batch Adam from ``start``; return a copy of the parameters of the lowest loss, and
+    the ``fit_history``.
 
     Parameters
     ----------
     max_epochs : maximum number of evaluations of the objective, at least 1.
-    patience : stop after this number of successive epochs without a decrease of more than ``min_delta``.
+    patience : stop after this number of successive epochs without a decrease of more than
+        ``min_delta``.
     watch : called with epoch and parameters ``(P,)`` before each step.
     """
     parameters, adam = start.copy(), Adam(start.size, learning_rate)

@@ -1,15 +1,15 @@
 """Seven objectives of the fit, as functions of one inverse temperature per sample.
 
-All objectives use :class:`Evidence`, which has no N x K array. With gaps ``g_k = z_top - z_k``, the margin
-m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
+All objectives use :class:`Evidence`, which has no N x K array. With gaps ``g_k = z_top - z_k``, the
+margin m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
 
     ln sum_k exp(-beta g_k)   = softplus(rest(beta) - beta m)                                        =: A(beta)
     confidence                = exp(-A(beta))
     -ln p_y                   = beta g_y + A(beta)
     ln sum_k p_k^2            = A(2 beta) - 2 A(beta)
 
-They are those of Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3; ``charbonnier`` is its Charbonnier-SoftECE,
-and ``pointwise`` is Eq. 6 as printed.
+They are those of Guo et al., SMART, ICML 2026, arXiv 2506.23492, Table 3; ``charbonnier`` is its
+Charbonnier-SoftECE, and ``pointwise`` is Eq. 6 as printed.
 """
 
 from abc import ABC, abstractmethod
@@ -24,12 +24,14 @@ from calgrid.calibrators._confidence import RestTable, confidence, margin_and_ex
 from calgrid.calibrators._network import sigmoid, softplus
 from calgrid.calibrators._probabilities import Array, possible_labels
 
-#: replaces the infinite margin of a sample with one possible class, whose confidence is 1 at every temperature
+#: replaces the infinite margin of a sample with one possible class, whose confidence is 1 at every
+#: temperature
 _CERTAIN = 1.0 / np.finfo(np.float64).eps
 #: number of soft bins and their centres
 N_BINS = 15
 CENTRES = (np.arange(N_BINS) + 0.5) / N_BINS
-#: keeps weights and bin means finite far from all samples; value of the public loss of the authors' group
+#: keeps weights and bin means finite far from all samples; value of the public loss of the authors'
+#: group
 EPSILON = 1e-6
 
 
@@ -73,7 +75,9 @@ class Evidence:
         )
 
     def rows(self, samples: NDArray[np.intp]) -> Self:
-        """Return the evidence of some samples; requires that ``rest`` has a method ``rows``, like RestTable."""
+        """Return the evidence of some samples; requires that ``rest`` has a method ``rows``, like
+        RestTable.
+        """
         names = ("margin", "correct", "label_gap", "mean_gap")
         chosen = {name: getattr(self, name)[samples] for name in names}
         return replace(self, rest=self.rest.rows(samples), **chosen)  # type: ignore[attr-defined]
@@ -83,7 +87,9 @@ class Evidence:
         return confidence(self.margin, beta, *self.rest(beta))
 
     def log_sum(self, beta: Array) -> tuple[Array, Array]:
-        """Return ``A(beta) = ln sum_k exp(-beta g_k)`` ``(N,)`` and its derivative in beta ``(N,)``."""
+        """Return ``A(beta) = ln sum_k exp(-beta g_k)`` ``(N,)`` and its derivative in beta
+        ``(N,)``.
+        """
         rest, d_rest = self.rest(beta)
         exponent = rest - beta * self.margin
         return softplus(exponent), sigmoid(exponent) * (d_rest - self.margin)
@@ -102,9 +108,11 @@ class Objective(ABC):
 
 @dataclass(frozen=True)
 class SoftBinned(Objective):
-    """A loss of confidences p and correctness a over Gaussian soft bins of centres ``c_b = (b - 1/2) / 15``.
+    """A loss of confidences p and correctness a over Gaussian soft bins of centres ``c_b = (b -
+    1/2) / 15``.
 
-    The weights of a sample are ``w_ib = exp(-(p_i - c_b)^2 / (2 sigma^2))``, divided by their sum + 1e-6.
+    The weights of a sample are ``w_ib = exp(-(p_i - c_b)^2 / (2 sigma^2))``, divided by their sum +
+    1e-6.
 
     Attributes
     ----------
@@ -142,7 +150,9 @@ class SoftBinned(Objective):
 
     @staticmethod
     def _sums(kernel: Array, scale: Array, *columns: Array) -> Array:
-        """Return sums over bins ``(6, N)`` of weights times 1 and two columns ``(B,)``, and times the centres too."""
+        """Return sums over bins ``(6, N)`` of weights times 1 and two columns ``(B,)``, and times
+        the centres too.
+        """
         stacked = np.stack([np.ones(N_BINS), *columns])
         sums = np.concatenate([stacked, stacked * CENTRES]) @ kernel
         sums *= scale
@@ -168,18 +178,28 @@ class SoftBinning(SoftBinned):
         mass, total = kernel @ scale, kernel @ (residual * scale)
         loss, d_mass, d_total = self._penalty(mass, total, len(confidence))
 
-        # dw_b/dp = w_b ((c_b - p) - sum_j w_j (c_j - p)) / sigma^2: every sum over bins is one of these six
-        weight, by_mass, by_total, centre, mass_centre, total_centre = self._sums(kernel, scale, d_mass, d_total)
-        pull = mass_centre - confidence * by_mass + residual * (total_centre - confidence * by_total)
+        # dw_b/dp = w_b ((c_b - p) - sum_j w_j (c_j - p)) / sigma^2: every sum over bins is one of
+        # these six
+        weight, by_mass, by_total, centre, mass_centre, total_centre = self._sums(
+            kernel, scale, d_mass, d_total
+        )
+        pull = (
+            mass_centre - confidence * by_mass + residual * (total_centre - confidence * by_total)
+        )
         drift = centre - confidence * weight
         return loss, by_total + (pull - drift * (by_mass + residual * by_total)) / self.sigma**2
 
     def _penalty(self, mass: Array, total: Array, n_samples: int) -> tuple[float, Array, Array]:
-        """Return the loss and its derivatives in W_b ``(B,)`` and in the residual sums S_b ``(B,)``."""
+        """Return the loss and its derivatives in W_b ``(B,)`` and in the residual sums S_b
+        ``(B,)``.
+        """
         mean = total / (mass + EPSILON)
         root = np.sqrt(mean**2 + self.delta**2)
         # |r| is not differentiable at 0: use 0, as for any other delta
-        penalty, slope = root - self.delta, np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0)
+        penalty, slope = (
+            root - self.delta,
+            np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0),
+        )
         share = mass / (mass + EPSILON)
         loss = float(mass @ penalty) / n_samples
         return loss, (penalty - slope * mean * share) / n_samples, slope * share / n_samples
@@ -188,9 +208,10 @@ class SoftBinning(SoftBinned):
 class PointwiseBinning(SoftBinned):
     """The objective of Guo et al., SMART, as printed in Eq. 6: each sample is penalised separately.
 
-    Over the weights of :class:`SoftBinned`, ``loss = 1/N sum_i sum_b w_ib sqrt((a_i - c_b)^2 + delta^2)``. Without an
-    average before the penalty, the loss is close to the absolute loss ``|a - p|``, whose minimum is at
-    confidence 1 if the accuracy exceeds one half. It bounds the smooth calibration error but does not calibrate.
+    Over the weights of :class:`SoftBinned`, ``loss = 1/N sum_i sum_b w_ib sqrt((a_i - c_b)^2 +
+    delta^2)``. Without an average before the penalty, the loss is close to the absolute loss ``|a -
+    p|``, whose minimum is at confidence 1 if the accuracy exceeds one half. It bounds the smooth
+    calibration error but does not calibrate.
     """
 
     def of_confidence(self, confidence: Array, correct: Array) -> tuple[float, Array]:
@@ -207,10 +228,12 @@ class PointwiseBinning(SoftBinned):
 
 @dataclass(frozen=True)
 class LogLoss(Objective):
-    """Mean cross-entropy in nats, ``-sum_k t_k ln p_k``, with targets ``(1 - alpha) onehot + alpha / K``.
+    """Mean cross-entropy in nats, ``-sum_k t_k ln p_k``, with targets ``(1 - alpha) onehot + alpha
+    / K``.
 
-    The share alpha is spread over possible classes (logit above -inf), else the loss would be infinite. Samples with an
-    impossible label are left out, because no temperature changes their loss.
+    The share alpha is spread over possible classes (logit above -inf), else the loss would be
+    infinite. Samples with an impossible label are left out, because no temperature changes their
+    loss.
 
     Attributes
     ----------
@@ -254,11 +277,15 @@ class SquaredLoss(Objective):
         label = np.exp(-beta * gap - value) * usable
         d_label = -label * (gap + slope)
         scale = 1.0 / (len(beta) * (evidence.n_classes if self.per_class else 1))
-        return float((1.0 - 2.0 * label + squares).sum()) * scale, (d_squares - 2.0 * d_label) * scale
+        return float((1.0 - 2.0 * label + squares).sum()) * scale, (
+            d_squares - 2.0 * d_label
+        ) * scale
 
 
 def build_objective(name: str, *, sigma: float, delta: float, alpha: float) -> Objective:
-    """Return an objective by its name; ``sigma``, ``delta`` and ``alpha`` are used by those that have them."""
+    """Return an objective by its name; ``sigma``, ``delta`` and ``alpha`` are used by those that
+    have them.
+    """
     made: dict[str, Objective] = {
         "nll": LogLoss(),
         "ls": LogLoss(alpha),

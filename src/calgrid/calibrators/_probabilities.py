@@ -1,4 +1,6 @@
-"""Functions of logits: their unit, conversion to probabilities, maps of the top label, or of each class separately."""
+"""Functions of logits: their unit, conversion to probabilities, maps of the top label, or of each
+class separately.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +19,9 @@ NOTHING_LEFT = 1e-12
 BLOCK = 1 << 16
 #: smaller exponents are lost in a sum with exp(0), and lead to denormal numbers, which are slow
 LEAST_EXPONENT = -700.0
-#: median standard deviation of a row in units: about that of the published CIFAR-10 ResNet-50 trained with
-#: cross-entropy (4.8), so that temperatures, learning rates and bounds of the papers apply
+#: median standard deviation of a row in units: about that of the published CIFAR-10 ResNet-50
+#: trained with cross-entropy (4.8), so that temperatures, learning rates and bounds of the papers
+#: apply
 TYPICAL_SPREAD = 5.0
 #: larger multiples of the median gap of a row are masks such as -1e9, which are ignored
 MOST_GAP = 100.0
@@ -31,7 +34,8 @@ def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]
 
 
 def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite loss.
+    """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite
+    loss.
 
     Raises DataError: no sample has one.
     """
@@ -52,10 +56,11 @@ def centred(logits: Array) -> Array:
 
 
 def logit_unit(logits: Array) -> float:
-    """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each row are equal.
+    """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each
+    row are equal.
 
-    Proportional to the logits, and invariant to constants added to rows, a class of -inf, and masks in fewer than half
-    of the classes.
+    Proportional to the logits, and invariant to constants added to rows, a class of -inf, and masks
+    in fewer than half of the classes.
 
     Parameters
     ----------
@@ -67,7 +72,9 @@ def logit_unit(logits: Array) -> float:
 
 
 def _spreads(gaps: Array) -> Array:
-    """Return the standard deviation ``(N,)`` of each row's gaps to its largest logit, without masks."""
+    """Return the standard deviation ``(N,)`` of each row's gaps to its largest logit, without
+    masks.
+    """
     middle = np.median(gaps, axis=1, keepdims=True)
     real = gaps < np.where(middle > 0.0, MOST_GAP * middle, np.inf)
     return gaps.std(axis=1) if real.all() else np.nanstd(np.where(real, gaps, np.nan), axis=1)
@@ -89,22 +96,27 @@ def softmax(logits: Array) -> Array:
 
 
 def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
-    """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row maximum is 0."""
+    """Return predicted class ``(N,)`` (the first among ties) and its probability ``(N,)``; row
+    maximum is 0.
+    """
     return logits.argmax(axis=1), 1.0 / np.exp(logits).sum(axis=1)
 
 
 def never_certain(values: Array, n_samples: int) -> Array:
-    """Keep probabilities estimated from N samples in ``[1 / (N + 1), N / (N + 1)]``, for a finite NLL."""
+    """Keep probabilities estimated from N samples in ``[1 / (N + 1), N / (N + 1)]``, for a finite
+    NLL.
+    """
     floor = 1.0 / (n_samples + 1)
     return np.clip(values, floor, 1.0 - floor)
 
 
 def top_label_map(logits: Array, target: Array) -> Array:
-    """Set the probability of the predicted class to ``target``; the others share the rest in proportion to the softmax.
+    """Set the probability of the predicted class to ``target``; the others share the rest in
+    proportion to the softmax.
 
-    The other classes are multiplied by ``(1 - q) / (1 - p)``; where ``1 - p`` is below 1e-12 they share ``1 - q``
-    evenly. Rows are not renormalised, which would change ``target``. Returns probabilities ``(N, K)``. The predicted
-    class may change where q is small.
+    The other classes are multiplied by ``(1 - q) / (1 - p)``; where ``1 - p`` is below 1e-12 they
+    share ``1 - q`` evenly. Rows are not renormalised, which would change ``target``. Returns
+    probabilities ``(N, K)``. The predicted class may change where q is small.
 
     Parameters
     ----------
@@ -125,27 +137,35 @@ def top_label_map(logits: Array, target: Array) -> Array:
 
 
 def logits_from_probabilities(probabilities: Any) -> Array:
-    """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers that have probabilities.
+    """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers that have
+    probabilities.
 
-    The package never infers from values whether they are logits or probabilities. Raises DataError: not ``(N, K)``,
-    values outside [0, 1], or rows that do not sum to 1.
+    The package never infers from values whether they are logits or probabilities. Raises DataError:
+    not ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
 
     Parameters
     ----------
-    probabilities : ``(N, K)``, each row summing to 1 within 0.01; zeros become ln of the smallest normal float32.
+    probabilities : ``(N, K)``, each row summing to 1 within 0.01; zeros become ln of the smallest
+        normal float32.
     """
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2:
         raise DataError(f"probabilities must be (N, K), got shape {array.shape}.")
     if not ((array >= 0.0) & (array <= 1.0 + ROW_SUM_TOLERANCE)).all():
-        raise DataError("probabilities must lie in [0, 1]: if these are logits, use them as they are.")
+        raise DataError(
+            "probabilities must lie in [0, 1]: if these are logits, use them as they are."
+        )
     if (np.abs(array.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE).any():
-        raise DataError("rows of probabilities must sum to 1: if these are logits, use them as they are.")
+        raise DataError(
+            "rows of probabilities must sum to 1: if these are logits, use them as they are."
+        )
     return np.log(np.maximum(array, float(np.finfo(np.float32).tiny)))
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:
-    """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise`` ``(N, K)``."""
+    """Divide rows of values ``(N, K)`` by their sums; rows of zeros become those of ``otherwise``
+    ``(N, K)``.
+    """
     total = values.sum(axis=1, keepdims=True)
     empty = total[:, 0] <= 0.0
     result = values / np.where(total > 0.0, total, 1.0)
@@ -153,14 +173,17 @@ def renormalised(values: Array, otherwise: Array) -> Array:
     return result
 
 
-def map_classes(logits: Array, classes: NDArray[np.int64], calibrate: Callable[[int, Array], Array]) -> Array:
+def map_classes(
+    logits: Array, classes: NDArray[np.int64], calibrate: Callable[[int, Array], Array]
+) -> Array:
     """Calibrate the softmax of each class separately, and renormalise.
 
     Parameters
     ----------
     logits : ``(N, K)`` with row maximum 0.
     classes : ``(C,)``, classes with a map; the others keep their probability.
-    calibrate : maps a position in ``classes`` and probabilities ``(N,)`` to calibrated ones ``(N,)``.
+    calibrate : maps a position in ``classes`` and probabilities ``(N,)`` to calibrated ones
+        ``(N,)``.
     """
     probabilities = softmax(logits)
     mapped = probabilities.copy()

@@ -16,7 +16,8 @@ def unit_rows(features: Array) -> Array:
 
 
 def proximity(known: NDArray[np.float32], k: int, features: Array | None = None) -> Array:
-    """Return the mean of ``exp(-|x - x_j|^2)`` over the k nearest x_j, ``(M,)``; all x and x_j have unit norm.
+    """Return the mean of ``exp(-|x - x_j|^2)`` over the k nearest x_j, ``(M,)``; all x and x_j have
+    unit norm.
 
     The search is exact, by one matrix product per block of rows.
 
@@ -24,7 +25,8 @@ def proximity(known: NDArray[np.float32], k: int, features: Array | None = None)
     ----------
     known : x_j, unit rows ``(N, d)``; float32 halves the size of saved fits.
     k : number of neighbours, all if there are fewer than k + 1 rows.
-    features : x ``(M, d)``; by default each row of ``known``, compared with the others (1 if there are none).
+    features : x ``(M, d)``; by default each row of ``known``, compared with the others (1 if there
+        are none).
     """
     points, k = known.astype(np.float64), min(k, len(known) - 1)
     # a copy, as BLAS rounds the product of a matrix with its own transpose differently

@@ -1,4 +1,6 @@
-"""Single temperature of lowest negative log-likelihood, or of another loss, which may have several local minima."""
+"""Single temperature of lowest negative log-likelihood, or of another loss, which may have several
+local minima.
+"""
 
 import functools
 from collections.abc import Callable
@@ -13,8 +15,8 @@ from calgrid.calibrators._probabilities import LEAST_EXPONENT, Array, possible_l
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
-#: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a calibrator is
-#: scale-free, where T is near 2 for most networks
+#: bounds of the inverse temperature: T from 0.05 to 100, in units of the logits' spread where a
+#: calibrator is scale-free, where T is near 2 for most networks
 BETA_BOUNDS = (1e-2, 20.0)
 TOLERANCE = 1e-10
 #: Newton needs about 7 steps; bisection alone reaches the tolerance from these bounds in 37
@@ -41,7 +43,8 @@ class TemperatureFit:
     loss : mean loss at each evaluated inverse temperature, or at beta only.
     at_lower_bound : T has its maximum: predictions are worse than chance, or logits very large.
     at_upper_bound : T has its minimum: the labels are separable, or logits very small.
-    n_infinite_loss : number of omitted samples, whose label has the logit -inf: no temperature changes their loss.
+    n_infinite_loss : number of omitted samples, whose label has the logit -inf: no temperature
+        changes their loss.
     """
 
     beta: float
@@ -59,9 +62,15 @@ class TemperatureFit:
     def warnings(self) -> list[str]:
         """Warnings for a ``fit_history`` if the temperature is at a bound."""
         if self.at_lower_bound:
-            return ["The temperature is the largest that is allowed: the loss still falls towards larger ones."]
+            return [
+                "The temperature is the largest that is allowed: the loss still falls towards "
+                "larger ones."
+            ]
         if self.at_upper_bound:
-            return ["The temperature is the smallest that is allowed: the loss still falls towards smaller ones."]
+            return [
+                "The temperature is the smallest that is allowed: the loss still falls towards "
+                "smaller ones."
+            ]
         return []
 
     def history(self) -> dict[str, Any]:
@@ -72,10 +81,11 @@ class TemperatureFit:
 
 
 def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
-    """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under ``softmax(beta z)``.
+    """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under
+    ``softmax(beta z)``.
 
-    The mean is the first derivative in beta of the logarithm, the variance the second. One pass over the logits, in
-    blocks that fit into the processor's cache.
+    The mean is the first derivative in beta of the logarithm, the variance the second. One pass
+    over the logits, in blocks that fit into the processor's cache.
 
     Parameters
     ----------
@@ -87,7 +97,8 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     each = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
     floor, ones = LEAST_EXPONENT / each, np.ones(n_classes)
     for block in row_blocks(n_samples, n_classes):
-        # smaller terms are lost in the sum; -inf times 0 would be NaN, and denormal numbers are slow
+        # smaller terms are lost in the sum; -inf times 0 would be NaN, and denormal numbers are
+        # slow
         finite = np.maximum(logits[block], floor[block])
         weights = finite * each[block]
         np.exp(weights, out=weights)
@@ -101,19 +112,30 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     return np.log(total, out=total), first, second
 
 
-def temperature_range(temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)) -> dict[str, Any]:
-    """Return the entries of ``fit_history`` for several temperatures, with a warning of samples ``(N,)`` at a bound."""
-    history = {f"temperature_{name}": float(getattr(temperature, name)()) for name in ("min", "mean", "max")}
-    at_bound = (temperature <= bounds[0] * (1.0 + AT_BOUND)) | (temperature >= bounds[1] * (1.0 - AT_BOUND))
+def temperature_range(
+    temperature: Array, bounds: tuple[float, float] = (0.0, np.inf)
+) -> dict[str, Any]:
+    """Return the entries of ``fit_history`` for several temperatures, with a warning of samples
+    ``(N,)`` at a bound.
+    """
+    history = {
+        f"temperature_{name}": float(getattr(temperature, name)())
+        for name in ("min", "mean", "max")
+    }
+    at_bound = (temperature <= bounds[0] * (1.0 + AT_BOUND)) | (
+        temperature >= bounds[1] * (1.0 - AT_BOUND)
+    )
     text = f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or largest allowed."
     return {**history, "warnings": [text] if at_bound.any() else []}
 
 
 def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
-    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], which is convex, by bracketed Newton iterations.
+    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], which is convex, by
+    bracketed Newton iterations.
 
-    Starts from beta = 1; a step that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1
-    (all logits equal, or all labels certain), beta stays 1. Raises DataError: all labels have the logit -inf.
+    Starts from beta = 1; a step that leaves the bracket is replaced by geometric bisection. If the
+    loss is flat at 1 (all logits equal, or all labels certain), beta stays 1. Raises DataError: all
+    labels have the logit -inf.
 
     Parameters
     ----------
@@ -152,10 +174,12 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
 
 
 def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
-    """Minimise over beta in [0.01, 20]: scan and root of the derivative on some samples, then the root on all samples.
+    """Minimise over beta in [0.01, 20]: scan and root of the derivative on some samples, then the
+    root on all samples.
 
-    The first search uses every ``ceil(N / 1000)``-th sample. From there a bracket is widened until the derivative over
-    all samples changes its sign; Brent's method finds the root to 1e-10. If the loss is flat at beta = 1, beta stays 1.
+    The first search uses every ``ceil(N / 1000)``-th sample. From there a bracket is widened until
+    the derivative over all samples changes its sign; Brent's method finds the root to 1e-10. If the
+    loss is flat at beta = 1, beta stays 1.
 
     Parameters
     ----------
@@ -184,6 +208,10 @@ def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio
     while begin != bound:
         end = max(begin / ratio, bound) if here > 0.0 else min(begin * ratio, bound)
         if objective(end)[1] * here <= 0.0:
-            return float(brentq(lambda beta: objective(beta)[1], *sorted((begin, end)), xtol=1e-300, rtol=1e-10))
+            return float(
+                brentq(
+                    lambda beta: objective(beta)[1], *sorted((begin, end)), xtol=1e-300, rtol=1e-10
+                )
+            )
         begin, ratio = end, ratio**2
     return bound

@@ -35,7 +35,9 @@ LIMITS = {
 
 
 def fit_scaling(values: Array) -> Array:
-    """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite values in ``(D, N)``."""
+    """Return mean, population standard deviation, minimum and maximum ``(4, D)`` of the finite
+    values in ``(D, N)``.
+    """
     return np.array([_scaling(row[np.isfinite(row)]) for row in values]).T
 
 
@@ -49,7 +51,9 @@ def _scaling(values: Array) -> tuple[float, float, float, float]:
 
 
 def standardise(values: Array, scaling: Array) -> Array:
-    """Return ``(values - mean) / deviation`` ``(D, N)`` with a scaling of :func:`fit_scaling`; inf becomes the mean."""
+    """Return ``(values - mean) / deviation`` ``(D, N)`` with a scaling of :func:`fit_scaling`; inf
+    becomes the mean.
+    """
     mean, deviation = scaling[:2, :, None]
     return (np.where(np.isfinite(values), values, mean) - mean) / deviation
 
@@ -83,7 +87,9 @@ class NetworkObjective:
         """Return NLL, ECE and the L2 norm of the gradient, as in Figs. 2 and 3 of the SMART paper."""
         beta = 1.0 / self.link(self.network.forward(parameters, self.inputs)[0])[0]
         probability, _ = self.evidence.confidence(beta)
-        sums = count(make_cuts(probability, TRACE_BINS, "width"), probability, self.evidence.correct)
+        sums = count(
+            make_cuts(probability, TRACE_BINS, "width"), probability, self.evidence.correct
+        )
         return {
             "trace_nll": LogLoss()(self.evidence, beta)[0],
             "trace_ece": float(np.abs(sums.scores - sums.correct).sum()) / len(beta),
@@ -98,8 +104,8 @@ class NetworkObjective:
 class TemperatureNetwork(Calibrator):
     """``softmax(z / T)`` with T from a small network.
 
-    A subclass sets the class attributes and overrides :meth:`_inputs`, :meth:`_link` and :meth:`_fit`, which sets
-    :attr:`_scaling` and :attr:`_parameters`.
+    A subclass sets the class attributes and overrides :meth:`_inputs`, :meth:`_link` and
+    :meth:`_fit`, which sets :attr:`_scaling` and :attr:`_parameters`.
     """
 
     #: range of inverse temperatures in the table of the fit; rest(beta) is constant outside
@@ -137,7 +143,8 @@ class TemperatureNetwork(Calibrator):
         return self._unit
 
     def temperature(self, values: Array) -> Array:
-        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` if D is 1; inf gets that of the mean.
+        """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` if D is 1; inf gets
+        that of the mean.
 
         Inputs and temperatures are those of the logits as given to :meth:`predict_proba`.
         """
@@ -145,16 +152,24 @@ class TemperatureNetwork(Calibrator):
 
     def _temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, both in units of the logits."""
-        return self._link(self.network.forward(self._parameters, standardise(values, self._scaling))[0])[0]
+        return self._link(
+            self.network.forward(self._parameters, standardise(values, self._scaling))[0]
+        )[0]
 
-    def _problem(self, logits: Array, labels: Labels, values: Array, objective: Objective) -> NetworkObjective:
+    def _problem(
+        self, logits: Array, labels: Labels, values: Array, objective: Objective
+    ) -> NetworkObjective:
         """Return the objective for inputs ``(D, N)``, standardised by :attr:`_scaling`."""
         lower, upper = self.tabulated
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
-        return NetworkObjective(self.network, standardise(values, self._scaling), self._link, evidence, objective)
+        return NetworkObjective(
+            self.network, standardise(values, self._scaling), self._link, evidence, objective
+        )
 
     def _temperature_history(self, values: Array) -> dict[str, Any]:
-        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range and warnings."""
+        """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range
+        and warnings.
+        """
         return temperature_range(self._temperature(values), (self.floor, self.ceiling))
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
@@ -166,7 +181,9 @@ class TemperatureNetwork(Calibrator):
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._parameters, self._scaling = state["parameters"], state["scaling"].reshape(4, -1)
         if self._parameters.shape != (self.network.n_parameters,):
-            raise ValueError(f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)")
+            raise ValueError(
+                f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)"
+            )
 
 
 class TopLogitsNetwork(TemperatureNetwork):
@@ -183,17 +200,19 @@ class TopLogitsNetwork(TemperatureNetwork):
 class FullBatchNetwork(TemperatureNetwork):
     """A network of standardised inputs with ``T = softplus(.) + floor``, fitted by full-batch Adam.
 
-    The weights of the lowest loss are kept. A subclass overrides :meth:`_inputs`, and :meth:`_start` if the output bias
-    alone does not make T that of temperature scaling.
+    The weights of the lowest loss are kept. A subclass overrides :meth:`_inputs`, and
+    :meth:`_start` if the output bias alone does not make T that of temperature scaling.
 
     Parameters
     ----------
     seed : seed of the initial weights.
     objective : objective of the fit, as in :mod:`ts <calgrid.calibrators.ts>`.
-    sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of confidence.
+    sigma : width of a soft bin of ``charbonnier``, ``softece`` and ``pointwise``, in units of
+        confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
-    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping on the training loss.
+    learning_rate, max_epochs, patience, min_delta : options of Adam and its early stopping on the
+        training loss.
     trace : record NLL, ECE (15 bins) and gradient of the validation samples every 20th epoch.
     """
 
@@ -203,7 +222,9 @@ class FullBatchNetwork(TemperatureNetwork):
         self,
         *,
         seed: int = 0,
-        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "charbonnier",
+        objective: Literal[
+            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
+        ] = "charbonnier",
         sigma: float = 0.05,
         delta: float = 1e-3,
         alpha: float = 0.05,
@@ -220,7 +241,9 @@ class FullBatchNetwork(TemperatureNetwork):
         self.patience, self.min_delta, self.trace = patience, min_delta, trace
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        """Return initial weights ``(P,)``, and entries for the history; T is near that of temperature scaling."""
+        """Return initial weights ``(P,)``, and entries for the history; T is near that of
+        temperature scaling.
+        """
         parameters, temperature = self._initial(), self._single_temperature(logits, labels)
         parameters[-1] = inverse_softplus(temperature - self.floor)
         return parameters, {"start_temperature": temperature}
@@ -229,17 +252,23 @@ class FullBatchNetwork(TemperatureNetwork):
         return self.network.initial(np.random.default_rng(self.seed))
 
     def _single_temperature(self, logits: Array, labels: Labels) -> float:
-        return float(np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10))
+        return float(
+            np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10)
+        )
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         value = softplus(output) + self.floor
         return np.minimum(value, T_MAX), sigmoid(output) * (value < T_MAX)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         values = self._inputs(logits)
         self._scaling = fit_scaling(values)
         start, start_history = self._start(logits, labels)
-        objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
+        objective = build_objective(
+            self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
+        )
         problem = self._problem(logits, labels, values, objective)
         traced: list[dict[str, float]] = []
 

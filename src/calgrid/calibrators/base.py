@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
+from calgrid.components.registry import spec
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.registry import spec
 from calgrid.storage.arrays import write_arrays
 
 Array = NDArray[np.float64]
@@ -20,7 +20,13 @@ Labels = NDArray[np.int64]
 #: weight (K, d) and bias (K,) of the model's last layer
 Head = tuple[Array, Array]
 #: entries of a history that are temperatures
-TEMPERATURES = ("temperature", "start_temperature", "temperature_min", "temperature_mean", "temperature_max")
+TEMPERATURES = (
+    "temperature",
+    "start_temperature",
+    "temperature_min",
+    "temperature_mean",
+    "temperature_max",
+)
 
 
 def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
@@ -28,31 +34,38 @@ def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
     if chosen not in (grid[0], grid[-1]):
         return []
     end = "smallest" if chosen == min(grid) else "largest"
-    return [f"The {name} that was chosen, {chosen:g}, is the {end} of those tried: one beyond may do better."]
+    return [
+        f"The {name} that was chosen, {chosen:g}, is the {end} of those tried: one beyond may do "
+        f"better."
+    ]
 
 
 class Calibrator(ABC):
     """A map from logits to calibrated probabilities.
 
-    A subclass stores each hyper-parameter in an attribute of the same name and overrides :meth:`_fit` and
-    :meth:`_transform`. These receive checked float64 arrays; the row maximum of logits is subtracted, and with
-    :attr:`scale_free` they are divided by the unit of the fit's logits. Features and head are None unless registered in
-    ``needs``, ``("logits", "features", "head")``. Arrays and numbers that the fit stores in attributes are saved;
-    a subclass that stores anything else overrides :meth:`_state` and :meth:`_load_state`.
+    A subclass stores each hyper-parameter in an attribute of the same name and overrides
+    :meth:`_fit` and :meth:`_transform`. These receive checked float64 arrays; the row maximum of
+    logits is subtracted, and with :attr:`scale_free` they are divided by the unit of the fit's
+    logits. Features and head are None unless registered in ``needs``, ``("logits", "features",
+    "head")``. Arrays and numbers that the fit stores in attributes are saved; a subclass that
+    stores anything else overrides :meth:`_state` and :meth:`_load_state`.
 
     Attributes
     ----------
-    fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a parameter at its
-        bound or at the end of a grid, an optimiser that did not converge). Temperatures apply to the given logits.
-    fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a file.
+    fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a
+        parameter at its bound or at the end of a grid, an optimiser that did not converge).
+        Temperatures apply to the given logits.
+    fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a
+        file.
     n_classes : K of the fit; None before the fit.
     """
 
     #: set by ``@register``: source, keeps_argmax, parameters, needs
     registered: ClassVar[Mapping[str, Any]]
-    #: if True, logits are divided by their spread (``logit_unit``), so that scaling them by a positive number does
-    #: not change the probabilities. If False, the map depends on their scale, because the softmax of the logits is
-    #: calibrated, or published numbers are temperatures or network inputs
+    #: if True, logits are divided by their spread (``logit_unit``), so that scaling them by a
+    #: positive number does not change the probabilities. If False, the map depends on their scale,
+    #: because the softmax of the logits is calibrated, or published numbers are temperatures or
+    #: network inputs
     scale_free: ClassVar[bool] = False
 
     def __init__(self) -> None:
@@ -88,7 +101,8 @@ class Calibrator(ABC):
         logits : ``(N, K)`` real numbers; -inf marks an impossible class.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
-        head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need them, else ignored.
+        head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
+            them, else ignored.
 
         Raises
         ------
@@ -107,7 +121,10 @@ class Calibrator(ABC):
         history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
-        found = {name: value * factors[name] if name in factors else value for name, value in history.items()}
+        found = {
+            name: value * factors[name] if name in factors else value
+            for name, value in history.items()
+        }
         self.fit_history = {"warnings": [], **found}
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
@@ -134,8 +151,8 @@ class Calibrator(ABC):
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
 
-        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the numbers and warnings of ``fit_history`` as
-        JSON.
+        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the numbers and warnings of
+        ``fit_history`` as JSON.
 
         Raises StateError: the calibrator is not fitted.
         """
@@ -155,7 +172,9 @@ class Calibrator(ABC):
         write_arrays(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`save` wrote. Raises KeyError or ValueError: it does not match the class."""
+        """Restore the state that :meth:`save` wrote. Raises KeyError or ValueError: it does not
+        match the class.
+        """
         self._unit = state["unit"].item()
         self._load_state(state)
         self.fit_history = dict(description["fit_history"])
@@ -173,29 +192,46 @@ class Calibrator(ABC):
         """Run :meth:`_fit`, and record the attributes that it set, for :meth:`_state`."""
         before = dict(vars(self))
         history = self._fit(logits, labels, features, head)
-        self._fitted |= {name for name, value in vars(self).items() if name not in before or before[name] is not value}
+        self._fitted |= {
+            name
+            for name, value in vars(self).items()
+            if name not in before or before[name] is not value
+        }
         return history
 
     def _require_fitted(self) -> None:
         if self.n_classes is None:
-            raise StateError(f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a file.")
+            raise StateError(
+                f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a "
+                f"file."
+            )
 
-    def _required_features(self, features: Any, n_samples: int, width: int | None = None) -> Array | None:
+    def _required_features(
+        self, features: Any, n_samples: int, width: int | None = None
+    ) -> Array | None:
         if "features" not in self.needs:
             return None
         if features is None:
-            raise DataError(f"Calibrator '{self.id}' needs features (N, d): export the penultimate layer's output too.")
+            raise DataError(
+                f"Calibrator '{self.id}' needs features (N, d): export the penultimate layer's "
+                f"output too."
+            )
         return check_features(features, n_samples, width)
 
     def _required_head(self, head: Any, n_classes: int, features: Array | None) -> Head | None:
         if "head" not in self.needs or features is None:
             return None
         if head is None:
-            raise DataError(f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer too.")
+            raise DataError(
+                f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer "
+                f"too."
+            )
         return check_head(head, n_classes, features.shape[1])
 
     @abstractmethod
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         """Fit, and return the ``fit_history``."""
 
     @abstractmethod
@@ -203,15 +239,18 @@ class Calibrator(ABC):
         """Return probabilities ``(N, K)``."""
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted arrays from which :meth:`_load_state` restores the same output to the last bit.
+        """Return the fitted arrays from which :meth:`_load_state` restores the same output to the
+        last bit.
 
-        By default these are the attributes that the fit has set. Raises ConfigError: one is no array or number.
+        By default these are the attributes that the fit has set. Raises ConfigError: one is no
+        array or number.
         """
         found = {name: getattr(self, name) for name in sorted(self._fitted)}
         for name, value in found.items():
             if not isinstance(value, (np.ndarray, np.number, np.bool_, int, float)):
                 raise ConfigError(
-                    f"Calibrator '{self.id}' keeps {name} of its fit, which is neither an array nor a number: define "
+                    f"Calibrator '{self.id}' keeps {name} of its fit, which is neither an array "
+                    f"nor a number: define "
                     "_state() and _load_state()."
                 )
         return {name: np.asarray(value) for name, value in found.items()}

@@ -9,7 +9,7 @@ from scipy.special import betaln
 from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
 from calgrid.calibrators._probabilities import top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: weight of the prior of a bin in samples, and the range of its mean, in the score of a binning
 PRIOR_COUNT = 2.0
@@ -22,8 +22,11 @@ def binning_sizes(n_samples: int) -> range:
     return range(max(1, int(root / 10)), min(-(-n_samples // 5), int(np.ceil(10 * root))) + 1)
 
 
-def binnings(scores: Array, correct: Array, sizes: Iterable[int]) -> Iterator[tuple[Array, Array, float]]:
-    """Yield cuts ``(B - 1,)``, values ``(B,)`` and log marginal likelihood of the equal-count binning of each size B.
+def binnings(
+    scores: Array, correct: Array, sizes: Iterable[int]
+) -> Iterator[tuple[Array, Array, float]]:
+    """Yield cuts ``(B - 1,)``, values ``(B,)`` and log marginal likelihood of the equal-count
+    binning of each size B.
 
     Each costs time proportional to B. Scores and correct, 1.0 or 0.0, are ``(N,)``.
     """
@@ -49,27 +52,31 @@ def binnings(scores: Array, correct: Array, sizes: Iterable[int]) -> Iterator[tu
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
 )
 class BayesianBinningIntoQuantiles(Calibrator):
-    """Top-label BBQ: average of equal-count binnings of the confidence, weighted by marginal likelihood.
+    """Top-label BBQ: average of equal-count binnings of the confidence, weighted by marginal
+    likelihood.
 
-    All numbers of bins from ``max(1, floor(N^(1/3) / 10))`` to ``min(ceil(N / 5), ceil(10 N^(1/3)))`` are averaged.
-    With n samples in a bin, n_1 correct, n_0 wrong, c its centre and pi the centre clipped to [0.005, 0.995]::
+    All numbers of bins from ``max(1, floor(N^(1/3) / 10))`` to ``min(ceil(N / 5), ceil(10
+    N^(1/3)))`` are averaged. With n samples in a bin, n_1 correct, n_0 wrong, c its centre and pi
+    the centre clipped to [0.005, 0.995]::
 
         ln w  = sum over bins of  ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi))
         value = (n_1 + p_0) / (n + 1),  p_0 = (sum of confidences of correct samples + c) / (n_1 + 1)
 
-    with B the beta function and weights proportional to w. This is the authors' code; the paper's values are
-    posterior means under the prior of the score. Two details differ: we do not prune models of small
-    weight (elbow rule, the code's default), and the remainder of N over the bins is spread, not put into the last bin.
-    Equal confidences are never separated.
+    with B the beta function and weights proportional to w. This is the authors' code; the paper's
+    values are posterior means under the prior of the score. Two details differ: we do not prune
+    models of small weight (elbow rule, the code's default), and the remainder of N over the bins is
+    spread, not put into the last bin. Equal confidences are never separated.
 
-    The average is stored as one step function. The other classes share the rest in proportion to their softmax, so the
-    predicted class may change.
+    The average is stored as one step function. The other classes share the rest in proportion to
+    their softmax, so the predicted class may change.
 
-    ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model with the largest weight, before ties merge some),
-    ``n_steps`` (of the averaged function).
+    ``fit_history``: ``n_models``, ``best_n_bins`` (bins of the model with the largest weight,
+    before ties merge some), ``n_steps`` (of the averaged function).
     """
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         sizes = binning_sizes(len(labels))
         found = binnings(confidence, (predicted == labels).astype(np.float64), sizes)
@@ -77,7 +84,9 @@ class BayesianBinningIntoQuantiles(Calibrator):
         weights = np.exp(np.array(scores) - max(scores))
         weights /= weights.sum()
         # the steps of the average are the weighted steps of all binnings at their cuts
-        rises = np.concatenate([weight * np.diff(value) for weight, value in zip(weights, values, strict=True)])
+        rises = np.concatenate(
+            [weight * np.diff(value) for weight, value in zip(weights, values, strict=True)]
+        )
         self.cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
         first = weights @ [value[0] for value in values]
         steps = first + np.cumsum(np.bincount(index, rises, len(self.cuts)))

@@ -1,4 +1,6 @@
-"""Class-based temperature scaling: a temperature for each class, chosen greedily by calibration error."""
+"""Class-based temperature scaling: a temperature for each class, chosen greedily by calibration
+error.
+"""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +10,8 @@ from numpy.typing import NDArray
 from calgrid.calibrators._probabilities import centred, row_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.components.registry import register
 from calgrid.metrics._binning import bin_index
-from calgrid.registry import register
 
 Indices = NDArray[np.intp]
 #: candidates for the temperature of a class
@@ -21,7 +23,9 @@ LOST = 1e-17
 
 
 class Others(NamedTuple):
-    """Scaled logits of the other classes, each ``(N,)``: their maximum, its class, and their sum of exponentials."""
+    """Scaled logits of the other classes, each ``(N,)``: their maximum, its class, and their sum of
+    exponentials.
+    """
 
     largest: Array
     winner: Indices
@@ -29,7 +33,9 @@ class Others(NamedTuple):
 
 
 def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
-    """Return value and class of the two largest entries of each row (first among ties); overwrites the largest."""
+    """Return value and class of the two largest entries of each row (first among ties); overwrites
+    the largest.
+    """
     rows = np.arange(len(scaled))
     first = scaled.argmax(axis=1)
     top = scaled[rows, first].copy()
@@ -43,14 +49,15 @@ def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
 class ClassTemperatures:
     """Temperatures of all classes, and the calibration error as a function of one of them.
 
-    With scaled logits ``a_k = z_k / T_k``, the confidence of a sample depends on class c only through the maximum of
-    the other classes ``M = max a_j`` and their sum ``s = sum exp(a_j - M)``, j != c. With ``r = z_c / T - M``::
+    With scaled logits ``a_k = z_k / T_k``, the confidence of a sample depends on class c only
+    through the maximum of the other classes ``M = max a_j`` and their sum ``s = sum exp(a_j - M)``,
+    j != c. With ``r = z_c / T - M``::
 
         confidence = 1 / (s exp(-max(r, 0)) + exp(min(r, 0))),    c is predicted where r > 0
 
-    M and s are stored, so all G temperatures of a class cost N G instead of N K G. Two cases are cheaper: if c is never
-    predicted and the confidence stays in its bin for all temperatures, only the sum of confidences changes; if exp(r)
-    is below the rounding of s, nothing changes.
+    M and s are stored, so all G temperatures of a class cost N G instead of N K G. Two cases are
+    cheaper: if c is never predicted and the confidence stays in its bin for all temperatures, only
+    the sum of confidences changes; if exp(r) is below the rounding of s, nothing changes.
 
     Parameters
     ----------
@@ -71,7 +78,9 @@ class ClassTemperatures:
         self.refresh()
 
     def refresh(self) -> None:
-        """Recompute maxima and sums of each sample from the logits, without accumulated rounding errors."""
+        """Recompute maxima and sums of each sample from the logits, without accumulated rounding
+        errors.
+        """
         for block in row_blocks(*self._rows.shape):
             self._refresh(np.arange(block.start, block.stop))
 
@@ -79,32 +88,52 @@ class ClassTemperatures:
         scaled = self._rows[samples] / self.temperatures
         total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
         first, first_class, second, second_class = two_largest(scaled)
-        self._total[samples], self._first[samples], self._first_class[samples] = total, first, first_class
+        self._total[samples], self._first[samples], self._first_class[samples] = (
+            total,
+            first,
+            first_class,
+        )
         self._second[samples], self._second_class[samples] = second, second_class
 
     def current(self) -> tuple[float, int]:
-        """Return the calibration error and the number of correct predictions at the current temperatures."""
+        """Return the calibration error and the number of correct predictions at the current
+        temperatures.
+        """
         correct = self._first_class == self._labels
         confidence = 1.0 / self._total
-        gaps = np.bincount(bin_index(confidence, self._n_bins), confidence - correct, minlength=self._n_bins)
+        gaps = np.bincount(
+            bin_index(confidence, self._n_bins), confidence - correct, minlength=self._n_bins
+        )
         return float(np.abs(gaps).sum()) / len(correct), int(correct.sum())
 
     def errors(self, label: int) -> tuple[Array, Indices]:
-        """Return the calibration error and the number of correct predictions ``(G,)`` for each T of one class."""
+        """Return the calibration error and the number of correct predictions ``(G,)`` for each T of
+        one class.
+        """
         column, others = self._columns[label], self._others(label)
         bounds = column / GRID[[0, -1], None] - others.largest
         term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
-        least, most = 1.0 / (others.total + term), 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
-        # this may be off by one at an edge; the comparison with the edges then selects the exact computation
+        least, most = (
+            1.0 / (others.total + term),
+            1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0))),
+        )
+        # this may be off by one at an edge; the comparison with the edges then selects the exact
+        # computation
         cell = np.clip(np.ceil(most * self._n_bins).astype(np.intp) - 1, 0, self._n_bins - 1)
-        simple = (bounds.max(axis=0) < 0.0) & (least > self._edges[cell]) & (most <= self._edges[cell + 1])
+        simple = (
+            (bounds.max(axis=0) < 0.0)
+            & (least > self._edges[cell])
+            & (most <= self._edges[cell + 1])
+        )
         moving = simple & (term > LOST * others.total)
 
         right = others.winner == self._labels
         still = np.flatnonzero(simple & ~moving)
         fixed = np.bincount(cell[still], 1.0 / others.total[still], minlength=self._n_bins)
         correct = np.bincount(cell[simple], right[simple], minlength=self._n_bins)
-        gaps = (fixed - correct)[:, None] + self._moving_sums(np.flatnonzero(moving), cell, column, others)
+        gaps = (fixed - correct)[:, None] + self._moving_sums(
+            np.flatnonzero(moving), cell, column, others
+        )
         crossing, correct = self._crossing_gaps(np.flatnonzero(~simple), label, column, others)
         error = np.abs(gaps + crossing).sum(axis=0) / len(column)
         return error, correct + int(right[simple].sum())
@@ -115,7 +144,9 @@ class ClassTemperatures:
         before, after = column / self.temperatures[label], column / temperature
         self.temperatures[label] = temperature
         anew = (self._first_class == label) | (self._second_class == label) | (after >= self._first)
-        self._total += np.exp(np.minimum(after - self._first, 0.0)) - np.exp(np.minimum(before - self._first, 0.0))
+        self._total += np.exp(np.minimum(after - self._first, 0.0)) - np.exp(
+            np.minimum(before - self._first, 0.0)
+        )
         rises = (after > self._second) | ((after == self._second) & (label < self._second_class))
         self._second = np.where(rises, after, self._second)
         self._second_class = np.where(rises, label, self._second_class)
@@ -125,7 +156,8 @@ class ClassTemperatures:
         ours = np.flatnonzero(self._first_class == label)
         largest, winner = self._first.copy(), self._first_class.copy()
         largest[ours], winner[ours] = self._second[ours], self._second_class[ours]
-        # a class that is not the largest has at most half of the total, so the difference keeps its precision
+        # a class that is not the largest has at most half of the total, so the difference keeps its
+        # precision
         scaled = self._columns[label] / self.temperatures[label]
         total = self._total - np.exp(np.minimum(scaled - self._first, 0.0))
         alone = self._rows[ours] / self.temperatures
@@ -137,7 +169,11 @@ class ClassTemperatures:
 
     def _moving_sums(self, samples: Indices, cell: Indices, column: Array, others: Others) -> Array:
         """Return the sum of confidences ``(M, G)`` of samples that do not change their bin."""
-        samples = samples[np.argsort(cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable")]
+        samples = samples[
+            np.argsort(
+                cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable"
+            )
+        ]
         ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
         logit, largest, total = column[samples], others.largest[samples], others.total[samples]
         sums = np.zeros((self._n_bins, len(GRID)))
@@ -152,19 +188,32 @@ class ClassTemperatures:
                 sums[number] += terms.sum(axis=1)
         return sums
 
-    def _crossing_gaps(self, samples: Indices, label: int, column: Array, others: Others) -> tuple[Array, Indices]:
-        """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)`` of any samples."""
+    def _crossing_gaps(
+        self, samples: Indices, label: int, column: Array, others: Others
+    ) -> tuple[Array, Indices]:
+        """Return confidence minus correct ``(M, G)`` and the number of correct predictions ``(G,)``
+        of any samples.
+        """
         # divided as in refresh(): multiplying by a rounded 1 / T could break ties differently
         scaled = column[samples] / GRID[:, None]
         largest, winner = others.largest[samples], others.winner[samples]
         lead = scaled - largest
-        confidence = 1.0 / (others.total[samples] * np.exp(-np.maximum(lead, 0.0)) + np.exp(np.minimum(lead, 0.0)))
+        confidence = 1.0 / (
+            others.total[samples] * np.exp(-np.maximum(lead, 0.0)) + np.exp(np.minimum(lead, 0.0))
+        )
         wins = (scaled > largest) | ((scaled == largest) & (label < winner))
         correct = np.where(wins, self._labels[samples] == label, winner == self._labels[samples])
         n_temperatures = len(GRID)
-        place = bin_index(confidence, self._n_bins) * n_temperatures + np.arange(n_temperatures)[:, None]
-        gaps = np.bincount(place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures)
-        return gaps.reshape(self._n_bins, n_temperatures).astype(np.float64, copy=False), correct.sum(axis=1)
+        place = (
+            bin_index(confidence, self._n_bins) * n_temperatures
+            + np.arange(n_temperatures)[:, None]
+        )
+        gaps = np.bincount(
+            place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures
+        )
+        return gaps.reshape(self._n_bins, n_temperatures).astype(
+            np.float64, copy=False
+        ), correct.sum(axis=1)
 
 
 @register(
@@ -176,18 +225,21 @@ class ClassTemperatures:
 class ClassTemperatureScaling(Calibrator):
     """Class-based temperature scaling (CTS), ``softmax(z_k / T_k)``.
 
-    All T_k start from the temperature of ``ts``, clipped to [0.5, 5]. A sweep sets T_k of each class in turn to the
-    value in 0.5, 0.6, ..., 5.0 with the lowest validation ECE over all samples, the others fixed, if this is lower than
-    before. Sweeps end when nothing changes. Classes without validation samples keep their T.
+    All T_k start from the temperature of ``ts``, clipped to [0.5, 5]. A sweep sets T_k of each
+    class in turn to the value in 0.5, 0.6, ..., 5.0 with the lowest validation ECE over all
+    samples, the others fixed, if this is lower than before. Sweeps end when nothing changes.
+    Classes without validation samples keep their T.
 
-    The authors' code (liorfrenkel1992/calibration) starts from the best ECE among T = 0.1, ..., 10.0, and takes the
-    same grid for the classes in one sweep; a later version moves each T by at most 0.2. Start, grid, sweeps and the
-    accuracy guard here are those of a public port, calibench. z is the logits minus the mean of their row, because
-    the map is not invariant to a constant added to a row; public code uses the logits without this. The grid is one of
-    temperatures of the unscaled logits, so the map depends on their scale.
+    The authors' code (liorfrenkel1992/calibration) starts from the best ECE among T = 0.1, ...,
+    10.0, and takes the same grid for the classes in one sweep; a later version moves each T by at
+    most 0.2. Start, grid, sweeps and the accuracy guard here are those of a public port, calibench.
+    z is the logits minus the mean of their row, because the map is not invariant to a constant
+    added to a row; public code uses the logits without this. The grid is one of temperatures of the
+    unscaled logits, so the map depends on their scale.
 
-    ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed`` (classes whose
-    temperature changed, for each sweep), ``start_temperature``, ``temperature_min``, ``_mean``, ``_max``.
+    ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed``
+    (classes whose temperature changed, for each sweep), ``start_temperature``, ``temperature_min``,
+    ``_mean``, ``_max``.
 
     Parameters
     ----------
@@ -200,7 +252,9 @@ class ClassTemperatureScaling(Calibrator):
         super().__init__()
         self.sweeps, self.n_bins, self.keep_accuracy = sweeps, n_bins, keep_accuracy
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         n_classes = logits.shape[1]
         start = float(np.clip(fit_temperature(logits, labels).temperature, GRID[0], GRID[-1]))
         search = ClassTemperatures(centred(logits), labels, start, self.n_bins)
@@ -213,7 +267,8 @@ class ClassTemperatureScaling(Calibrator):
         self.temperatures = search.temperatures
         at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
         warning = (
-            f"{at_end} of {n_classes} classes have the smallest or largest temperature of the grid, "
+            f"{at_end} of {n_classes} classes have the smallest or largest temperature of the "
+            f"grid, "
             f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
         )
         return {

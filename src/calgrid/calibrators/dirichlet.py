@@ -1,11 +1,13 @@
-"""Dirichlet calibration: a matrix and a bias on ln p, with off-diagonal and intercept regularisation (ODIR)."""
+"""Dirichlet calibration: a matrix and a bias on ln p, with off-diagonal and intercept
+regularisation (ODIR).
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ms_odir import MatrixScalingOdir
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: probabilities are clipped to [EPSILON, 1 - EPSILON] before their logarithm
 EPSILON = float(np.finfo(np.float64).eps)
@@ -18,13 +20,14 @@ EPSILON = float(np.finfo(np.float64).eps)
     limits={"strength": "(0, inf)"},
 )
 class DirichletCalibration(MatrixScalingOdir):
-    """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
+    """Dirichlet calibration, ``softmax(W ln p + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum
+    b^2)``.
 
-    p, the softmax of the unscaled logits, is clipped to [eps, 1 - eps] of float64, also for a class with a logit of
-    -inf. The map depends on the scale of the logits, because p is calibrated.
+    p, the softmax of the unscaled logits, is clipped to [eps, 1 - eps] of float64, also for a class
+    with a logit of -inf. The map depends on the scale of the logits, because p is calibrated.
 
-    The fit, its bounds (in units of the logits' spread), ``fit_history`` and ``strength`` are those of ``ms_odir``;
-    ``n_infinite_loss`` is always 0, because clipping makes losses finite.
+    The fit, its bounds (in units of the logits' spread), ``fit_history`` and ``strength`` are those
+    of ``ms_odir``; ``n_infinite_loss`` is always 0, because clipping makes losses finite.
     """
 
     scale_free = False

@@ -1,4 +1,6 @@
-"""Ensemble temperature scaling: a mixture of the tempered softmax, the plain softmax and the uniform distribution."""
+"""Ensemble temperature scaling: a mixture of the tempered softmax, the plain softmax and the
+uniform distribution.
+"""
 
 from itertools import combinations
 from typing import Any, Literal
@@ -10,16 +12,19 @@ from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softm
 from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
-#: minimum weight of the plain softmax, so that the uniform distribution alone does not make all classes equal
+#: minimum weight of the plain softmax, so that the uniform distribution alone does not make all
+#: classes equal
 TIE_BREAK = 1e-6
 #: lower bound of probabilities in logarithms
 LEAST = 1e-300
 
 
 def squared_error(logits: Array, labels: Labels) -> Objective:
-    """Return the mean of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)`` as a function of beta, which is not convex."""
+    """Return the mean of ``sum_k (p_k - y_k)^2`` of ``softmax(beta z)`` as a function of beta,
+    which is not convex.
+    """
     true_logits = np.maximum(logits[np.arange(len(labels)), labels], -IMPOSSIBLE)
 
     def objective(beta: float, rows: slice) -> tuple[float, float]:
@@ -44,10 +49,11 @@ def squared_error(logits: Array, labels: Labels) -> Objective:
 
 
 def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
-    """Return the w ``(n,)`` on the simplex that minimises ``w^T A w - 2 b^T w``, A ``(n, n)`` positive semidefinite.
+    """Return the w ``(n,)`` on the simplex that minimises ``w^T A w - 2 b^T w``, A ``(n, n)``
+    positive semidefinite.
 
-    For each face of the simplex (n is small) the minimum over its plane solves a linear system; the best minimum that
-    lies in the simplex is returned.
+    For each face of the simplex (n is small) the minimum over its plane solves a linear system; the
+    best minimum that lies in the simplex is returned.
     """
     n, best = len(vector), np.eye(len(vector))[0]
     lowest = np.inf
@@ -68,9 +74,11 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
 
 
 def likelihood_on_simplex(members: Array) -> Array:
-    """Return the w ``(n,)`` on the simplex of highest mean ``ln sum_j w_j p_j[y]``; ``members`` is ``(N, n)``.
+    """Return the w ``(n,)`` on the simplex of highest mean ``ln sum_j w_j p_j[y]``; ``members`` is
+    ``(N, n)``.
 
-    Over all w >= 0, ``mean ln(P w) - sum w`` is concave and has its maximum at the same point, where ``sum w = 1``.
+    Over all w >= 0, ``mean ln(P w) - sum w`` is concave and has its maximum at the same point,
+    where ``sum w = 1``.
     """
 
     def objective(weights: Array) -> tuple[float, Array]:
@@ -81,7 +89,14 @@ def likelihood_on_simplex(members: Array) -> Array:
     n_members = members.shape[1]
     options = {"ftol": 0.0, "gtol": 1e-10, "maxiter": 1000}
     start = np.full(n_members, 1.0 / n_members)
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(0.0, None)] * n_members, options=options)
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * n_members,
+        options=options,
+    )
     return found.x / found.x.sum()
 
 
@@ -91,30 +106,36 @@ def likelihood_on_simplex(members: Array) -> Array:
     parameters="3",
 )
 class EnsembleTemperatureScaling(Calibrator):
-    """Ensemble temperature scaling, ``w_0 softmax(z / T) + w_1 softmax(z) + w_2 / K`` with w on the simplex.
+    """Ensemble temperature scaling, ``w_0 softmax(z / T) + w_1 softmax(z) + w_2 / K`` with w on the
+    simplex.
 
-    T is fitted first, then w, both by the same loss on the validation samples. The official code minimises the mean
-    squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP from w = (1, 0, 0), where the factor
-    1/K in the loss makes it stop early for large K. Here T in [0.05, 100] is found by a scan and a root search, and w
-    is exact: the squared error is a quadratic form of w, solved on each face of the simplex. The map depends on the
-    scale of the logits, because the plain softmax is that of the unscaled logits.
+    T is fitted first, then w, both by the same loss on the validation samples. The official code
+    minimises the mean squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP
+    from w = (1, 0, 0), where the factor 1/K in the loss makes it stop early for large K. Here T in
+    [0.05, 100] is found by a scan and a root search, and w is exact: the squared error is a
+    quadratic form of w, solved on each face of the simplex. The map depends on the scale of the
+    logits, because the plain softmax is that of the unscaled logits.
 
-    Ours: if all weight goes to the uniform distribution, because the predictions are unrelated to the labels, the
-    plain softmax gets a weight of 1e-6, which keeps the predicted class.
+    Ours: if all weight goes to the uniform distribution, because the predictions are unrelated to
+    the labels, the plain softmax gets a weight of 1e-6, which keeps the predicted class.
 
-    ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss`` (of the mixture;
-    squared errors are sums over classes, likelihoods in nats), ``temperature_loss`` (of T alone).
+    ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss``
+    (of the mixture; squared errors are sums over classes, likelihoods in nats),
+    ``temperature_loss`` (of T alone).
 
     Parameters
     ----------
-    objective : ``"mse"``, as published, or ``"nll"``, where T is that of ``ts`` and w has the highest likelihood.
+    objective : ``"mse"``, as published, or ``"nll"``, where T is that of ``ts`` and w has the
+        highest likelihood.
     """
 
     def __init__(self, *, objective: Literal["mse", "nll"] = "mse") -> None:
         super().__init__()
         self.objective = objective
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         if self.objective == "mse":
             found = lowest_beta(squared_error(logits, labels), len(labels))
         else:
@@ -129,7 +150,10 @@ class EnsembleTemperatureScaling(Calibrator):
             self.weights = likelihood_on_simplex(members)
         if self.weights[2] > 1.0 - TIE_BREAK:
             self.weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
-            warnings.append("All weight is on the uniform distribution: the predictions are unrelated to the labels.")
+            warnings.append(
+                "All weight is on the uniform distribution: the predictions are unrelated to the "
+                "labels."
+            )
 
         def loss(weights: Array) -> float:
             if self.objective == "mse":
@@ -147,7 +171,9 @@ class EnsembleTemperatureScaling(Calibrator):
         }
 
     def _inner_products(self, logits: Array, labels: Labels) -> tuple[Array, Array]:
-        """Return the mean inner products ``(3, 3)`` of the members' rows, and their probability of the label."""
+        """Return the mean inner products ``(3, 3)`` of the members' rows, and their probability of
+        the label.
+        """
         n_samples, n_classes = logits.shape
         matrix = np.full((3, 3), 1.0 / n_classes)
         members = np.full((n_samples, 3), 1.0 / n_classes)
@@ -155,7 +181,9 @@ class EnsembleTemperatureScaling(Calibrator):
         for block in row_blocks(n_samples, n_classes):
             pair = (softmax(self.beta * logits[block]), softmax(logits[block]))
             for row in range(2):
-                members[block, row] = np.take_along_axis(pair[row], labels[block, None], axis=1)[:, 0]
+                members[block, row] = np.take_along_axis(pair[row], labels[block, None], axis=1)[
+                    :, 0
+                ]
                 for column in range(row, 2):
                     products[row, column] += np.vdot(pair[row], pair[column])
         matrix[:2, :2] = (products + np.triu(products, 1).T) / n_samples

@@ -6,24 +6,27 @@ import numpy as np
 
 from calgrid.calibrators._probabilities import row_blocks, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
+from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
-from calgrid.registry import register
 
-#: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's neighbours)
+#: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
+#: neighbours)
 COARSE, FINE = 64, 32
 N_BINS = 15
 #: minimum accuracy, as a share of that without clipping
 KEPT_ACCURACY = 0.99
-#: tolerance between the logits of the head and the given ones, as a share of their largest gap: float32 sums need 1e-5,
-#: and a network in bfloat16 rounds by 4e-3
+#: tolerance between the logits of the head and the given ones, as a share of their largest gap:
+#: float32 sums need 1e-5, and a network in bfloat16 rounds by 4e-3
 TOLERANCE = 1e-2
 #: maximum number of features in memory
 _BLOCK = 1 << 22
 
 
 def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
-    """Return the head's logits ``(N, K)`` of features clipped to ``[-threshold, threshold]``, row maximum 0."""
+    """Return the head's logits ``(N, K)`` of features clipped to ``[-threshold, threshold]``, row
+    maximum 0.
+    """
     weight, bias = head
     logits = np.empty((len(features), len(bias)))
     for block in row_blocks(len(features), features.shape[1], _BLOCK):
@@ -34,12 +37,15 @@ def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
 
 
 def check_reproduces(logits: Array, features: Array, head: Head) -> None:
-    """Raise DataError unless features and head give the logits ``(N, K)`` (row maximum 0) up to a constant per row."""
+    """Raise DataError unless features and head give the logits ``(N, K)`` (row maximum 0) up to a
+    constant per row.
+    """
     gap = float(np.abs(clipped_logits(features, head, np.inf) - logits).max())
     # an impossible class (-inf) does not match any head
     if not (np.isfinite(gap) and gap <= 1e-6 - TOLERANCE * logits.min()):
         raise DataError(
-            f"features and head do not give these logits (features @ weight.T + bias is off by up to {gap:.3g}): "
+            f"features and head do not give these logits (features @ weight.T + bias is off by up "
+            f"to {gap:.3g}): "
             "export features, head and logits from the same checkpoint, without masking classes."
         )
 
@@ -54,16 +60,17 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
 class FeatureClipping(Calibrator):
     """FC: ``softmax(W clip(f, -c, c) + b)`` with the c of lowest validation error.
 
-    Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL) is taken; if there
-    is none, features are not clipped. The code tries 0.01, 0.02, ..., 20, which may miss the range of the features;
-    here 64 quantiles of |f| and then 32 values between the neighbours of the best one are tried; of equal ones the
-    largest is taken. Clipping is two-sided, which matters if features can be negative.
+    Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL)
+    is taken; if there is none, features are not clipped. The code tries 0.01, 0.02, ..., 20, which
+    may miss the range of the features; here 64 quantiles of |f| and then 32 values between the
+    neighbours of the best one are tried; of equal ones the largest is taken. Clipping is two-sided,
+    which matters if features can be negative.
 
-    Predictions use the features and the head of the fit, and only the shape of the logits. The fit checks that features
-    and head reproduce the logits.
+    Predictions use the features and the head of the fit, and only the shape of the logits. The fit
+    checks that features and head reproduce the logits.
 
-    ``fit_history``: ``n_tried``, ``accuracy`` and ``accuracy_unclipped`` on the validation samples, ``clipped``, and
-    if so ``threshold`` and ``objective`` (the lowest ECE or NLL).
+    ``fit_history``: ``n_tried``, ``accuracy`` and ``accuracy_unclipped`` on the validation samples,
+    ``clipped``, and if so ``threshold`` and ``objective`` (the lowest ECE or NLL).
 
     Parameters
     ----------
@@ -74,7 +81,9 @@ class FeatureClipping(Calibrator):
         super().__init__()
         self.criterion = criterion
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
         check_reproduces(logits, features, (self.weight, self.bias))
         unclipped = self._trial(features, labels, np.inf)[2]
@@ -84,7 +93,12 @@ class FeatureClipping(Calibrator):
         tried = [self._trial(features, labels, c) for c in coarse]
         if not any(kept > least for *_, kept in tried):
             self.threshold = np.inf
-            return {"n_tried": len(coarse), "accuracy_unclipped": unclipped, "accuracy": unclipped, "clipped": False}
+            return {
+                "n_tried": len(coarse),
+                "accuracy_unclipped": unclipped,
+                "accuracy": unclipped,
+                "clipped": False,
+            }
         edges = np.concatenate([[0.0], coarse, coarse[-1:]])
         below = int(np.searchsorted(coarse, -min(trial for trial in tried if trial[2] > least)[1]))
         fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
@@ -98,14 +112,28 @@ class FeatureClipping(Calibrator):
             "clipped": True,
             "threshold": self.threshold,
             "objective": objective,
-            "warnings": end_of_grid("threshold", self.threshold, (fine[0], np.inf)) if below == 0 else [],
+            "warnings": end_of_grid("threshold", self.threshold, (fine[0], np.inf))
+            if below == 0
+            else [],
         }
 
-    def _trial(self, features: Array, labels: Labels, threshold: float) -> tuple[float, float, float]:
-        """Return objective, minus the threshold (of equal objectives the largest is taken), and accuracy."""
-        predictions = Predictions(softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels)
-        objective = ece(predictions, labels, N_BINS) if self.criterion == "ece" else nll(predictions, labels)
+    def _trial(
+        self, features: Array, labels: Labels, threshold: float
+    ) -> tuple[float, float, float]:
+        """Return objective, minus the threshold (of equal objectives the largest is taken), and
+        accuracy.
+        """
+        predictions = Predictions(
+            softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels
+        )
+        objective = (
+            ece(predictions, labels, N_BINS)
+            if self.criterion == "ece"
+            else nll(predictions, labels)
+        )
         return objective, -float(threshold), accuracy(predictions, labels)
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold))
+        return softmax(
+            clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold)
+        )

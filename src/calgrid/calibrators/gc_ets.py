@@ -1,4 +1,6 @@
-"""Group calibration with an ensemble temperature scaling for each group of a learned partition of the features."""
+"""Group calibration with an ensemble temperature scaling for each group of a learned partition of
+the features.
+"""
 
 import numpy as np
 
@@ -6,7 +8,7 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Labels
 from calgrid.calibrators.ets import EnsembleTemperatureScaling
 from calgrid.calibrators.gc_ts import LIMITS, SOURCE, GroupTemperatureScaling
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -19,9 +21,9 @@ from calgrid.registry import register
 class GroupEnsembleTemperatureScaling(GroupTemperatureScaling):
     """Group calibration combined with ensemble temperature scaling, GC+ETS.
 
-    As ``gc_ts``, but each hard group gets temperature and mixture weights of lowest squared error, as in ``ets``. The
-    map depends on the scale of the logits, because the plain softmax is that of the unscaled logits.
-    ``fit_history`` and parameters are those of ``gc_ts``.
+    As ``gc_ts``, but each hard group gets temperature and mixture weights of lowest squared error,
+    as in ``ets``. The map depends on the scale of the logits, because the plain softmax is that of
+    the unscaled logits. ``fit_history`` and parameters are those of ``gc_ts``.
     """
 
     scale_free = False

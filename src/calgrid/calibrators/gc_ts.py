@@ -1,4 +1,6 @@
-"""Group calibration: a temperature for each group of learned partitions of the features, averaged over partitions."""
+"""Group calibration: a temperature for each group of learned partitions of the features, averaged
+over partitions.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -12,10 +14,11 @@ from calgrid.calibrators._objectives import Evidence
 from calgrid.calibrators._probabilities import possible_labels, row_blocks, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 SOURCE = (
-    "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic Aware Grouping, "
+    "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic "
+    "Aware Grouping, "
     "NeurIPS 2023; code ThyrixYang/group_calibration, methods/group_calibration.py"
 )
 LIMITS = {
@@ -42,7 +45,8 @@ def _softmax_groups(scores: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class PartitionLoss:
-    """Loss of :class:`GroupTemperatureScaling` in W and ``beta_g = 1 / tau_g``, for U partitions, with gradients.
+    """Loss of :class:`GroupTemperatureScaling` in W and ``beta_g = 1 / tau_g``, for U partitions,
+    with gradients.
 
     Attributes
     ----------
@@ -60,7 +64,9 @@ class PartitionLoss:
     penalty: float
 
     def __call__(self, parameters: Array, which: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Return losses ``(V,)`` and gradients for W ``(G, d)`` and ln beta ``(G,)`` of the partitions ``which``."""
+        """Return losses ``(V,)`` and gradients for W ``(G, d)`` and ln beta ``(G,)`` of the
+        partitions ``which``.
+        """
         weight, log_beta = parameters[:, : -self.n_groups], parameters[:, -self.n_groups :]
         stacked = weight.reshape(log_beta.size, -1)
         # (V, G, N): the samples of a group are contiguous
@@ -76,11 +82,15 @@ class PartitionLoss:
         d_weight = (share.reshape(log_beta.size, -1) @ self.features).reshape(weight.shape)
         d_weight += 2.0 * self.penalty / weight.shape[1] * weight
         d_log_beta = -(slope @ self.weights[which, :, None])[..., 0]
-        loss = self.penalty * np.square(weight).mean(axis=1) - np.vecdot(total[:, 0], self.weights[which])
+        loss = self.penalty * np.square(weight).mean(axis=1) - np.vecdot(
+            total[:, 0], self.weights[which]
+        )
         return loss, np.concatenate([d_weight, d_log_beta], axis=1)
 
     def _log_true(self, log_beta: Array) -> tuple[Array, Array]:
-        """Return ``ln softmax(beta z)[y]`` and its derivative in ln beta, ``(V, G, N)``, for ln beta ``(V, G)``."""
+        """Return ``ln softmax(beta z)[y]`` and its derivative in ln beta, ``(V, G, N)``, for ln
+        beta ``(V, G)``.
+        """
         value, slope = np.empty((2, *log_beta.shape, len(self.features)))
         # far outside the bounds the loss is flat, but must stay finite
         for place, beta in np.ndenumerate(np.exp(np.clip(log_beta, -50.0, 50.0))):
@@ -90,14 +100,17 @@ class PartitionLoss:
         return value, slope
 
     def minimum(self, generator: np.random.Generator) -> tuple[Array, Array, int]:
-        """Return W ``(U, G, d)`` at local minima, their losses, and the number of fits that did not converge.
+        """Return W ``(U, G, d)`` at local minima, their losses, and the number of fits that did not
+        converge.
 
         W is initialised as in PyTorch's Linear.
         """
         shape = (len(self.weights), self.n_groups, self.features.shape[1])
         weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
         log_beta = np.full(shape[:2], -np.log(START_TEMPERATURE))
-        found, losses, failed = minimise_each(self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS)
+        found, losses, failed = minimise_each(
+            self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS
+        )
         return found[:, : -self.n_groups].reshape(shape), losses, failed
 
 
@@ -111,29 +124,33 @@ class PartitionLoss:
 class GroupTemperatureScaling(Calibrator):
     """Group calibration combined with temperature scaling, GC+TS.
 
-    20 partitions of the features into 2 groups, each learned from a random start by minimising the NLL of a soft
-    mixture (:class:`PartitionLoss`) by L-BFGS::
+    20 partitions of the features into 2 groups, each learned from a random start by minimising the
+    NLL of a soft mixture (:class:`PartitionLoss`) by L-BFGS::
 
         -mean_i ln sum_g softmax(W f_i)_g softmax(z_i / tau_g)[y_i] + 0.1 mean(W^2)
 
-    then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability over partitions.
+    then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability
+    over partitions.
 
-    Differences from the authors' code: features are standardised; logits are in units of their spread
-    (``logit_unit``), in which tau stays within [0.05, 100]; a group with fewer than 50
-    samples gets the temperature of all; and the temperatures of the groups are fitted on the half of the validation
-    samples, drawn for each partition, that was not used to fit W. The authors also use different samples, a part of the
-    test set. With the same samples for both (``held_out=0``) the groups overfit. Mean test NLL over three draws of
-    synthetic data (2,000 validation samples, 128 features, 10 classes): if the true temperature depends on the features
-    1.331, with the same samples 1.368, temperature scaling 1.364; if it does not 1.330, 1.389, 1.330.
+    Differences from the authors' code: features are standardised; logits are in units of their
+    spread (``logit_unit``), in which tau stays within [0.05, 100]; a group with fewer than 50
+    samples gets the temperature of all; and the temperatures of the groups are fitted on the half
+    of the validation samples, drawn for each partition, that was not used to fit W. The authors
+    also use different samples, a part of the test set. With the same samples for both
+    (``held_out=0``) the groups overfit. Mean test NLL over three draws of synthetic data (2,000
+    validation samples, 128 features, 10 classes): if the true temperature depends on the features
+    1.331, with the same samples 1.368, temperature scaling 1.364; if it does not 1.330, 1.389,
+    1.330.
 
-    ``fit_history``: ``partition_loss`` (mean over partitions), ``n_groups_fitted``, ``n_groups_too_small``.
+    ``fit_history``: ``partition_loss`` (mean over partitions), ``n_groups_fitted``,
+    ``n_groups_too_small``.
 
     Parameters
     ----------
     n_partitions, n_groups : partitions, and groups in each.
     penalty : weight of the mean square of W.
-    held_out : share of the samples, drawn for each partition, that calibrate its groups and are not used to fit W; with
-        0 all samples are used for both.
+    held_out : share of the samples, drawn for each partition, that calibrate its groups and are not
+        used to fit W; with 0 all samples are used for both.
     min_group : minimum number of samples of a group with its own calibrator.
     seed : seed of the initial W and of the draws.
     """
@@ -166,7 +183,9 @@ class GroupTemperatureScaling(Calibrator):
             total += softmax(logits * beta)
         return total / len(parameters)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         possible = np.flatnonzero(possible_labels(logits, labels))
         features = cast(Array, features)
         self.centre, spread = features.mean(axis=0), features.std(axis=0)
@@ -180,13 +199,19 @@ class GroupTemperatureScaling(Calibrator):
         weights = shapes / shapes.sum(axis=1, keepdims=True)
         search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
         self.weight, loss, unfinished = search.minimum(generator)
-        fitted, warned = self._fit_groups(logits[possible], labels[possible], self._groups(standard), held)
+        fitted, warned = self._fit_groups(
+            logits[possible], labels[possible], self._groups(standard), held
+        )
         return {
             "partition_loss": float(loss.mean()),
             "n_groups_fitted": fitted,
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,
             "warnings": [
-                *([f"The search for {unfinished} of {len(loss)} partitions did not converge."] if unfinished else []),
+                *(
+                    [f"The search for {unfinished} of {len(loss)} partitions did not converge."]
+                    if unfinished
+                    else []
+                ),
                 *(f"In {count} of {fitted} groups: {text}" for text, count in warned.items()),
             ],
         }
@@ -203,14 +228,19 @@ class GroupTemperatureScaling(Calibrator):
     ) -> tuple[int, Counter[str]]:
         """Set the parameters ``(U, G, P)`` of the groups' calibrators.
 
-        Returns the number of groups with their own calibrator, and their warnings with the number of groups of each.
+        Returns the number of groups with their own calibrator, and their warnings with the number
+        of groups of each.
         """
-        self.parameters = np.tile(self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1))
+        self.parameters = np.tile(
+            self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1)
+        )
         fitted, warned = 0, Counter[str]()
         for partition, group in np.ndindex(self.n_partitions, self.n_groups):
             rows = np.flatnonzero(held[partition] & (groups[partition] == group))
             if len(rows) >= self.min_group:
-                self.parameters[partition, group], warnings = self._fit_group(logits[rows], labels[rows])
+                self.parameters[partition, group], warnings = self._fit_group(
+                    logits[rows], labels[rows]
+                )
                 warned.update(warnings)
                 fitted += 1
         return fitted, warned
@@ -225,5 +255,7 @@ class GroupTemperatureScaling(Calibrator):
         partitions = np.arange(self.n_partitions)[:, None]
         result = np.empty_like(logits)
         for block in row_blocks(*logits.shape):
-            result[block] = self._average(logits[block], self.parameters[partitions, groups[:, block]])
+            result[block] = self._average(
+                logits[block], self.parameters[partitions, groups[:, block]]
+            )
         return result

@@ -7,7 +7,7 @@ import numpy as np
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
 from calgrid.calibrators._probabilities import top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -24,10 +24,11 @@ class TopLabelHistogramBinning(Calibrator):
 
         q = (n_1 + s / 2) / (n + s)
 
-    An empty bin gives its centre. The other classes share 1 - q in proportion to their softmax, so the predicted class
-    may change. The original bins each class separately (``hb_ova``), with equal counts; common re-implementations use
-    10 or 15 bins of equal width and the raw accuracy, which is 0 or 1 in small bins and makes the NLL infinite.
-    Default here: equal counts and Laplace's rule, s = 2.
+    An empty bin gives its centre. The other classes share 1 - q in proportion to their softmax, so
+    the predicted class may change. The original bins each class separately (``hb_ova``), with equal
+    counts; common re-implementations use 10 or 15 bins of equal width and the raw accuracy, which
+    is 0 or 1 in small bins and makes the NLL infinite. Default here: equal counts and Laplace's
+    rule, s = 2.
 
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``n_empty``.
 
@@ -39,12 +40,18 @@ class TopLabelHistogramBinning(Calibrator):
     """
 
     def __init__(
-        self, *, n_bins: int = 15, spacing: Literal["quantile", "width"] = "quantile", prior_count: float = 2.0
+        self,
+        *,
+        n_bins: int = 15,
+        spacing: Literal["quantile", "width"] = "quantile",
+        prior_count: float = 2.0,
     ) -> None:
         super().__init__()
         self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         self.cuts = make_cuts(confidence, self.n_bins, self.spacing)
         counts = count(self.cuts, confidence, (predicted == labels).astype(np.float64))

@@ -8,9 +8,14 @@ from scipy.optimize import minimize
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature, moments, temperature_range
+from calgrid.calibrators._temperature import (
+    BETA_BOUNDS,
+    fit_temperature,
+    moments,
+    temperature_range,
+)
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: minimum entropy in nats
 LEAST_ENTROPY = 1e-12
@@ -19,7 +24,9 @@ T_BOUNDS = (1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
 
 
 def log_entropy(logits: Array) -> Array:
-    """Return ``ln(H / ln K)`` ``(N,)`` of the softmax of logits ``(N, K)`` with row maximum 0; H is at least 1e-12."""
+    """Return ``ln(H / ln K)`` ``(N,)`` of the softmax of logits ``(N, K)`` with row maximum 0; H is
+    at least 1e-12.
+    """
     log_total, mean, _ = moments(logits, 1.0)
     return np.log(np.maximum(log_total - mean, LEAST_ENTROPY) / np.log(logits.shape[1]))
 
@@ -38,23 +45,27 @@ def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
     parameters="2",
 )
 class EntropyTemperatureScaling(Calibrator):
-    """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln K) + b)``.
+    """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln
+    K) + b)``.
 
-    H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights are fitted by the validation NLL, by BFGS
-    with the exact gradient, starting from the fitted single temperature (w = 0), so the NLL is at most that of the best
-    single temperature in [0.05, 100]; the authors start from w = 0.01, b = 0.1. T is kept in that range. The map
-    depends on the scale of the logits, because the entropy is that of the unscaled softmax.
+    H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights are fitted by the
+    validation NLL, by BFGS with the exact gradient, starting from the fitted single temperature (w
+    = 0), so the NLL is at most that of the best single temperature in [0.05, 100]; the authors
+    start from w = 0.01, b = 0.1. T is kept in that range. The map depends on the scale of the
+    logits, because the entropy is that of the unscaled softmax.
 
-    ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single temperature),
-    ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit -inf), ``temperature_min``, ``_mean``,
-    ``_max`` over the validation samples.
+    ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single
+    temperature), ``evaluations``, ``n_infinite_loss`` (samples left out, label's logit -inf),
+    ``temperature_min``, ``_mean``, ``_max`` over the validation samples.
     """
 
     def temperature(self, logits: Array) -> Array:
         """Return the temperature ``(N,)`` of samples with logits ``(N, K)``, row maximum 0."""
         return 1.0 / inverse_temperature(self.weights, log_entropy(logits))[0]
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         kept = possible_labels(logits, labels)
         used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
         inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]

@@ -7,7 +7,7 @@ import numpy as np
 from calgrid.calibrators._probabilities import renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.iso import fit_isotonic
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: weight of the uncalibrated probability, which breaks ties of the map (as in the authors' code)
 TIE_BREAK = 1e-9
@@ -22,17 +22,22 @@ TIE_BREAK = 1e-9
 class MultiClassIsotonicRegression(Calibrator):
     """IRM, accuracy-preserving isotonic regression for many classes.
 
-    One isotonic regression g on all N K pairs ``(p_ik, 1[y_i = k])``; the output is ``g(p_k) + 1e-9 p_k`` divided by
-    its sum over classes, as in the authors' code, which keeps the order of the classes. Values of g are kept in
-    ``[1 / (N K + 1), N K / (N K + 1)]``: the zeros of the code make the NLL infinite.
+    One isotonic regression g on all N K pairs ``(p_ik, 1[y_i = k])``; the output is ``g(p_k) + 1e-9
+    p_k`` divided by its sum over classes, as in the authors' code, which keeps the order of the
+    classes. Values of g are kept in ``[1 / (N K + 1), N K / (N K + 1)]``: the zeros of the code
+    make the NLL infinite.
 
     ``fit_history``: ``n_points`` (points that define the map).
     """
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         correct = np.zeros(logits.shape, dtype=bool)
         correct[np.arange(len(labels)), labels] = True
-        self.scores, self.rates = fit_isotonic(softmax(logits).ravel(), correct.ravel(), correct.size)
+        self.scores, self.rates = fit_isotonic(
+            softmax(logits).ravel(), correct.ravel(), correct.size
+        )
         return {"n_points": len(self.scores)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

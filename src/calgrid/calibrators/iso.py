@@ -8,14 +8,16 @@ from scipy.optimize import isotonic_regression
 
 from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: closer scores are merged, because the slope between them could overflow
 CLOSE = 1e-15
 
 
 def distinct(ordered: Array) -> NDArray[np.bool_]:
-    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the previous distinct score."""
+    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the previous distinct
+    score.
+    """
     chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
     ends = np.append(np.flatnonzero(chosen), len(ordered))
     # a chain of close scores may span a wide range
@@ -29,10 +31,11 @@ def distinct(ordered: Array) -> NDArray[np.bool_]:
 
 
 def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
-    """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent violators.
+    """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent
+    violators.
 
-    Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the points, constant outside.
-    Returns the ascending scores ``(P,)`` and values ``(P,)``.
+    Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the
+    points, constant outside. Returns the ascending scores ``(P,)`` and values ``(P,)``.
 
     Parameters
     ----------
@@ -62,15 +65,17 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
 class TopLabelIsotonic(Calibrator):
     """Isotonic regression (pool adjacent violators) from top-label confidence to accuracy.
 
-    The map is linear between the fitted points and constant outside. Its values are kept in
-    ``[1 / (N + 1), N / (N + 1)]``: blocks of only correct or only wrong samples would otherwise give probability 0 or 1
-    and an infinite NLL. The other classes share the rest in proportion to their softmax, so the predicted class may
-    change.
+    The map is linear between the fitted points and constant outside. Its values are kept in ``[1 /
+    (N + 1), N / (N + 1)]``: blocks of only correct or only wrong samples would otherwise give
+    probability 0 or 1 and an infinite NLL. The other classes share the rest in proportion to their
+    softmax, so the predicted class may change.
 
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         correct = predicted == labels
         self.confidence, self.accuracy = fit_isotonic(confidence, correct, len(labels))

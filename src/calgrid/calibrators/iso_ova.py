@@ -7,7 +7,7 @@ import numpy as np
 from calgrid.calibrators._probabilities import map_classes, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.iso import fit_isotonic
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -16,16 +16,20 @@ from calgrid.registry import register
     parameters="<= K N",
 )
 class IsotonicRegressionOneVsAll(Calibrator):
-    """One-vs-all isotonic regression: a non-decreasing map for each class's probability, rows divided by their sums.
+    """One-vs-all isotonic regression: a non-decreasing map for each class's probability, rows
+    divided by their sums.
 
-    The maps are linear between their points and constant outside. Their values are kept in
-    ``[1 / (N + 1), N / (N + 1)]`` (ours): probabilities of 0 would make the NLL infinite. If K is close
-    to N, the sum of these minima is not small. A class without validation samples keeps its probability.
+    The maps are linear between their points and constant outside. Their values are kept in ``[1 /
+    (N + 1), N / (N + 1)]`` (ours): probabilities of 0 would make the NLL infinite. If K is close to
+    N, the sum of these minima is not small. A class without validation samples keeps its
+    probability.
 
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
         maps = [fit_isotonic(probabilities[:, k], labels == k, len(labels)) for k in self.classes]

@@ -1,15 +1,23 @@
-"""Matrix scaling with off-diagonal and intercept regularisation (ODIR), its strength chosen by cross-validation."""
+"""Matrix scaling with off-diagonal and intercept regularisation (ODIR), its strength chosen by
+cross-validation.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LinearMap, check_classes, fit_linear, mean_nll
+from calgrid.calibrators._linear import (
+    GRADIENT_TOLERANCE,
+    LinearMap,
+    check_classes,
+    fit_linear,
+    mean_nll,
+)
 from calgrid.calibrators._probabilities import centred, in_units, logit_unit, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: distance below the row maximum that replaces a logit of -inf, so that it can be multiplied
 GAP = 100.0
@@ -40,8 +48,8 @@ def fit_odir(
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but kept in [0.01, 20] / ``unit``; classes without samples keep that of
-    ``temperature``.
+    The diagonal is not penalised but kept in [0.01, 20] / ``unit``; classes without samples keep
+    that of ``temperature``.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
@@ -64,10 +72,11 @@ def fit_odir(
 def cross_validate(
     inputs: Array, labels: Labels, temperature: LinearMap, unit: float = 1.0
 ) -> tuple[float, list[float]]:
-    """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones, strongest first.
+    """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
+    strongest first.
 
-    Each fit starts from that of the previous strength; the search ends when two successive strengths are worse. With
-    fewer samples than folds the strongest is returned.
+    Each fit starts from that of the previous strength; the search ends when two successive
+    strengths are worse. With fewer samples than folds the strongest is returned.
     """
     if len(labels) < N_FOLDS:
         return STRENGTHS[0], []
@@ -94,18 +103,21 @@ def cross_validate(
 class MatrixScalingOdir(Calibrator):
     """Matrix scaling, ``softmax(W z + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
 
-    As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses separate strengths
-    by 5-fold cross-validation over a wide grid, with Adam. Here the convex loss is minimised by Newton's
-    method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6 by the NLL of 3 folds, from the strongest
-    on, until two in a row are worse; then the map is fitted to all samples. The diagonal is not penalised but
-    kept in [0.01, 20], and at ``1 / T`` of ``ts`` for classes without samples. At most 200 classes.
+    As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses
+    separate strengths by 5-fold cross-validation over a wide grid, with Adam. Here the convex loss
+    is minimised by Newton's method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6
+    by the NLL of 3 folds, from the strongest on, until two in a row are worse; then the map is
+    fitted to all samples. The diagonal is not penalised but kept in [0.01, 20], and at ``1 / T`` of
+    ``ts`` for classes without samples. At most 200 classes.
 
-    z is the logits minus the mean of their row, in units of their spread, because the penalised map is not invariant
-    to a constant added to a row or to the logits' scale; the authors use the logits without changes. A logit of -inf
-    becomes the row's largest minus 100, and samples with such a label are left out.
+    z is the logits minus the mean of their row, in units of their spread, because the penalised map
+    is not invariant to a constant added to a row or to the logits' scale; the authors use the
+    logits without changes. A logit of -inf becomes the row's largest minus 100, and samples with
+    such a label are left out.
 
-    ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``, ``strength``, ``fold_nll``
-    (mean over the folds, for each strength tried), ``n_infinite_loss`` (samples left out).
+    ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``,
+    ``strength``, ``fold_nll`` (mean over the folds, for each strength tried), ``n_infinite_loss``
+    (samples left out).
 
     Parameters
     ----------
@@ -127,7 +139,9 @@ class MatrixScalingOdir(Calibrator):
         """Return the mask ``(N,)`` of the samples used by the fit."""
         return possible_labels(logits, labels)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         check_classes(self.id, logits.shape[1])
         kept = self._usable(logits, labels)
         used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
@@ -141,7 +155,12 @@ class MatrixScalingOdir(Calibrator):
             strength, scores = cross_validate(inputs, targets, start, unit)
         (self.weight, self.bias), history = fit_odir(inputs, targets, start, start, strength, unit)
         history["warnings"] += end_of_grid("penalty", strength, STRENGTHS) if scores else []
-        return {**history, "strength": strength, "fold_nll": scores, "n_infinite_loss": int((~kept).sum())}
+        return {
+            **history,
+            "strength": strength,
+            "fold_nll": scores,
+            "n_infinite_loss": int((~kept).sum()),
+        }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))

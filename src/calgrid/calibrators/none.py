@@ -4,7 +4,7 @@ from typing import Any
 
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -15,7 +15,9 @@ from calgrid.registry import register
 class Uncalibrated(Calibrator):
     """Softmax of the logits."""
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         return {}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -14,7 +14,7 @@ from calgrid.calibrators.hb_ova import HistogramBinning
 from calgrid.calibrators.irm import MultiClassIsotonicRegression
 from calgrid.calibrators.iso import TopLabelIsotonic
 from calgrid.calibrators.iso_ova import IsotonicRegressionOneVsAll
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: calibrators of the parts; histogram binning has ten bins, as in the authors' code
 BASES: Mapping[str, Callable[[], Calibrator]] = {
@@ -35,12 +35,14 @@ BASES: Mapping[str, Callable[[], Calibrator]] = {
     limits={"n_bins": "[1, 1000000]", "n_neighbours": "[1, inf)"},
 )
 class ProximityBinMeanShift(Calibrator):
-    """ProCal-BMS as in its code: samples are split by proximity, and each part has its own calibrator.
+    """ProCal-BMS as in its code: samples are split by proximity, and each part has its own
+    calibrator.
 
-    The proximity is that of ``procal_dr``; the parts have equal numbers of validation samples. The bases of the code
-    are one-vs-all histogram binning with 10 bins (``hb_ova``), one-vs-all isotonic regression (``iso_ova``) and
-    multi-class isotonic regression (``irm``); the top-label forms ``hb`` and ``iso`` are possible too. The paper
-    describes another map, a shift of the confidence in cells of proximity and confidence.
+    The proximity is that of ``procal_dr``; the parts have equal numbers of validation samples. The
+    bases of the code are one-vs-all histogram binning with 10 bins (``hb_ova``), one-vs-all
+    isotonic regression (``iso_ova``) and multi-class isotonic regression (``irm``); the top-label
+    forms ``hb`` and ``iso`` are possible too. The paper describes another map, a shift of the
+    confidence in cells of proximity and confidence.
 
     ``fit_history``: ``n_bins`` (ties can reduce the number of bins), ``mean_proximity``.
 
@@ -52,12 +54,18 @@ class ProximityBinMeanShift(Calibrator):
     """
 
     def __init__(
-        self, *, base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm", n_bins: int = 5, n_neighbours: int = 10
+        self,
+        *,
+        base: Literal["irm", "iso", "iso_ova", "hb", "hb_ova"] = "irm",
+        n_bins: int = 5,
+        n_neighbours: int = 10,
     ) -> None:
         super().__init__()
         self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         self.points = unit_rows(cast(Array, features)).astype(np.float32)
         own = proximity(self.points, self.n_neighbours)
         self.proximity_cuts = equal_count_cuts(np.sort(own), self.n_bins)
@@ -76,7 +84,11 @@ class ProximityBinMeanShift(Calibrator):
 
     def _state(self) -> dict[str, NDArray[Any]]:
         states = [base._state() for base in self._bases]
-        bases = {f"{number}.{name}": value for number, state in enumerate(states) for name, value in state.items()}
+        bases = {
+            f"{number}.{name}": value
+            for number, state in enumerate(states)
+            for name, value in state.items()
+        }
         return {**bases, "points": self.points, "proximity_cuts": self.proximity_cuts}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -84,4 +96,6 @@ class ProximityBinMeanShift(Calibrator):
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             prefix = f"{number}."
-            base._load_state({name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)})
+            base._load_state(
+                {name[len(prefix) :]: state[name] for name in state if name.startswith(prefix)}
+            )

@@ -1,4 +1,6 @@
-"""ProCal by density ratio: Bayes' rule with the densities of confidence and proximity of correct and wrong samples."""
+"""ProCal by density ratio: Bayes' rule with the densities of confidence and proximity of correct
+and wrong samples.
+"""
 
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from calgrid.calibrators._probabilities import (
 from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: minimum number of correct, and of wrong, samples for a density estimate
 FEWEST = 5
@@ -28,7 +30,8 @@ _BLOCK = 1 << 22
 
 
 def log_density(queries: Array, points: Array) -> Array:
-    """Return the log of a Gaussian product-kernel density estimate ``(M,)`` at ``(M, 2)`` from points ``(n, 2)``.
+    """Return the log of a Gaussian product-kernel density estimate ``(M,)`` at ``(M, 2)`` from
+    points ``(n, 2)``.
 
     Bandwidths follow the normal reference rule, ``1.06 sd n^(-1/6)`` per axis.
     """
@@ -54,21 +57,24 @@ def log_density(queries: Array, points: Array) -> Array:
     limits={"n_neighbours": "[1, inf)"},
 )
 class ProximityDensityRatio(Calibrator):
-    """ProCal-DR: the confidence p is replaced by the probability of a correct prediction, given p and the proximity D.
+    """ProCal-DR: the confidence p is replaced by the probability of a correct prediction, given p
+    and the proximity D.
 
-    D is the mean of ``exp(-distance^2)`` to the 10 nearest validation features, rows of unit norm (the paper's text
-    has ``exp(-mean distance)``; this is its code, whose search returns squared distances). Gaussian product-kernel
-    densities f_1 and f_0 of (p, D) over the n_1 correct and the n_0 wrong validation samples, with bandwidths
-    ``1.06 sd n^(-1/6)`` per axis, give::
+    D is the mean of ``exp(-distance^2)`` to the 10 nearest validation features, rows of unit norm
+    (the paper's text has ``exp(-mean distance)``; this is its code, whose search returns squared
+    distances). Gaussian product-kernel densities f_1 and f_0 of (p, D) over the n_1 correct and the
+    n_0 wrong validation samples, with bandwidths ``1.06 sd n^(-1/6)`` per axis, give::
 
         q = f_1 / (f_1 + f_0 n_0 / n_1) = sigmoid(ln f_1 - ln f_0 + ln(n_1 / n_0))
 
-    and the other classes share 1 - q in proportion to their softmax, so the predicted class may change. The code
-    divides densities, which underflow to q = 0 far from the data; we use logarithms. The code divides test features by
-    the norms of validation features, which we consider an error.
+    and the other classes share 1 - q in proportion to their softmax, so the predicted class may
+    change. The code divides densities, which underflow to q = 0 far from the data; we use
+    logarithms. The code divides test features by the norms of validation features, which we
+    consider an error.
 
-    Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, so that the NLL is finite; a constant axis has sd 1e-4; with
-    fewer than 5 correct or wrong samples the output is that of temperature scaling.
+    Ours: q is kept in ``[1 / (N + 1), N / (N + 1)]``, so that the NLL is finite; a constant axis
+    has sd 1e-4; with fewer than 5 correct or wrong samples the output is that of temperature
+    scaling.
 
     ``fit_history``: ``n_right``, ``n_wrong``, ``mean_proximity``, and ``temperature`` if used.
 
@@ -81,13 +87,19 @@ class ProximityDensityRatio(Calibrator):
         super().__init__()
         self.n_neighbours = n_neighbours
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         right = predicted == labels
         self.points = unit_rows(cast(Array, features)).astype(np.float32)
         points = np.column_stack([confidence, proximity(self.points, self.n_neighbours)])
         self.right, self.wrong, self.beta = points[right], points[~right], np.nan
-        history = {"n_right": len(self.right), "n_wrong": len(self.wrong), "mean_proximity": float(points[:, 1].mean())}
+        history = {
+            "n_right": len(self.right),
+            "n_wrong": len(self.wrong),
+            "mean_proximity": float(points[:, 1].mean()),
+        }
         if min(len(self.right), len(self.wrong)) < FEWEST:
             unit = logit_unit(logits)
             self.beta = fit_temperature(in_units(logits, unit), labels).beta / unit
@@ -100,5 +112,9 @@ class ProximityDensityRatio(Calibrator):
         _, confidence = top_label(logits)
         points = np.column_stack([confidence, proximity(self.points, self.n_neighbours, features)])
         n_right, n_wrong = len(self.right), len(self.wrong)
-        ratio = log_density(points, self.right) - log_density(points, self.wrong) + np.log(n_right / n_wrong)
+        ratio = (
+            log_density(points, self.right)
+            - log_density(points, self.wrong)
+            + np.log(n_right / n_wrong)
+        )
         return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))

@@ -9,7 +9,7 @@ from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: range of temperatures
 T_BOUNDS = (1e-12, 1e12)
@@ -22,27 +22,34 @@ EPSILON = 1e-7
     keeps_argmax=True,
     parameters="91",
     slow=True,
-    limits={"seed": "[0, 4294967295]", "learning_rate": "(0, inf)", "batch_size": "[1, inf)", "steps": "[1, inf)"},
+    limits={
+        "seed": "[0, 4294967295]",
+        "learning_rate": "(0, inf)",
+        "batch_size": "[1, inf)",
+        "steps": "[1, inf)",
+    },
 )
 class PublishedParameterisedTemperature(TopLogitsNetwork):
     """Parameterised temperature scaling (PTS) as published.
 
-    The ten largest logits of a sample (all of them if K < 10), clipped to ±100, go through Linear(10, 5), ReLU,
-    Linear(5, 5), ReLU, Linear(5, 1) to t; the output is ``softmax(z / T)`` of the clipped logits with ``T = |t|``
-    clamped to [1e-12, 1e12]. Objective: the mean of ``(p_k - y_k)^2`` over samples and classes. Adam with learning
-    rate 5e-5 on batches of 1000, 100,000 steps; Glorot-uniform weights and zero biases (Keras's default); the last
-    weights are kept. Network, clamps and loss are those of the authors' code (github.com/tochris/pts-uncertainty); it
-    does not set learning rate, batch size and steps: these are the values of independent ports, without weight decay.
+    The ten largest logits of a sample (all of them if K < 10), clipped to ±100, go through
+    Linear(10, 5), ReLU, Linear(5, 5), ReLU, Linear(5, 1) to t; the output is ``softmax(z / T)`` of
+    the clipped logits with ``T = |t|`` clamped to [1e-12, 1e12]. Objective: the mean of ``(p_k -
+    y_k)^2`` over samples and classes. Adam with learning rate 5e-5 on batches of 1000, 100,000
+    steps; Glorot-uniform weights and zero biases (Keras's default); the last weights are kept.
+    Network, clamps and loss are those of the authors' code (github.com/tochris/pts-uncertainty); it
+    does not set learning rate, batch size and steps: these are the values of independent ports,
+    without weight decay.
 
-    One deviation: the mean of the finite logits of a row is subtracted first, for invariance to a constant added to a
-    row. As in the authors' code, the map depends on the scale of the logits. An impossible class (logit -inf) is
-    clipped like any other and gets a small probability.
+    One deviation: the mean of the finite logits of a row is subtracted first, for invariance to a
+    constant added to a row. As in the authors' code, the map depends on the scale of the logits. An
+    impossible class (logit -inf) is clipped like any other and gets a small probability.
 
-    ``|t|`` near 0 makes ``z / T`` very large and its gradient vanish. In the fit rest(beta) is tabulated for T in
-    [0.001, 1000] and constant outside; the output is exact.
+    ``|t|`` near 0 makes ``z / T`` very large and its gradient vanish. In the fit rest(beta) is
+    tabulated for T in [0.001, 1000] and constant outside; the output is exact.
 
-    ``fit_history``: ``loss`` (mean over the batches of each epoch), ``epochs``, and ``temperature_min``, ``_mean``,
-    ``_max`` over the validation samples.
+    ``fit_history``: ``loss`` (mean over the batches of each epoch), ``epochs``, and
+    ``temperature_min``, ``_mean``, ``_max`` over the validation samples.
 
     Parameters
     ----------
@@ -54,10 +61,20 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     floor, ceiling = T_BOUNDS
 
     def __init__(
-        self, *, seed: int = 0, learning_rate: float = 5e-5, batch_size: int = 1000, steps: int = 100_000
+        self,
+        *,
+        seed: int = 0,
+        learning_rate: float = 5e-5,
+        batch_size: int = 1000,
+        steps: int = 100_000,
     ) -> None:
         super().__init__()
-        self.seed, self.learning_rate, self.batch_size, self.steps = seed, learning_rate, batch_size, steps
+        self.seed, self.learning_rate, self.batch_size, self.steps = (
+            seed,
+            learning_rate,
+            batch_size,
+            steps,
+        )
 
     def _scaled(self, logits: Array) -> Array:
         clipped = np.clip(centred(logits), -BOUND, BOUND)
@@ -68,7 +85,9 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         temperature = np.clip(value, *T_BOUNDS)
         return temperature, np.sign(output) * (temperature == value)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         values = self._inputs(logits)
         # mean 0, deviation 1: no standardisation
         self._scaling = np.array([[0.0], [1.0], [-BOUND], [BOUND]]) * np.ones(len(values))

@@ -10,8 +10,8 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.components.registry import register
 from calgrid.progress import log
-from calgrid.registry import register
 
 HIDDEN_UNITS = 16
 #: cross-validation: number of folds, and minimum number of samples in each
@@ -39,56 +39,64 @@ def top_label_log_loss(probabilities: Array, labels: Labels) -> Array:
 class Smart(FullBatchNetwork):
     """Sample margin-aware recalibration of temperature (SMART).
 
-    The margin ``m = z_(1) - z_(2)``, normalised by its validation mean and population standard deviation, goes
-    through Linear(1, 16), ReLU, Linear(16, 1) to ``T = softplus(.) + 0.1``; the output is ``softmax(z / T)``.
+    The margin ``m = z_(1) - z_(2)``, normalised by its validation mean and population standard
+    deviation, goes through Linear(1, 16), ReLU, Linear(16, 1) to ``T = softplus(.) + 0.1``; the
+    output is ``softmax(z / T)``.
 
-    Objective: Eq. 6 and Algorithm 1, as printed, penalise each sample separately, ``mean_i sum_b w_ib phi(a_i - c_b)``.
-    This is close to an absolute loss, whose minimum is at confidence 1 if the accuracy exceeds one half: on CIFAR-10
-    ResNet-50 it gives a test ECE of 4.07 ± 0.04 % (uncalibrated 4.35 %) with T between 0.1 and 10. The default is the
-    batch-binned form of the public loss of the authors' group: residuals are first averaged within soft bins over all
-    samples, then penalised (:class:`~calgrid.calibrators._objectives.SoftBinning`). ``objective="pointwise"`` is
-    Eq. 6 as printed; the others are those of the paper's Table 3 (see :mod:`calgrid.calibrators._objectives`).
-    ``sigma`` is the bandwidth of Sec. 3.4, whose ``lambda`` is ``1 / (2 sigma^2)`` = 200.
+    Objective: Eq. 6 and Algorithm 1, as printed, penalise each sample separately, ``mean_i sum_b
+    w_ib phi(a_i - c_b)``. This is close to an absolute loss, whose minimum is at confidence 1 if
+    the accuracy exceeds one half: on CIFAR-10 ResNet-50 it gives a test ECE of 4.07 ± 0.04 %
+    (uncalibrated 4.35 %) with T between 0.1 and 10. The default is the batch-binned form of the
+    public loss of the authors' group: residuals are first averaged within soft bins over all
+    samples, then penalised (:class:`~calgrid.calibrators._objectives.SoftBinning`).
+    ``objective="pointwise"`` is Eq. 6 as printed; the others are those of the paper's Table 3 (see
+    :mod:`calgrid.calibrators._objectives`). ``sigma`` is the bandwidth of Sec. 3.4, whose
+    ``lambda`` is ``1 / (2 sigma^2)`` = 200.
 
-    Full-batch Adam, at most 2000 epochs, patience 200 on the training loss; the weights of the lowest loss are kept
-    (the group's code restores the last ones by mistake). ``start="temperature"`` sets the output bias so that T begins
-    near the fitted single temperature; ``"random"`` is the default initialisation of the group's code, from which
-    some seeds reach worse minima. Measured on test samples (mean ± sd over seeds; ECE with 15 bins in %, NLL in nats),
-    with ``start="temperature"``, with the random start, and temperature scaling:
+    Full-batch Adam, at most 2000 epochs, patience 200 on the training loss; the weights of the
+    lowest loss are kept (the group's code restores the last ones by mistake).
+    ``start="temperature"`` sets the output bias so that T begins near the fitted single
+    temperature; ``"random"`` is the default initialisation of the group's code, from which some
+    seeds reach worse minima. Measured on test samples (mean ± sd over seeds; ECE with 15 bins in %,
+    NLL in nats), with ``start="temperature"``, with the random start, and temperature scaling:
 
     - CIFAR-10 ResNet-50, 10 seeds: ECE 0.76 ± 0.02, 0.78 ± 0.06, 1.37; NLL 0.204 ± 0.007, 0.205 ± 0.005, 0.204;
     - CIFAR-10 LeNet-5, 5 seeds: ECE 1.78 ± 0.10, 2.06 ± 0.31, 2.02; NLL 1.301 ± 0.000, 1.319 ± 0.031, 1.300;
     - CIFAR-100 DenseNet, 5 seeds: ECE 1.42 ± 0.28, 1.27 ± 0.08, 1.39; NLL 0.886 ± 0.003, 0.896 ± 0.019, 0.876.
 
-    ``indicator`` replaces the margin by another input of Table 4: entropy or confidence of the softmax, the largest
-    logit, the largest minus the mean logit, or all logits (network K-16-1, 16 K + 33 weights); each input is
-    standardised. The paper does not define them further. ``all_logits`` and ``max_minus_mean`` subtract the mean
-    of the row's finite logits. Only ``max_logit`` is not invariant to a constant added to
-    a row.
+    ``indicator`` replaces the margin by another input of Table 4: entropy or confidence of the
+    softmax, the largest logit, the largest minus the mean logit, or all logits (network K-16-1, 16
+    K + 33 weights); each input is standardised. The paper does not define them further.
+    ``all_logits`` and ``max_minus_mean`` subtract the mean of the row's finite logits. Only
+    ``max_logit`` is not invariant to a constant added to a row.
 
-    Small validation sets are not sufficient for 49 weights (measured: docs/smart.md). ``guard="cross_validation"`` is
-    our addition: five folds compare network and single temperature by the log loss of the confidence as a forecast of
-    correctness, and temperature scaling is used unless the gain of the network exceeds one standard error.
+    Small validation sets are not sufficient for 49 weights (measured: docs/smart.md).
+    ``guard="cross_validation"`` is our addition: five folds compare network and single temperature
+    by the log loss of the confidence as a forecast of correctness, and temperature scaling is used
+    unless the gain of the network exceeds one standard error.
 
     Logits are divided by a fifth of their rows' median standard deviation
     (``logit_unit``; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
     the bounds of T and the inputs ``entropy`` and ``confidence`` are in this unit.
 
-    Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not included in
-    the statistics of the margin. T is at most 100, because the network may extrapolate to infinity.
+    Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not
+    included in the statistics of the margin. T is at most 100, because the network may extrapolate
+    to infinity.
 
-    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``, ``best_loss``,
-    ``start_temperature`` (not with a random start), and ``temperature_min``, ``_mean``, ``_max`` over the validation
-    samples; with ``trace`` also ``trace_epoch``, and of the validation samples ``trace_nll``, ``trace_ece`` and
-    ``trace_gradient`` (L2 norm of the objective's gradient in the weights); with ``guard`` also ``guard_gain`` and
-    ``guard_error`` (nats), and ``guard_kept``. Further parameters are those of the base class.
+    ``fit_history``: ``loss`` (each epoch), ``epochs``, ``best_epoch``, ``initial_loss``,
+    ``best_loss``, ``start_temperature`` (not with a random start), and ``temperature_min``,
+    ``_mean``, ``_max`` over the validation samples; with ``trace`` also ``trace_epoch``, and of the
+    validation samples ``trace_nll``, ``trace_ece`` and ``trace_gradient`` (L2 norm of the
+    objective's gradient in the weights); with ``guard`` also ``guard_gain`` and ``guard_error``
+    (nats), and ``guard_kept``. Further parameters are those of the base class.
 
     Parameters
     ----------
     hidden_layers : 1 (49 weights, the paper) or 2 (321 weights, the group's code).
     indicator : input of the network.
     clamp_margin : clamp normalised margins (or other inputs) to the range of the fit, instead of
-        extrapolating the network beyond it; the share of clamped samples is logged and stored in ``share_clamped``.
+        extrapolating the network beyond it; the share of clamped samples is logged and stored in
+        ``share_clamped``.
     start : initial weights of the fit.
     guard : use the network only if cross-validation confirms it (five more fits).
     """
@@ -103,7 +111,9 @@ class Smart(FullBatchNetwork):
         self,
         *,
         hidden_layers: Literal[1, 2] = 1,
-        indicator: Literal["margin", "entropy", "confidence", "max_logit", "max_minus_mean", "all_logits"] = "margin",
+        indicator: Literal[
+            "margin", "entropy", "confidence", "max_logit", "max_minus_mean", "all_logits"
+        ] = "margin",
         clamp_margin: bool = False,
         start: Literal["temperature", "random"] = "temperature",
         guard: Literal["none", "cross_validation"] = "none",
@@ -111,7 +121,11 @@ class Smart(FullBatchNetwork):
     ) -> None:
         super().__init__(**options)
         self.hidden_layers, self.indicator, self.start = hidden_layers, indicator, start
-        self.clamp_margin, self.guard, self.hidden = clamp_margin, guard, (HIDDEN_UNITS,) * hidden_layers
+        self.clamp_margin, self.guard, self.hidden = (
+            clamp_margin,
+            guard,
+            (HIDDEN_UNITS,) * hidden_layers,
+        )
 
     def _checked(self, logits: Any, n_classes: int | None = None) -> Array:
         checked = super()._checked(logits, n_classes)
@@ -121,7 +135,11 @@ class Smart(FullBatchNetwork):
         return checked
 
     def _inputs(self, logits: Array) -> Array:
-        return self._largest / self._unit if self.indicator == "max_logit" else INDICATORS[self.indicator](logits)
+        return (
+            self._largest / self._unit
+            if self.indicator == "max_logit"
+            else INDICATORS[self.indicator](logits)
+        )
 
     @property
     def _input_unit(self) -> float:
@@ -139,24 +157,31 @@ class Smart(FullBatchNetwork):
             values = np.clip(values, lowest, highest)
         return super()._temperature(values)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         history = super()._fit(logits, labels, features, head)
         if history["epochs"] == self.max_epochs and history["best_epoch"] == self.max_epochs - 1:
-            history["warnings"].append(f"The fit stopped at its {self.max_epochs} epochs while the loss still fell.")
+            history["warnings"].append(
+                f"The fit stopped at its {self.max_epochs} epochs while the loss still fell."
+            )
         if self.guard == "none":
             return history
         gain, error = self._cross_validated_gain(logits, labels)
         if gain <= error:
             self._parameters = np.zeros_like(self._parameters)
-            self._parameters[-1] = inverse_softplus(self._single_temperature(logits, labels) - self.floor)
+            self._parameters[-1] = inverse_softplus(
+                self._single_temperature(logits, labels) - self.floor
+            )
             history.update(self._temperature_history(self._inputs(logits)))
         return {**history, "guard_gain": gain, "guard_error": error, "guard_kept": gain > error}
 
     def _cross_validated_gain(self, logits: Array, labels: Labels) -> tuple[float, float]:
-        """Return the gain over one temperature in held-out top-label log loss, in nats per sample, and its error.
+        """Return the gain over one temperature in held-out top-label log loss, in nats per sample,
+        and its error.
 
-        This loss is proper, and depends on the confidence only, like the objective. The gain is 0 for fewer than ten
-        samples.
+        This loss is proper, and depends on the confidence only, like the objective. The gain is 0
+        for fewer than ten samples.
         """
         n_samples = len(labels)
         if n_samples < FOLDS * LEAST_IN_FOLD:
@@ -171,11 +196,16 @@ class Smart(FullBatchNetwork):
             network = type(self)(**options).fit(given[outside], labels[outside])
             beta = fit_temperature(shifted[outside], labels[outside]).beta
             single = top_label_log_loss(softmax(shifted[inside] * beta), labels[inside])
-            gain[inside] = single - top_label_log_loss(network.predict_proba(given[inside]), labels[inside])
+            gain[inside] = single - top_label_log_loss(
+                network.predict_proba(given[inside]), labels[inside]
+            )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = super()._transform(logits, features)
         if self.share_clamped > 0.0:
-            log(f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of the fit: clamped.")
+            log(
+                f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of "
+                f"the fit: clamped."
+            )
         return probabilities

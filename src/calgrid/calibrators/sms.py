@@ -1,11 +1,13 @@
-"""Structured matrix scaling: smoothed temperature scaling, then a linear map of ln p near the identity."""
+"""Structured matrix scaling: smoothed temperature scaling, then a linear map of ln p near the
+identity.
+"""
 
 import numpy as np
 
 from calgrid.calibrators._linear import check_classes
 from calgrid.calibrators.base import Array
 from calgrid.calibrators.svs import StructuredVectorScaling
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -17,8 +19,9 @@ from calgrid.registry import register
 class StructuredMatrixScaling(StructuredVectorScaling):
     """Structured matrix scaling (SMS), ``softmax((I + M) x + b)`` with x = ln p after ``ts_mix``.
 
-    ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b = 0; it is
-    strictly convex. x is bounded below by the ln of the smallest normal float32. At most 200 classes.
+    ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b
+    = 0; it is strictly convex. x is bounded below by the ln of the smallest normal float32. At most
+    200 classes.
 
     ``fit_history`` and ``ridge`` are those of ``svs``.
     """

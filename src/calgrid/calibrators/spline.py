@@ -1,4 +1,6 @@
-"""Spline calibration: the slope of a spline through the cumulative calibration error is added to the confidence."""
+"""Spline calibration: the slope of a spline through the cumulative calibration error is added to
+the confidence.
+"""
 
 from typing import Any
 
@@ -7,7 +9,7 @@ from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
@@ -29,14 +31,16 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
 class SplineCalibration(Calibrator):
     """Spline calibration of the top label, without bins.
 
-    Validation samples in ascending order of confidence p, with correctness a, give the cumulative error
-    ``h_i = sum_{j <= i} (a_j - p_j) / N`` at ``t_i = (i - 1) / (N - 1)``. A natural cubic spline with equally spaced
-    knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``. The map is linear between the points
-    ``(p_i, q_i)`` and constant outside. The published setting is six knots and natural boundary conditions.
+    Validation samples in ascending order of confidence p, with correctness a, give the cumulative
+    error ``h_i = sum_{j <= i} (a_j - p_j) / N`` at ``t_i = (i - 1) / (N - 1)``. A natural cubic
+    spline with equally spaced knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``.
+    The map is linear between the points ``(p_i, q_i)`` and constant outside. The published setting
+    is six knots and natural boundary conditions.
 
-    Ours: equal confidences get their mean correctness and mean q, so that the order of samples does not matter; q is
-    kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], so that the NLL is finite; with fewer samples than knots
-    the confidences are not changed. q is not necessarily increasing in p.
+    Ours: equal confidences get their mean correctness and mean q, so that the order of samples does
+    not matter; q is kept in ``[1 / (N + 1), N / (N + 1)]`` instead of [0, 1], so that the NLL is
+    finite; with fewer samples than knots the confidences are not changed. q is not necessarily
+    increasing in p.
 
     ``fit_history``: ``n_points`` (distinct confidences; 0 if they are not changed).
 
@@ -49,12 +53,16 @@ class SplineCalibration(Calibrator):
         super().__init__()
         self.n_knots = n_knots
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         if len(labels) < self.n_knots:
             self.confidence = self.accuracy = np.array([0.0, 1.0])
             return {"n_points": 0}
-        self.confidence, index, number = np.unique(confidence, return_inverse=True, return_counts=True)
+        self.confidence, index, number = np.unique(
+            confidence, return_inverse=True, return_counts=True
+        )
         right = np.bincount(index, predicted == labels) / number
         index.sort()
         moved = spline_accuracy(self.confidence[index], right[index], self.n_knots)

@@ -1,4 +1,6 @@
-"""Structured vector scaling: smoothed temperature scaling, then scales and biases of ln p near the identity."""
+"""Structured vector scaling: smoothed temperature scaling, then scales and biases of ln p near the
+identity.
+"""
 
 from typing import Any
 
@@ -7,7 +9,7 @@ import numpy as np
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: ln of the smallest normal float32, lower bound of ln p
 FLOOR = float(np.log(np.finfo(np.float32).tiny))
@@ -22,11 +24,13 @@ FLOOR = float(np.log(np.finfo(np.float32).tiny))
 class StructuredVectorScaling(Calibrator):
     """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``.
 
-    ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is bounded below by the
-    ln of the smallest normal float32. The penalty determines the values of a class without validation samples.
+    ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is
+    bounded below by the ln of the smallest normal float32. The penalty determines the values of a
+    class without validation samples.
 
-    ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``, ``n_infinite_loss`` and
-    ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``, ``iterations``, ``gradient_norm``.
+    ``fit_history``: ``temperature``, ``beta``, ``at_lower_bound``, ``at_upper_bound``,
+    ``n_infinite_loss`` and ``epsilon`` of ``ts_mix``; ``loss`` (mean NLL plus penalty), ``nll``,
+    ``iterations``, ``gradient_norm``.
 
     Parameters
     ----------
@@ -40,13 +44,17 @@ class StructuredVectorScaling(Calibrator):
         self.ridge = ridge
 
     def _start(self, n_classes: int) -> tuple[Array, Array]:
-        """Return the identity map and the penalties of its entries, without the factor ``ridge / N``."""
+        """Return the identity map and the penalties of its entries, without the factor ``ridge /
+        N``.
+        """
         return np.ones(n_classes), np.full(n_classes, float(n_classes))
 
     def _inputs(self, logits: Array) -> Array:
         return np.maximum(np.log(smoothed(logits, *self.smoothing)), FLOOR)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         n_samples, n_classes = logits.shape
         weight, penalty = self._start(n_classes)
         self.smoothing, history = fit_smoothed(logits, labels)

@@ -1,4 +1,6 @@
-"""Temperature scaling: one temperature for all samples, at the minimum of the NLL or of another objective."""
+"""Temperature scaling: one temperature for all samples, at the minimum of the NLL or of another
+objective.
+"""
 
 from typing import Any, Literal
 
@@ -8,7 +10,7 @@ from calgrid.calibrators._objectives import Evidence, Objective, build_objective
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 #: temperatures of the scan, evenly spaced in ln T
 N_SCANNED = 100
@@ -22,10 +24,11 @@ _AT_BOUND = 1e-6
 
 
 def search_temperature(logits: Array, labels: Labels, objective: Objective) -> TemperatureFit:
-    """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between its neighbours.
+    """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between
+    its neighbours.
 
-    If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then of the section.
-    Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
+    If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then
+    of the section. Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
     """
     lower, upper = BETA_BOUNDS
     evidence = Evidence.gather(logits, labels, lower, objective.reach * upper)
@@ -33,7 +36,9 @@ def search_temperature(logits: Array, labels: Labels, objective: Objective) -> T
 
     def loss(log_temperature: float) -> float:
         if log_temperature not in tried:
-            tried[log_temperature] = objective(evidence, np.full(len(labels), np.exp(-log_temperature)))[0]
+            tried[log_temperature] = objective(
+                evidence, np.full(len(labels), np.exp(-log_temperature))
+            )[0]
         return tried[log_temperature]
 
     grid = np.linspace(-np.log(upper), -np.log(lower), N_SCANNED)
@@ -65,22 +70,23 @@ def search_temperature(logits: Array, labels: Labels, objective: Objective) -> T
 class TemperatureScaling(Calibrator):
     """Temperature scaling, ``softmax(z / T)`` with the T of lowest validation NLL.
 
-    The authors' code runs L-BFGS without line search on T for at most 200 steps and can stop short; the loss is
-    convex in ``beta = 1 / T``, where Newton iterations reach the minimum to 1e-10.
+    The authors' code runs L-BFGS without line search on T for at most 200 steps and can stop short;
+    the loss is convex in ``beta = 1 / T``, where Newton iterations reach the minimum to 1e-10.
 
     ``objective`` replaces the NLL by one of those of the SMART paper's Table 3 (see
-    :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in ln T, are tried,
-    and golden section refines the best between its neighbours. T is searched from 0.05 to 100 in units of the spread of
-    the logits (``logit_unit``).
+    :mod:`calgrid.calibrators._objectives`). Most are not convex: 100 temperatures, evenly spaced in
+    ln T, are tried, and golden section refines the best between its neighbours. T is searched from
+    0.05 to 100 in units of the spread of the logits (``logit_unit``).
 
-    ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried), ``at_lower_bound``
-    and ``at_upper_bound`` (beta has its minimum or maximum), and for the NLL
+    ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried),
+    ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum), and for the NLL
     ``n_infinite_loss`` (omitted samples, whose label has the logit -inf).
 
     Parameters
     ----------
     objective : objective that the temperature minimises.
-    sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of confidence.
+    sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of
+        confidence.
     delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
     alpha : label smoothing of ``ls``.
     """
@@ -90,7 +96,9 @@ class TemperatureScaling(Calibrator):
     def __init__(
         self,
         *,
-        objective: Literal["nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"] = "nll",
+        objective: Literal[
+            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
+        ] = "nll",
         sigma: float = 0.05,
         delta: float = 1e-3,
         alpha: float = 0.05,
@@ -98,12 +106,16 @@ class TemperatureScaling(Calibrator):
         super().__init__()
         self.objective, self.sigma, self.delta, self.alpha = objective, sigma, delta, alpha
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         if self.objective == "nll":
             found = fit_temperature(logits, labels)
             self.beta = found.beta
             return {**found.history(), "n_infinite_loss": found.n_infinite_loss}
-        objective = build_objective(self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha)
+        objective = build_objective(
+            self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
+        )
         found = search_temperature(logits, labels, objective)
         self.beta = found.beta
         return found.history()

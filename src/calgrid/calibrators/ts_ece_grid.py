@@ -6,17 +6,19 @@ import numpy as np
 
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
+from calgrid.components.registry import register
 from calgrid.metrics._binning import bin_index
-from calgrid.registry import register
 
 #: temperatures 0.1, 0.2, ..., 10.0
 N_TEMPERATURES, STEP = 100, 0.1
-#: smaller terms are lost in a sum of at least 1, and their squares are denormal numbers, which are slow
+#: smaller terms are lost in a sum of at least 1, and their squares are denormal numbers, which are
+#: slow
 LEAST = float(np.exp(0.5 * LEAST_EXPONENT))
 
 
 def confidences(logits: Array) -> Array:
-    """Return the confidence ``(100, N)`` at each temperature of the grid; logits have row maximum 0.
+    """Return the confidence ``(100, N)`` at each temperature of the grid; logits have row maximum
+    0.
 
     Half of the exponentials are squares of others: each T up to 5 is half of exactly one T above 5.
     """
@@ -45,13 +47,15 @@ def confidences(logits: Array) -> Array:
     limits={"n_bins": "[1, 1000000]"},
 )
 class TemperatureByGrid(Calibrator):
-    """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first among equals.
+    """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first
+    among equals.
 
-    The default of the code of the focal-loss paper, and therefore of several published rows named temperature scaling.
-    The ECE has equal-width bins (low, high]. The grid is one of temperatures of the unscaled logits, so the map depends
-    on their scale.
+    The default of the code of the focal-loss paper, and therefore of several published rows named
+    temperature scaling. The ECE has equal-width bins (low, high]. The grid is one of temperatures
+    of the unscaled logits, so the map depends on their scale.
 
-    ``fit_history``: ``temperature``, ``loss`` (the ECE at each T of the grid), ``ece`` (the lowest).
+    ``fit_history``: ``temperature``, ``loss`` (the ECE at each T of the grid), ``ece`` (the
+    lowest).
 
     Parameters
     ----------
@@ -62,7 +66,9 @@ class TemperatureByGrid(Calibrator):
         super().__init__()
         self.n_bins = n_bins
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         confidence = confidences(logits)
         residual = confidence - (logits.argmax(axis=1) == labels)
         cell = bin_index(confidence, self.n_bins) + self.n_bins * np.arange(N_TEMPERATURES)[:, None]

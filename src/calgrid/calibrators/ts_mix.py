@@ -7,18 +7,22 @@ import numpy as np
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 def fit_smoothed(logits: Array, labels: Labels) -> tuple[Array, dict[str, Any]]:
-    """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the ``fit_history``."""
+    """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the
+    ``fit_history``.
+    """
     found, epsilon = fit_temperature(logits, labels), 1.0 / (len(labels) + 1)
     history = {**found.history(), "n_infinite_loss": found.n_infinite_loss, "epsilon": epsilon}
     return np.array([found.beta, epsilon]), history
 
 
 def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
-    """Return ``(1 - epsilon) softmax(beta z) + epsilon / K`` ``(N, K)`` of logits whose row maximum is 0."""
+    """Return ``(1 - epsilon) softmax(beta z) + epsilon / K`` ``(N, K)`` of logits whose row maximum
+    is 0.
+    """
     mixture = softmax(logits * beta)
     mixture *= 1.0 - epsilon
     mixture += epsilon / logits.shape[1]
@@ -31,17 +35,21 @@ def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
     parameters="1",
 )
 class SmoothedTemperatureScaling(Calibrator):
-    """Temperature scaling with Laplace smoothing, ``(1 - e) softmax(z / T) + e / K`` with ``e = 1 / (N + 1)``.
+    """Temperature scaling with Laplace smoothing, ``(1 - e) softmax(z / T) + e / K`` with ``e = 1 /
+    (N + 1)``.
 
-    T is that of lowest validation NLL before the smoothing; N is the number of validation samples. The NLL of a test
-    sample is at most ``ln(K (N + 1))``. A class whose logit is -inf gets ``e / K`` too.
+    T is that of lowest validation NLL before the smoothing; N is the number of validation samples.
+    The NLL of a test sample is at most ``ln(K (N + 1))``. A class whose logit is -inf gets ``e /
+    K`` too.
 
     ``fit_history``: that of ``ts``, and ``epsilon``.
     """
 
     scale_free = True
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         (self.beta, self.epsilon), history = fit_smoothed(logits, labels)
         return history
 

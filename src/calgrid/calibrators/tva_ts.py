@@ -9,14 +9,15 @@ from calgrid.calibrators._network import sigmoid, softplus
 from calgrid.calibrators._probabilities import row_blocks, softmax
 from calgrid.calibrators._temperature import Objective, lowest_beta
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
-    """Return the binary cross-entropy of confidence against correctness as a function of beta, and its samples.
+    """Return the binary cross-entropy of confidence against correctness as a function of beta, and
+    its samples.
 
-    It is not necessarily convex. Samples with one possible class have confidence 1 at every temperature and are left
-    out.
+    It is not necessarily convex. Samples with one possible class have confidence 1 at every
+    temperature and are left out.
     """
     varies = (logits > -np.inf).sum(axis=1) > 1
     used = logits if varies.all() else logits[varies]
@@ -44,16 +45,20 @@ def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
 class TopVersusAllTemperature(Calibrator):
     """Temperature scaling by the top-versus-all loss.
 
-    ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against the correctness of the
-    prediction. The authors' code (allglc/tva-calibration) runs Adam on T, from 1.5, for 200 epochs with step 1e-3; here
-    a scan and a root search find the minimum over T from 0.05 to 100 in units of the spread of the logits.
+    ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against the
+    correctness of the prediction. The authors' code (allglc/tva-calibration) runs Adam on T, from
+    1.5, for 200 epochs with step 1e-3; here a scan and a root search find the minimum over T from
+    0.05 to 100 in units of the spread of the logits.
 
-    ``fit_history``: ``temperature``, ``beta``, ``loss`` (nats), ``at_lower_bound``, ``at_upper_bound``.
+    ``fit_history``: ``temperature``, ``beta``, ``loss`` (nats), ``at_lower_bound``,
+    ``at_upper_bound``.
     """
 
     scale_free = True
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         found = lowest_beta(*top_versus_all(logits, labels))
         self.beta = found.beta
         return found.history()

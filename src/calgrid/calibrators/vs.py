@@ -9,7 +9,7 @@ from calgrid.calibrators._probabilities import centred, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -30,17 +30,21 @@ class VectorScaling(Calibrator):
 
     Samples whose label has the logit -inf are left out.
 
-    ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``, ``temperature`` (of the
-    start), ``n_absent`` (classes without samples), ``n_infinite_loss`` (samples left out).
+    ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``,
+    ``temperature`` (of the start), ``n_absent`` (classes without samples), ``n_infinite_loss``
+    (samples left out).
     """
 
     scale_free = True
 
     def _inputs(self, logits: Array) -> Array:
-        # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has probability 0
+        # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has
+        # probability 0
         return np.maximum(centred(logits), -IMPOSSIBLE)
 
-    def _fit(self, logits: Array, labels: Labels, features: Array | None, head: Head | None) -> dict[str, Any]:
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
         kept, n_classes = possible_labels(logits, labels), logits.shape[1]
         used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
         beta = fit_temperature(used, targets).beta
@@ -53,7 +57,10 @@ class VectorScaling(Calibrator):
             self._inputs(used),
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
-            bounds=(np.where(present, BETA_BOUNDS[0], beta), np.where(present, BETA_BOUNDS[1], beta)),
+            bounds=(
+                np.where(present, BETA_BOUNDS[0], beta),
+                np.where(present, BETA_BOUNDS[1], beta),
+            ),
             centre=centre,
         )
         return {

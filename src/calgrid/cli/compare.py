@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from calgrid.cli.colours import coloured
 from calgrid.cli.files import read
 from calgrid.errors import ConfigError, DataError
+from calgrid.files.logits import predicted, row_keys
 from calgrid.plugin_metrics import find_metric
-from calgrid.stages.user_files import predicted, row_keys
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import NO_VERDICT
 from calgrid.storage.logits import Logits
@@ -23,24 +23,33 @@ from calgrid.storage.logits import Logits
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
 #: reason why a metric has no verdict, and the metric to compare instead
-WHY_NONE = {"mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."}
+WHY_NONE = {
+    "mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."
+}
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print the paired difference of every two methods; see :func:`calgrid.statistics.paired_bootstrap`."""
+    """Print the paired difference of every two methods; see
+    :func:`calgrid.statistics.paired_bootstrap`.
+    """
     named = [_parse(text) for text in options.method]
     names = [name for name, _ in named]
     if len(named) < 2 or len(set(names)) < len(names):
-        raise ConfigError("Give at least two methods with different names, each as NAME=FILE[,FILE...].")
+        raise ConfigError(
+            "Give at least two methods with different names, each as NAME=FILE[,FILE...]."
+        )
     if options.bootstrap < LEAST_RESAMPLES:
         raise ConfigError(
-            f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} resamples; 1000 are "
+            f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} "
+            f"resamples; 1000 are "
             "recommended."
         )
     first = _read(named[0][1][0], options)
     metrics = list(dict.fromkeys(options.metrics))
     runs = {name: [_probabilities(path, first, options) for path in paths] for name, paths in named}
-    frame = paired_bootstrap(runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins)
+    frame = paired_bootstrap(
+        runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins
+    )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -67,23 +76,34 @@ def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> ND
     same = data.logits.shape == first.logits.shape and len(row_keys(data)) == len(row_keys(first))
     if not (same and all(map(np.array_equal, row_keys(data), row_keys(first)))):
         raise DataError(
-            f"{path} has other samples than the first file (index or number of classes differ): compare files for the "
+            f"{path} has other samples than the first file (index or number of classes differ): "
+            f"compare files for the "
             "same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(
-            f"{path} has other labels than the first file for the same samples: compare files for the same test set."
+            f"{path} has other labels than the first file for the same samples: compare files for "
+            f"the same test set."
         )
     return predicted(data)
 
 
 def _text(frame: pd.DataFrame, n_samples: int) -> str:
-    lines = [f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."]
+    lines = [
+        f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."
+    ]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
-        about = "over test samples and seeds" if seeds > 1 else "these runs only, over test samples but not seeds"
+        about = (
+            "over test samples and seeds"
+            if seeds > 1
+            else "these runs only, over test samples but not seeds"
+        )
         lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {about})")
-        lines.append(f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  verdict")
+        lines.append(
+            f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  "
+            f"verdict"
+        )
         lines += [_line(row) for row in rows.itertuples()]
     without = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
     lines += [f"\n{name}: {_why_none(name)}" for name in without]
@@ -93,7 +113,10 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
 def _why_none(metric: str) -> str:
     no_interval = "no verdict, because it has no interval."
     return WHY_NONE.get(
-        metric, no_interval if find_metric(metric).interval == "none" else "it is not defined for these data."
+        metric,
+        no_interval
+        if find_metric(metric).interval == "none"
+        else "it is not defined for these data.",
     )
 
 
@@ -106,5 +129,9 @@ def _line(row: Any) -> str:
 def _verdict(row: Any) -> str:
     """``lower`` or ``higher`` in green where the first method is better, in red where it is worse."""
     better = "lower" if find_metric(row.metric).lower_is_better else "higher"
-    colour = ("green" if row.verdict == better else "red") if row.verdict in ("lower", "higher") else None
+    colour = (
+        ("green" if row.verdict == better else "red")
+        if row.verdict in ("lower", "higher")
+        else None
+    )
     return coloured(row.verdict, colour, sys.stdout)

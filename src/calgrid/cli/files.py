@@ -11,15 +11,22 @@ from typing import Any
 import numpy as np
 import yaml
 
-from calgrid import registry
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.components import registry
 from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
-from calgrid.metrics import Metric, bootstrap, bootstrap_soft, check_probabilities, evaluate, evaluate_soft
+from calgrid.files.logits import predicted, read_any, read_head_arrays
+from calgrid.files.ranking import Ranked, rank_calibrators, usable
+from calgrid.metrics import (
+    Metric,
+    bootstrap,
+    bootstrap_soft,
+    check_probabilities,
+    evaluate,
+    evaluate_soft,
+)
 from calgrid.plugin_metrics import find_metric, own_metrics
 from calgrid.progress import log
-from calgrid.selection import Ranked, rank_calibrators, usable
-from calgrid.stages.user_files import predicted, read_any, read_head_arrays
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import Logits, write_logits
 
@@ -53,7 +60,9 @@ def calibrator_names(text: str) -> list[str]:
 
 
 def calibrate(options: argparse.Namespace) -> None:
-    """Fit (or load) a calibrator, apply it, and print metrics before and after; several are ranked first."""
+    """Fit (or load) a calibrator, apply it, and print metrics before and after; several are ranked
+    first.
+    """
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     target = read(options.apply, options.apply_labels, options) if options.apply else None
@@ -68,7 +77,11 @@ def calibrate(options: argparse.Namespace) -> None:
 def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
     """Calibrate a file, and write and print the results; return what ``--json`` prints."""
     before = predicted(target)
-    after = before if calibrator.id == "none" else calibrator.predict_proba(target.logits, features=target.features)
+    after = (
+        before
+        if calibrator.id == "none"
+        else calibrator.predict_proba(target.logits, features=target.features)
+    )
     columns = {"none": before, calibrator.id: after}
     scores = {name: _scores(probs, target.label, options) for name, probs in columns.items()}
     # Files are written last, after all inputs are checked, and only if all of them can be written.
@@ -86,12 +99,15 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
     nll = {name: each["nll"][0] for name, each in scores.items()}
     if nll[calibrator.id] > WORSE * nll["none"]:
         log(
-            f"Warning: {calibrator.id} has {nll[calibrator.id] / nll['none']:.1f} times the NLL of the uncalibrated "
-            "logits on the calibrated file: it overfits, or the two files come from different models or data."
+            f"Warning: {calibrator.id} has {nll[calibrator.id] / nll['none']:.1f} times the NLL of "
+            f"the uncalibrated "
+            "logits on the calibrated file: it overfits, or the two files come from different "
+            "models or data."
         )
     if options.fit and options.fit.resolve() == options.apply.resolve():
         log(
-            f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used for fitting are "
+            f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used "
+            f"for fitting are "
             "optimistic; apply the calibrator to other rows."
         )
     metrics = {name: _json_scores(each) for name, each in scores.items()}
@@ -101,25 +117,37 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
     if without := [
-        each for each in ("fit", "apply") if getattr(options, f"{each}_labels") and not getattr(options, each)
+        each
+        for each in ("fit", "apply")
+        if getattr(options, f"{each}_labels") and not getattr(options, each)
     ]:
-        raise ConfigError(f"--{without[0]}-labels has no effect without --{without[0]}: give both or remove it.")
+        raise ConfigError(
+            f"--{without[0]}-labels has no effect without --{without[0]}: give both or remove it."
+        )
     if (options.fit is None) == (options.load is None):
         raise ConfigError("Give either --fit (a labelled file) or --load (a saved calibrator).")
     if options.fit and not names:
-        raise ConfigError("Give --calibrator, the calibrator to fit, or all (see: calgrid list calibrators).")
+        raise ConfigError(
+            "Give --calibrator, the calibrator to fit, or all (see: calgrid list calibrators)."
+        )
     if options.out and options.out.suffix.lower() != ".parquet":
-        raise ConfigError(f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in .parquet.")
+        raise ConfigError(
+            f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in "
+            f".parquet."
+        )
     targets = {"--save": options.save, "--out": options.out}
     given = {option: path for option, path in targets.items() if path}
     if options.apply is None and (options.load or not _ranks(names)):
         raise ConfigError("Give --apply, the file to calibrate.")
     if options.apply is None and given:
         raise ConfigError(
-            f"{' and '.join(given)}: a ranking without --apply writes no file; give --apply, the file to calibrate."
+            f"{' and '.join(given)}: a ranking without --apply writes no file; give --apply, the "
+            f"file to calibrate."
         )
     if len(given) == 2 and options.save.resolve() == options.out.resolve():
-        raise ConfigError(f"--save and --out are the same file, {options.out}: give different names.")
+        raise ConfigError(
+            f"--save and --out are the same file, {options.out}: give different names."
+        )
     for option, path in given.items():
         if path.is_dir():
             raise ConfigError(f"{option} {path} is a folder: give the name of a file.")
@@ -131,7 +159,9 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         raise ConfigError("--set applies to a single calibrator: name one in --calibrator.")
 
 
-def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray) -> None:
+def _write_calibrated(
+    path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray
+) -> None:
     with np.errstate(divide="ignore"):
         log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
     metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
@@ -150,7 +180,8 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
     calibrator = load_calibrator(options.load)
     if names not in ([], [calibrator.id]):
         raise ConfigError(
-            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': correct one of the two."
+            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': "
+            f"correct one of the two."
         )
     return calibrator
 
@@ -163,7 +194,8 @@ def _ranks(names: Sequence[str]) -> bool:
 def _fitted(
     options: argparse.Namespace, names: Sequence[str], target: Logits | None, found: dict[str, Any]
 ) -> Calibrator | None:
-    """Fit a calibrator, or the best of a ranking, on all rows of --fit; None for a ranking without --apply.
+    """Fit a calibrator, or the best of a ranking, on all rows of --fit; None for a ranking without
+    --apply.
 
     The ranking is added to ``found``, the content of ``--json``.
     """
@@ -174,7 +206,9 @@ def _fitted(
         ranking, refused = _ranking(options, names, data, head, target)
         found |= _ranking_content(ranking, refused)
         if not options.json:
-            sys.stdout.write(_ranking_text(ranking, refused, len(data), options.folds, options.rank_by or NLL))
+            sys.stdout.write(
+                _ranking_text(ranking, refused, len(data), options.folds, options.rank_by or NLL)
+            )
         id = ranking[0].id
         if target is None:
             return None
@@ -230,7 +264,9 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
     return {"ranking": entries, "left_out": dict(refused)}
 
 
-def _ranking_text(ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, folds: int, rank_by: str) -> str:
+def _ranking_text(
+    ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, folds: int, rank_by: str
+) -> str:
     """Return the ranking as a table, the best first, with ties and calibrators left out."""
     tied = [entry.id for entry in ranking[1:] if entry.tied]
     width = max(len(entry.id) for entry in ranking) + 2
@@ -247,7 +283,8 @@ def _ranking_text(ranking: Sequence[Ranked], refused: Mapping[str, str], rows: i
         shown = f"{value:+.5f} {interval:>23s}" if place > 1 else "best"
         scores = "".join(f"{entry.scores[name][0]:>14.5f}" for name in columns)
         lines.append(
-            f"{place:>3d}  {entry.id:{width}s}{shown:>34s}{scores}{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
+            f"{place:>3d}  "
+            f"{entry.id:{width}s}{shown:>34s}{scores}{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
         )
     best = ranking[0]
     low, high = best.scores["ece_debiased"][1:]
@@ -267,7 +304,9 @@ def _assignment(text: str) -> tuple[str, Any]:
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:
-        raise ConfigError(f"--set {text}: the value is not valid YAML; write a number, a text or a list.") from None
+        raise ConfigError(
+            f"--set {text}: the value is not valid YAML; write a number, a text or a list."
+        ) from None
 
 
 def metrics(options: argparse.Namespace) -> None:
@@ -284,10 +323,14 @@ def metrics(options: argparse.Namespace) -> None:
         return
     sys.stdout.write(f"{len(data)} rows, {probs.shape[1]} classes\n")
     for name, (value, low, high) in scores.items():
-        sys.stdout.write(f"{name:18s} {value:10.5f}  {_interval(low, high):22s} {find_metric(name).summary}\n")
+        sys.stdout.write(
+            f"{name:18s} {value:10.5f}  {_interval(low, high):22s} {find_metric(name).summary}\n"
+        )
 
 
-def _own_metrics(probs: np.ndarray, labels: np.ndarray, options: argparse.Namespace) -> list[Metric]:
+def _own_metrics(
+    probs: np.ndarray, labels: np.ndarray, options: argparse.Namespace
+) -> list[Metric]:
     """Metrics of plugins that can be computed for a file; others are reported and left out."""
     predictions, found, broken = check_probabilities(probs, labels), [], registry.broken("metric")
     for metric in own_metrics():
@@ -308,17 +351,28 @@ def _scores(
     measure: Callable[..., Mapping[str, float]] = evaluate,
     resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, tuple[float, float, float]]:
-    """Value and interval of each metric; ``truth`` are labels, or the distributions of soft metrics."""
+    """Value and interval of each metric; ``truth`` are labels, or the distributions of soft
+    metrics.
+    """
     values = measure(probs, truth, n_bins=options.bins)
-    bounds = resample(probs, truth, n_resamples=options.bootstrap, n_bins=options.bins) if options.bootstrap else {}
+    bounds = (
+        resample(probs, truth, n_resamples=options.bootstrap, n_bins=options.bins)
+        if options.bootstrap
+        else {}
+    )
     return {name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()}
 
 
-def _json_scores(scores: Mapping[str, tuple[float, float, float]]) -> dict[str, dict[str, float | None]]:
+def _json_scores(
+    scores: Mapping[str, tuple[float, float, float]],
+) -> dict[str, dict[str, float | None]]:
     """Value and interval of each metric; NaN, which JSON lacks, becomes null."""
     keys = ("value", "ci_low", "ci_high")
     return {
-        name: {key: None if np.isnan(value) else float(value) for key, value in zip(keys, cell, strict=True)}
+        name: {
+            key: None if np.isnan(value) else float(value)
+            for key, value in zip(keys, cell, strict=True)
+        }
         for name, cell in scores.items()
     }
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from calgrid.configuration.files import validate
+from calgrid.configuration.home import home
 from calgrid.errors import ConfigError
-from calgrid.home import home
 
 CONFIGURATION = """\
 # A small study of the embedded data set: minutes on two cores. Keys: workflow/schemas/config.schema.yaml of calgrid.
@@ -28,7 +28,7 @@ grids:
 """
 SNAKEFILE = """\
 # The workflow of the installed calgrid, with the study in config/config.yaml.
-from calgrid.home import home
+from calgrid.configuration.home import home
 
 
 include: home() / "workflow/Snakefile"
@@ -45,21 +45,34 @@ def init(options: argparse.Namespace) -> None:
     """Write configuration, Snakefile, profiles and a plugin folder; on an error nothing is written."""
     folder: Path = options.folder
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{folder} exists already and is not an empty folder: choose another name.")
+        raise ConfigError(
+            f"{folder} exists already and is not an empty folder: choose another name."
+        )
     workflow = home() / "workflow"
     text = CONFIGURATION.format(name=folder.resolve().name)
-    validate(yaml.safe_load(text), workflow / "schemas" / "config.schema.yaml", f"the name of the folder {folder}")
+    validate(
+        yaml.safe_load(text),
+        workflow / "schemas" / "config.schema.yaml",
+        f"the name of the folder {folder}",
+    )
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.resolve().parent, prefix=".calgrid-init-") as hidden:
+    with tempfile.TemporaryDirectory(
+        dir=folder.resolve().parent, prefix=".calgrid-init-"
+    ) as hidden:
         new = Path(hidden, "new")
-        for path, content in {"Snakefile": SNAKEFILE, "config/config.yaml": text, "plugins/.gitkeep": ""}.items():
+        for path, content in {
+            "Snakefile": SNAKEFILE,
+            "config/config.yaml": text,
+            "plugins/.gitkeep": "",
+        }.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             (new / path).write_text(content, encoding="utf-8")
         shutil.copytree(workflow / "profiles" / "default", new / "profiles" / "default")
         shutil.copytree(workflow / "profiles" / "slurm", new / "slurm")
         new.rename(folder)  # works also if the folder exists and is empty
     sys.stdout.write(
-        f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check config/config.yaml)\n"
+        f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check "
+        f"config/config.yaml)\n"
         f"Run it:  cd {folder} && snakemake --cores all\n"
         "Cluster: slurm/config.yaml, then snakemake --profile slurm\n"
         "Methods: plugins/ (add one: calgrid new loss my_loss)\n"

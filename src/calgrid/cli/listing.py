@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from calgrid import plugins, registry
 from calgrid.cli.main import KINDS
-from calgrid.component_files import METHODS
+from calgrid.components import plugins, registry
+from calgrid.components.component_files import METHODS
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration
+from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import unknown_id
-from calgrid.home import home
 from calgrid.progress import log
 
 #: argument of ``list`` -> kinds of the registry
@@ -40,7 +40,10 @@ def list_kind(options: argparse.Namespace) -> None:
 def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
     """Entries of all components with an identifier, of one kind if given, and their text."""
     if id is None:
-        kinds, id = [name for name in KINDS if name != "methods"], kind  # methods are losses and procedures
+        kinds, id = (
+            [name for name in KINDS if name != "methods"],
+            kind,
+        )  # methods are losses and procedures
     elif kind in KINDS:
         kinds = [kind]
     else:
@@ -50,7 +53,9 @@ def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
     if not named:
         known = {entry["id"] for _, entry in found} | (set(KINDS) if len(kinds) > 1 else set())
         raise unknown_id("component" if len(kinds) > 1 else SINGULAR[kind], id, known)
-    return [entry for _, entry in named], "\n".join(_sheet(entry, SINGULAR[name]) for name, entry in named)
+    return [entry for _, entry in named], "\n".join(
+        _sheet(entry, SINGULAR[name]) for name, entry in named
+    )
 
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:
@@ -62,7 +67,13 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
             better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
             facts = {"better": better, "of": metric.kind}
             file = {"file": plugins.shown(own[name].module)} if name in own else {}
-            yield {**file, "id": name, "summary": metric.summary, "source": metric.source, "facts": facts}
+            yield {
+                **file,
+                "id": name,
+                "summary": metric.summary,
+                "source": metric.source,
+                "facts": facts,
+            }
         return
     if kind == "methods":
         yield from map(_entry, registered_methods().values())
@@ -73,7 +84,10 @@ def _entries(kind: str) -> Iterable[dict[str, Any]]:
 
 def _say_broken(command: str, kinds: Iterable[str]) -> None:
     """Report plugins and files of these kinds that are not valid components and are ignored."""
-    for sentence in [*plugins.problems(), *(each for kind in kinds for each in registry.broken(kind))]:
+    for sentence in [
+        *plugins.problems(),
+        *(each for kind in kinds for each in registry.broken(kind)),
+    ]:
         log(f"calgrid {command}: {sentence}")
 
 
@@ -93,7 +107,10 @@ def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
 
 def _lines(entries: Iterable[Mapping[str, Any]]) -> str:
     """Return one line per component: identifier, summary, and the file of a plugin's component."""
-    rows = [(e["id"], e["summary"] + (f" (plugin: {e['file']})" if "file" in e else "")) for e in entries]
+    rows = [
+        (e["id"], e["summary"] + (f" (plugin: {e['file']})" if "file" in e else ""))
+        for e in entries
+    ]
     width = max(len(id) for id, _ in rows) + 2
     return "".join(f"{id:{width}s}{summary}\n" for id, summary in rows)
 
@@ -146,7 +163,8 @@ def check(options: argparse.Namespace) -> None:
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
     if study.config["device"] == "cuda" and not gpu_here():
         log(
-            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops with an error here, "
+            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops "
+            "with an error here, "
             "and on a cluster each job needs a GPU."
         )
     for key in study.runs:

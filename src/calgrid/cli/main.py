@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from calgrid import __version__, joblogs
+from calgrid import __version__
+from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.errors import CalgridError, StateError
-from calgrid.extras import say_extra
+from calgrid.optional import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
 
@@ -28,29 +29,48 @@ SPEC_HELP = "JSON, a JSON file, or CONFIG#RUN, for example config/config.yaml#di
 IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
-    "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid metrics --kind "
+    "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid "
+    "metrics --kind "
     "probabilities prints the same numbers for it as calibrate"
 )
-FILE_HELP = "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
+FILE_HELP = (
+    "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
+)
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
-KINDS = ("methods", "calibrators", "datasets", "backbones", "metrics", "procedures", "losses", "probes")
+KINDS = (
+    "methods",
+    "calibrators",
+    "datasets",
+    "backbones",
+    "metrics",
+    "procedures",
+    "losses",
+    "probes",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; errors that the user can fix are printed as one sentence."""
+    """Run one command and return its exit code; errors that the user can fix are printed as one
+    sentence.
+    """
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
     options = parser.parse_args(arguments)
     if getattr(options, "threads", None):
-        # processes have one thread each, because the number of threads changes the last bits of results
+        # processes have one thread each, because the number of threads changes the last bits of
+        # results
         count = 1 if options.command in IN_PROCESSES else options.threads
         # numpy and torch read these variables once, when they are imported
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[variable] = str(count)
     module, _, function = options.run.partition(":")
-    if module == "stages" and not sys.stderr.isatty():
-        log(joblogs.first_line(options.command, joblogs.continue_log(options.log) if options.log else 1))
+    if module == "jobs" and not sys.stderr.isatty():
+        log(
+            joblogs.first_line(
+                options.command, joblogs.continue_log(options.log) if options.log else 1
+            )
+        )
     try:
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
@@ -63,7 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown: Exception = disk_error(error, Path(error.filename or "a file"))
         if shown is error and error.filename:  # probably a path that the user gave
             reason = f"{error.strerror or error}".lower()
-            shown = StateError(f"The path {error.filename} cannot be used ({reason}): correct it or its permissions.")
+            shown = StateError(
+                f"The path {error.filename} cannot be used ({reason}): correct it or its "
+                f"permissions."
+            )
         if not isinstance(shown, CalgridError):
             raise
         _say(options.command, shown)
@@ -86,14 +109,23 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help="one of the commands below")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help="one of the commands below"
+    )
     groups = []
     for title, adders in GROUPS.items():
         before = set(commands.choices)
         for add in adders:
             add(commands)
         new = [name for name in commands.choices if name not in before]
-        groups.append("\n".join([f"{title}:", *(f"  {name:14s}{commands.choices[name].description}" for name in new)]))
+        groups.append(
+            "\n".join(
+                [
+                    f"{title}:",
+                    *(f"  {name:14s}{commands.choices[name].description}" for name in new),
+                ]
+            )
+        )
     parser.epilog = "\n\n".join(groups)
     return parser
 
@@ -101,7 +133,9 @@ def build_parser() -> argparse.ArgumentParser:
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def _must(be: str, valid: Callable[[str], object], read: Callable[[str], Any] = str, where: str = "") -> Any:
+def _must(
+    be: str, valid: Callable[[str], object], read: Callable[[str], Any] = str, where: str = ""
+) -> Any:
     """Return the type of an option: reads a valid text, and refuses another one."""
 
     def checked(text: str) -> Any:
@@ -129,21 +163,31 @@ def _are_names(text: str) -> bool:
 
 
 _OR_VARIABLE = " (from the option or the variable CALGRID_{})"
-_count = _must("a whole number of at least 1", lambda text: text.isdecimal() and int(text) >= 1, int)
+_count = _must(
+    "a whole number of at least 1", lambda text: text.isdecimal() and int(text) >= 1, int
+)
 _seconds = _must("a number of seconds", _is_duration, float, _OR_VARIABLE.format("RESUME_SECONDS"))
-_device = _must(f"one of {', '.join(DEVICES)}", DEVICES.__contains__, where=_OR_VARIABLE.format("DEVICE"))
+_device = _must(
+    f"one of {', '.join(DEVICES)}", DEVICES.__contains__, where=_OR_VARIABLE.format("DEVICE")
+)
 _classes = _must("at least two different names separated by commas", _are_names, _names)
-_licence = _must("an SPDX identifier such as CC-BY-4.0 or CC0-1.0", re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*").fullmatch)
+_licence = _must(
+    "an SPDX identifier such as CC-BY-4.0 or CC0-1.0",
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*").fullmatch,
+)
 _label = _must(
-    "lower-case letters, digits and _, starting with a letter", re.compile(r"[a-z][a-z0-9_]{0,39}").fullmatch
+    "lower-case letters, digits and _, starting with a letter",
+    re.compile(r"[a-z][a-z0-9_]{0,39}").fullmatch,
 )
 
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, description=help)
     parser.set_defaults(run=run)
-    if run.startswith("stages:"):
-        parser.add_argument("--log", type=Path, help="log file of the job; earlier attempts in it are kept")
+    if run.startswith("jobs:"):
+        parser.add_argument(
+            "--log", type=Path, help="log file of the job; earlier attempts in it are kept"
+        )
     return parser
 
 
@@ -153,16 +197,25 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kind", choices=("logits", "probabilities"), default="logits", help="kind of values in the files (logits)"
+        "--kind",
+        choices=("logits", "probabilities"),
+        default="logits",
+        help="kind of values in the files (logits)",
     )
     named = "name of the array or column of logits or probabilities, or the common prefix of one column per class"
     parser.add_argument("--values-key", metavar="NAME", help=named)
     parser.add_argument("--label-key", metavar="NAME", help="name of the array or column of labels")
     order = "class names in the order of the columns, if labels or columns have class names"
     parser.add_argument("--classes", type=_classes, metavar="A,B,...", help=order)
-    parser.add_argument("--binary", action="store_true", help="the files have one column, for class 1 of two classes")
+    parser.add_argument(
+        "--binary",
+        action="store_true",
+        help="the files have one column, for class 1 of two classes",
+    )
     parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)")
+    parser.add_argument(
+        "--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)"
+    )
     parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
 
 
@@ -177,22 +230,33 @@ def _device_options(parser: argparse.ArgumentParser) -> None:
 def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
     fit, apply = "labelled file on which the calibrator is fitted", "file to calibrate"
     parser.add_argument("--fit", type=Path, metavar="VAL", required=required, help=fit)
-    parser.add_argument("--fit-labels", type=Path, metavar="FILE", help="labels of --fit, if in a separate file")
+    parser.add_argument(
+        "--fit-labels", type=Path, metavar="FILE", help="labels of --fit, if in a separate file"
+    )
     apply += "" if required else "; optional for a ranking"
     parser.add_argument("--apply", type=Path, metavar="TEST", required=required, help=apply)
-    parser.add_argument("--apply-labels", type=Path, metavar="FILE", help="labels of --apply, if in a separate file")
-    parser.add_argument("--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc")
+    parser.add_argument(
+        "--apply-labels", type=Path, metavar="FILE", help="labels of --apply, if in a separate file"
+    )
+    parser.add_argument(
+        "--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc"
+    )
 
 
 def _file_commands(commands: Commands) -> None:
-    parser = _command(commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals.")
+    parser = _command(
+        commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals."
+    )
     parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
     parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, if in a separate file")
     _json_option(parser)
     _file_options(parser)
 
     parser = _command(
-        commands, "calibrate", "files:calibrate", "Fit a calibrator on one logits file and apply it to another."
+        commands,
+        "calibrate",
+        "files:calibrate",
+        "Fit a calibrator on one logits file and apply it to another.",
     )
     parser.add_argument(
         "--calibrator",
@@ -200,35 +264,57 @@ def _file_commands(commands: Commands) -> None:
         help="calibrator to fit; several, or all, are ranked by cross-validation on the fit file",
     )
     _pair_options(parser, required=False)
-    parser.add_argument("--load", type=Path, metavar="FITTED", help="use a saved calibrator instead of --fit")
+    parser.add_argument(
+        "--load", type=Path, metavar="FITTED", help="use a saved calibrator instead of --fit"
+    )
     parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
-    parser.add_argument("--save", type=Path, metavar="FITTED", help="save the fitted calibrator (.safetensors)")
+    parser.add_argument(
+        "--save", type=Path, metavar="FITTED", help="save the fitted calibrator (.safetensors)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter"
+    )
     _json_option(parser)
     _file_options(parser)
 
     parser = _command(
-        commands, "compare", "compare:compare", "Compare methods on the same test samples by a paired bootstrap."
+        commands,
+        "compare",
+        "compare:compare",
+        "Compare methods on the same test samples by a paired bootstrap.",
     )
     parser.add_argument(
-        "method", nargs="+", metavar="NAME=FILE[,FILE...]", help="a method and its logits files, one per seed"
+        "method",
+        nargs="+",
+        metavar="NAME=FILE[,FILE...]",
+        help="a method and its logits files, one per seed",
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file")
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
+    )
     shown = ("accuracy", "nll", "brier", "ece_debiased")
-    parser.add_argument("--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics")
+    parser.add_argument(
+        "--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics"
+    )
     _json_option(parser)
     _file_options(parser)
 
     help = "Write the HTML report of a network's logits, with tables and figures, before and after calibration."
     parser = _command(commands, "report-logits", "report_logits:report_logits", help)
-    parser.add_argument("name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html"
+    )
     _pair_options(parser, required=True)
     compared = "calibrators to compare (none,ts,iso,smart); all: all whose inputs are given"
-    parser.add_argument("--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser.add_argument(
+        "--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
+    )
     _file_options(parser)
 
 
@@ -236,15 +322,28 @@ def _study_commands(commands: Commands) -> None:
     help = "Create a folder for studies: configuration, Snakemake profiles, plugins."
     parser = _command(commands, "init", "init:init", help)
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="new or empty folder; its name is that of the study"
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="new or empty folder; its name is that of the study",
     )
 
-    parser = _command(commands, "check", "listing:check", "Check a configuration and list its runs.")
-    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
-    parser.add_argument("--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration")
+    parser = _command(
+        commands, "check", "listing:check", "Check a configuration and list its runs."
+    )
+    parser.add_argument(
+        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
+    )
+    parser.add_argument(
+        "--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration"
+    )
 
-    parser = _command(commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration.")
-    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser = _command(
+        commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration."
+    )
+    parser.add_argument(
+        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
+    )
     parser.add_argument(
         "--throughput",
         action="append",
@@ -255,54 +354,99 @@ def _study_commands(commands: Commands) -> None:
 
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)
-    parser.add_argument("configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)")
+    parser.add_argument(
+        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
+    )
     _json_option(parser)
 
-    parser = _command(commands, "show", "show:show", "Show configuration, training history and reliability of a run.")
-    parser.add_argument("run_folder", metavar="RUN", help="folder of a run, or protocol/dataset/backbone/method/seed1")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser = _command(
+        commands,
+        "show",
+        "show:show",
+        "Show configuration, training history and reliability of a run.",
+    )
+    parser.add_argument(
+        "run_folder",
+        metavar="RUN",
+        help="folder of a run, or protocol/dataset/backbone/method/seed1",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
+    )
     parser.add_argument("--checkpoint", help="best or last, if both are tested")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg"
+    )
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
 
 def _sharing_commands(commands: Commands) -> None:
     help = "Pack logits, metrics and provenance of a finished study into one zip file, for another laboratory."
     parser = _command(commands, "pack", "sharing:pack", help)
-    parser.add_argument("study", type=Path, metavar="RESULTS", help="folder of the study, for example results/cifar10")
+    parser.add_argument(
+        "study",
+        type=Path,
+        metavar="RESULTS",
+        help="folder of the study, for example results/cifar10",
+    )
     parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
     creator = "person or group who created the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
     parser.add_argument(
-        "--licence", type=_licence, required=True, metavar="SPDX", help="licence of the results, such as CC-BY-4.0"
+        "--licence",
+        type=_licence,
+        required=True,
+        metavar="SPDX",
+        help="licence of the results, such as CC-BY-4.0",
     )
     parser.add_argument("--cite", default="", metavar="DOI", help="DOI or URL of the results")
 
     help = "Merge results that another laboratory packed, so that its runs need no training here."
     parser = _command(commands, "merge", "sharing:merge", help)
     parser.add_argument("archive", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results (results)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
+    )
     label = "merge as external logits; the method names end in this name"
     parser.add_argument("--as", dest="label", type=_label, metavar="NAME", help=label)
-    parser.add_argument("--data-root", type=Path, default=Path("data"), help="folder for these logits (data)")
+    parser.add_argument(
+        "--data-root", type=Path, default=Path("data"), help="folder for these logits (data)"
+    )
 
 
 def _component_commands(commands: Commands) -> None:
-    parser = _command(commands, "list", "listing:list_kind", "List components, or show all details of one.")
-    parser.add_argument("kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component")
-    parser.add_argument("id", metavar="ID", nargs="?", help="identifier of a component of this kind")
+    parser = _command(
+        commands, "list", "listing:list_kind", "List components, or show all details of one."
+    )
+    parser.add_argument(
+        "kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component"
+    )
+    parser.add_argument(
+        "id", metavar="ID", nargs="?", help="identifier of a component of this kind"
+    )
     _json_option(parser)
 
     parser = _command(commands, "new", "new:new", "Write a template of a component and its test.")
     parser.add_argument("kind", choices=NEW_KINDS)
-    parser.add_argument("id", metavar="ID", help="its identifier in configurations, such as my_loss")
     parser.add_argument(
-        "--into", type=Path, default=Path("plugins"), metavar="FOLDER", help="folder of your components (plugins)"
+        "id", metavar="ID", help="its identifier in configurations, such as my_loss"
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=Path("plugins"),
+        metavar="FOLDER",
+        help="folder of your components (plugins)",
     )
 
 
 def _run_commands(commands: Commands) -> None:
-    parser = _command(commands, "data", "stages:data", "Prepare a data set or shift family (memory-mapped arrays).")
+    parser = _command(
+        commands,
+        "data",
+        "jobs:data",
+        "Prepare a data set or shift family (memory-mapped arrays).",
+    )
     parser.add_argument("--unit", required=True, help="data set or shift id")
     parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
     parser.add_argument("--spec", help="a configured data set: JSON, a JSON file, or CONFIG#NAME")
@@ -311,45 +455,69 @@ def _run_commands(commands: Commands) -> None:
     parser.add_argument("--threads", type=_count, default=1, help="threads that decode images (1)")
     parser.add_argument("--fingerprint", default="", help="fingerprint for prepare.json")
 
-    parser = _command(commands, "train", "stages:train", "Train one run; continues an interrupted one.")
+    parser = _command(
+        commands, "train", "jobs:train", "Train one run; continues an interrupted one."
+    )
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--first-stage", type=Path, nargs="?", help="model.safetensors that a second stage starts from")
+    parser.add_argument(
+        "--first-stage",
+        type=Path,
+        nargs="?",
+        help="model.safetensors that a second stage starts from",
+    )
     parser.add_argument("--data-root", type=Path, help="folder for published checkpoints")
     seconds = os.environ.get("CALGRID_RESUME_SECONDS", "60")
-    parser.add_argument("--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)")
+    parser.add_argument(
+        "--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)"
+    )
     _device_options(parser)
 
-    parser = _command(commands, "predict", "stages:predict", "Export the logits of a trained run.")
+    parser = _command(commands, "predict", "jobs:predict", "Export the logits of a trained run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument(
-        "--shifts", nargs="*", default=[], metavar="ID", help="shift families in addition to val and test"
+        "--shifts",
+        nargs="*",
+        default=[],
+        metavar="ID",
+        help="shift families in addition to val and test",
     )
     _device_options(parser)
 
-    parser = _command(commands, "probe", "stages:probe", "Measure a trained network with one probe.")
+    parser = _command(commands, "probe", "jobs:probe", "Measure a trained network with one probe.")
     parser.add_argument("--spec", required=True, help=f"{SPEC_HELP}/PROBE")
     parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
     parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     _device_options(parser)
 
-    parser = _command(commands, "import", "stages:import_run", "Import external logits as a run.")
+    parser = _command(commands, "import", "jobs:import_run", "Import external logits as a run.")
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
     parser.add_argument(
-        "--files", type=Path, nargs="+", required=True, metavar="FILE", help="files that the specification names"
+        "--files",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="files that the specification names",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
 
-    parser = _command(commands, "calibrate-run", "stages:calibrate_run", "Fit and score all calibrators of a run.")
+    parser = _command(
+        commands, "calibrate-run", "jobs:calibrate_run", "Fit and score all calibrators of a run."
+    )
     parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument("--run", dest="run_folder", type=Path, required=True, help="folder of the run")
+    parser.add_argument(
+        "--run", dest="run_folder", type=Path, required=True, help="folder of the run"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
-    parser.add_argument("--threads", type=_count, default=1, help="processes that fit and score (1)")
+    parser.add_argument(
+        "--threads", type=_count, default=1, help="processes that fit and score (1)"
+    )
 
 
 #: commands of a whole study, what they do, and what --out is
@@ -367,10 +535,16 @@ TOTALS = (
 
 def _total_commands(commands: Commands) -> None:
     for name, help, out in TOTALS:
-        parser = _command(commands, name, f"stages:{name}", help)
-        parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the study")
+        parser = _command(commands, name, f"jobs:{name}", help)
+        parser.add_argument(
+            "--manifest", type=Path, required=True, help="manifest.json of the study"
+        )
         parser.add_argument("--out", type=Path, required=True, help=out)
-        threads = "processes that read and summarise" if name == "aggregate" else "threads of linear algebra"
+        threads = (
+            "processes that read and summarise"
+            if name == "aggregate"
+            else "threads of linear algebra"
+        )
         parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 

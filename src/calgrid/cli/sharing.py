@@ -6,21 +6,32 @@ import sys
 
 def pack(options: argparse.Namespace) -> None:
     """Write an archive and print its size."""
-    from calgrid.stages.pack import pack as run
+    from calgrid.files.pack import pack as run
 
-    count = run(options.study, options.archive, creators=options.creator, licence=options.licence, cite=options.cite)
-    sys.stdout.write(f"{options.archive}: {count} runs, {options.archive.stat().st_size / 1e6:,.1f} MB\n")
+    count = run(
+        options.study,
+        options.archive,
+        creators=options.creator,
+        licence=options.licence,
+        cite=options.cite,
+    )
+    sys.stdout.write(
+        f"{options.archive}: {count} runs, {options.archive.stat().st_size / 1e6:,.1f} MB\n"
+    )
 
 
 def merge(options: argparse.Namespace) -> None:
     """Merge an archive and print the number of its runs and their source."""
-    from calgrid.stages.merge import merge as run
-    from calgrid.stages.merge import merge_as
+    from calgrid.files.merge import merge as run
+    from calgrid.files.merge import merge_as
 
     if options.label:
-        about, file, count = merge_as(options.archive, options.label, options.data_root, options.results)
+        about, file, count = merge_as(
+            options.archive, options.label, options.data_root, options.results
+        )
         did = (
-            f"{count} entries of 'external' in {file}: add it to your configuration: --configfile my_study.yaml {file}"
+            f"{count} entries of 'external' in {file}: add it to your configuration: "
+            f"--configfile my_study.yaml {file}"
         )
     else:
         about, new, old = run(options.archive, options.results)

@@ -13,9 +13,13 @@ SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print configuration, training history and reliability of a run; also draw them if a file is given."""
+    """Print configuration, training history and reliability of a run; also draw them if a file is
+    given.
+    """
     if options.plot and options.plot.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}.")
+        raise ConfigError(
+            f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}."
+        )
     run = Run(_folder(options.run_folder, options.results))
     said = describe(run, options.checkpoint, options.bins)
     if options.plot:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calgrid import joblogs
+from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Plan
@@ -23,7 +23,14 @@ from calgrid.storage.layout import EXTERNAL, Layout
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import HIDDEN
 
-DONE, OUTDATED, RUNNING, STOPPED, FAILED, WAITING = "done", "outdated", "running", "stopped", "failed", "waiting"
+DONE, OUTDATED, RUNNING, STOPPED, FAILED, WAITING = (
+    "done",
+    "outdated",
+    "running",
+    "stopped",
+    "failed",
+    "waiting",
+)
 COLOURS = {DONE: "green", RUNNING: "blue", OUTDATED: "yellow", STOPPED: "yellow", FAILED: "red"}
 #: heading of the jobs in a state
 MEANING = {
@@ -114,17 +121,29 @@ def _progress(lines: list[str], log: Path) -> dict[str, Any]:
         return {}
     ago = max(time.time() - log.stat().st_mtime, 0.0)
     shown = f"{found['unit']} {found['done']}/{found['total']}{found['numbers']}"
-    counted = {"epoch": int(found["done"]), "epochs": int(found["total"])} if found["unit"] == "epoch" else {}
+    counted = (
+        {"epoch": int(found["done"]), "epochs": int(found["total"])}
+        if found["unit"] == "epoch"
+        else {}
+    )
     return {"progress": shown, "left": found["left"], "said_seconds_ago": round(ago, 1), **counted}
 
 
 def _text(study: str, found: list[Job]) -> str:
-    lines = [f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done"]
+    lines = [
+        f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done"
+    ]
     for stage in dict.fromkeys(job.stage for job in found):
         states = Counter(job.state for job in found if job.stage == stage)
-        others = [_coloured(f"{states[state]} {state}", state) for state in (*MEANING, WAITING) if states[state]]
+        others = [
+            _coloured(f"{states[state]} {state}", state)
+            for state in (*MEANING, WAITING)
+            if states[state]
+        ]
         done = f"{states[DONE]:>6d} of {states.total():<6d}"
-        lines.append(f"  {stage:10s}{done if others else _coloured(done, DONE)}{', '.join(others)}".rstrip())
+        lines.append(
+            f"  {stage:10s}{done if others else _coloured(done, DONE)}{', '.join(others)}".rstrip()
+        )
     for state, meaning in MEANING.items():
         lines += _paragraph(_coloured(meaning, state), [job for job in found if job.state == state])
     return "\n".join(lines) + "\n"
@@ -138,7 +157,11 @@ def _paragraph(meaning: str, found: Iterable[Job]) -> list[str]:
     lines = []
     for job in found:
         left = f", {job.left} left" if job.left and job.state == RUNNING else ""
-        old = job.said_seconds_ago is not None and job.said_seconds_ago > OLD_SECONDS and job.state == RUNNING
+        old = (
+            job.said_seconds_ago is not None
+            and job.said_seconds_ago > OLD_SECONDS
+            and job.state == RUNNING
+        )
         ago = f" ({job.said_seconds_ago / 60:.0f} min ago)" if old and job.said_seconds_ago else ""
         lines.append(f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": "))
         lines += [f"      {said}" for said in (job.where, job.reason) if said]

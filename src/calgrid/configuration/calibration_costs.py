@@ -1,7 +1,8 @@
 """Seconds and memory of calibrators, from the numbers of rows, classes and features.
 
-Seconds are rounded-up measurements on one core of an AMD EPYC of 2025 (``python benchmarks/full_size.py --only
-costs``). Calibrators without an entry count as the slowest ones that use only logits.
+Seconds are rounded-up measurements on one core of an AMD EPYC of 2025 (``python
+benchmarks/full_size.py --only costs``). Calibrators without an entry count as the slowest ones that
+use only logits.
 """
 
 import functools
@@ -44,7 +45,8 @@ FIT_SECONDS: Mapping[str, Seconds] = {
     "tva_ts": lambda n, k, d: 2e-7 * n * k,
     "vs": lambda n, k, d: 1.2e-6 * n * k,
 }
-#: the slowest calibrator with time proportional to rows and classes, for calibrators without an entry
+#: the slowest calibrator with time proportional to rows and classes, for calibrators without an
+#: entry
 SLOWEST = "cts"
 #: seconds of a softmax per logit
 SOFTMAX_SECONDS = 5e-8
@@ -61,10 +63,11 @@ SCORE_SECONDS, SCORE_SECONDS_A_CLASS = 1e-5, 2e-8
 RESAMPLE_SECONDS, RESAMPLE_SECONDS_A_CLASS = 1.3e-7, 1e-10
 #: seconds to read, check and copy one number of a logits file
 READ_SECONDS = 2e-8
-#: float64 arrays of the size of the logits and of the features in a fit, other bytes per row, and arrays of the size of
-#: the probabilities in a bootstrap
+#: float64 arrays of the size of the logits and of the features in a fit, other bytes per row, and
+#: arrays of the size of the probabilities in a bootstrap
 FITTED, FITTED_FEATURES, ROW_BYTES, SCORED = 7, 4, 2**14, 3
-#: bytes of the rows that are predicted at once, and of blocks of distances, kernels or clipped features
+#: bytes of the rows that are predicted at once, and of blocks of distances, kernels or clipped
+#: features
 BLOCK_BYTES, FEATURE_BLOCK_BYTES = 4 * 8 * PREDICTED_NUMBERS, 2**28
 
 
@@ -99,7 +102,9 @@ class Fitted(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A shift family: rows of a setting, number of settings, and whether it is an out-of-distribution set."""
+    """A shift family: rows of a setting, number of settings, and whether it is an
+    out-of-distribution set.
+    """
 
     rows: Rows
     settings: int
@@ -138,7 +143,10 @@ class Calibration:
 
     def _of_family(self, family: Family) -> float:
         rows, seconds = family.rows, 0.0
-        fit, rest = rows.of(SAME_SHIFT_SHARE * rows.number), rows.of((1 - SAME_SHIFT_SHARE) * rows.number)
+        fit, rest = (
+            rows.of(SAME_SHIFT_SHARE * rows.number),
+            rows.of((1 - SAME_SHIFT_SHARE) * rows.number),
+        )
         for each in self.calibrators:
             if each.features and not rows.features:
                 continue
@@ -147,9 +155,13 @@ class Calibration:
             if family.ood or self.on_val:
                 seconds += each.seeds * score_seconds(each.id, rows, self.val)
             if not family.ood:
-                seconds += self.draws * (fit_seconds(each.id, fit) + score_seconds(each.id, rest, fit))
+                seconds += self.draws * (
+                    fit_seconds(each.id, fit) + score_seconds(each.id, rest, fit)
+                )
         numbers = rows.number * (rows.classes + rows.features)
-        return family.settings * (seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws))
+        return family.settings * (
+            seconds + numbers * READ_SECONDS * (1 + len(self.calibrators) * self.draws)
+        )
 
     @functools.cached_property
     def part_bytes(self) -> int:
@@ -160,14 +172,24 @@ class Calibration:
     def _family_bytes(self, family: Family) -> int:
         setting, group = family.rows, family.group
         if family.ood:
-            return self.test.stored + group.stored + self._working_bytes(self.val, max(self.test, group))
+            return (
+                self.test.stored
+                + group.stored
+                + self._working_bytes(self.val, max(self.test, group))
+            )
         # same_shift copies the rows of a setting: one part to fit, the other to score
         copies = setting.stored if self.draws else 0
-        return group.stored + copies + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
+        return (
+            group.stored
+            + copies
+            + self._working_bytes(setting.of(SAME_SHIFT_SHARE * setting.number), group)
+        )
 
     def _working_bytes(self, fitted: Rows, scored: Rows) -> int:
         """Maximum bytes of a fit or a prediction."""
-        read = max(fitted.features, scored.features) * any(each.features for each in self.calibrators)
+        read = max(fitted.features, scored.features) * any(
+            each.features for each in self.calibrators
+        )
         fit = fitted.number * (8 * (FITTED * fitted.classes + FITTED_FEATURES * read) + ROW_BYTES)
         score = scored.number * 8 * SCORED * scored.classes
         return max(fit, score) + BLOCK_BYTES + (FEATURE_BLOCK_BYTES if read else 0)
@@ -181,7 +203,11 @@ def fit_seconds(id: str, rows: Rows) -> float:
 def predict_seconds(id: str, rows: Rows, fitted: Rows) -> float:
     """Seconds to predict ``rows`` after a fit on ``fitted``."""
     n, k, d = rows
-    return PREDICT_SECONDS[id](n, fitted.number, k, d) if id in PREDICT_SECONDS else SOFTMAX_SECONDS * n * k
+    return (
+        PREDICT_SECONDS[id](n, fitted.number, k, d)
+        if id in PREDICT_SECONDS
+        else SOFTMAX_SECONDS * n * k
+    )
 
 
 def score_seconds(id: str, rows: Rows, fitted: Rows, resamples: int = 0) -> float:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid import registry
 from calgrid.backbones._catalogue import check_image_size, describe, measured
+from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.config import Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
@@ -26,26 +26,36 @@ NUMBERS = {"value": True, "severity": False, "std": False}
 PathOf = Callable[[str], Path]
 
 
-# files and folders ----------------------------------------------------------------------------------------------------
+# files and folders
+# ----------------------------------------------------------------------------------------------------
 
 
 def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
     for key in ("results", "data_root"):
         if (config[key] or "").startswith("~"):
-            raise ConfigError(f"{key}: '~' is not expanded to your home folder; write the full path.")
+            raise ConfigError(
+                f"{key}: '~' is not expanded to your home folder; write the full path."
+            )
         if not is_path(config[key] or ""):
-            raise ConfigError(f"{key}: {config[key]!r} contains a character that is invalid in paths; remove it.")
+            raise ConfigError(
+                f"{key}: {config[key]!r} contains a character that is invalid in paths; remove it."
+            )
     if wrong := sorted(set("{}\n") & set(config["results"])):
-        raise ConfigError(f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake.")
+        raise ConfigError(
+            f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake."
+        )
     _check_no_file(Path(config["results"], config["study"]), "results")
     if config["data_root"] is None:
         return
     data_root = Path(config["data_root"])
     _check_no_file(data_root, "data_root")
-    # the first download creates a folder in the working directory; any other missing folder is probably misspelt
+    # the first download creates a folder in the working directory; any other missing folder is
+    # probably misspelt
     if not data_root.is_dir() and len(data_root.parts) > 1:
-        raise ConfigError(f"data_root: the folder '{data_root}' does not exist; create it or correct the path.")
+        raise ConfigError(
+            f"data_root: the folder '{data_root}' does not exist; create it or correct the path."
+        )
 
 
 def _check_no_file(folder: Path, where: str) -> None:
@@ -66,13 +76,16 @@ def check_published(path: Path, where: str) -> None:
                 if row:
                     _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{where}: '{path}' is not a CSV file in UTF-8 ({error}); correct or remove it.") from None
+        raise ConfigError(
+            f"{where}: '{path}' is not a CSV file in UTF-8 ({error}); correct or remove it."
+        ) from None
 
 
 def _check_columns(columns: Sequence[str], where: str) -> None:
     if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
         raise ConfigError(
-            f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of published numbers; add "
+            f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of "
+            f"published numbers; add "
             "them (config/published/README.md)."
         )
     if double := [name for name in columns if columns.count(name) > 1]:
@@ -81,10 +94,15 @@ def _check_columns(columns: Sequence[str], where: str) -> None:
 
 def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
     if len(row) != len(columns):
-        raise ConfigError(f"{where}, has {len(row)} cells instead of {len(columns)}; quote cells that contain commas.")
+        raise ConfigError(
+            f"{where}, has {len(row)} cells instead of {len(columns)}; quote cells that contain "
+            f"commas."
+        )
     cells = dict(zip(columns, row, strict=True))
     if cells["unit"] not in PUBLISHED_UNITS:
-        raise ConfigError(f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}.")
+        raise ConfigError(
+            f"{where}: unit must be one of {', '.join(PUBLISHED_UNITS)}, got {cells['unit']!r}."
+        )
     for name, required in NUMBERS.items():
         text = cells.get(name, "")
         try:
@@ -94,29 +112,40 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
 
 
 def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
-    """Check an entry of ``external``, without defaults: files exist, val and test differ, all keys have effects."""
+    """Check an entry of ``external``, without defaults: files exist, val and test differ, all keys
+    have effects.
+    """
     for role in EXTERNAL_FILES:
         if role in given:
             _check_file(given[role], path_of, f"{where}.{role}")
     for role in ("val", "test"):
         if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
-            raise ConfigError(f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'.")
+            raise ConfigError(
+                f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'."
+            )
     for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
         if key in given and other not in given:
-            raise ConfigError(f"{where}.{key} has no effect without '{other}'; give both or remove it.")
+            raise ConfigError(
+                f"{where}.{key} has no effect without '{other}'; give both or remove it."
+            )
     if "val" not in given and "split_seed" not in given:
-        raise ConfigError(f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random.")
+        raise ConfigError(
+            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."
+        )
     for key in ("split_seed", "val_fraction"):
         if "val" in given and key in given:
             raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
     if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
         raise ConfigError(
-            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and tested on different "
+            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
+            f"tested on different "
             "rows; give 'split_seed' instead of 'val' to split them."
         )
 
 
-def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf) -> None:
+def check_label_counts(
+    label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf
+) -> None:
     """Check that label counts belong to evaluated data sets and that their files exist."""
     for dataset, path in label_counts.items():
         if dataset not in known:
@@ -126,17 +155,22 @@ def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], 
 
 def _check_file(name: str, path_of: PathOf, where: str) -> None:
     if not (path_of(name).is_file() or (path_of(name) / STORED).is_file()):
-        raise ConfigError(f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}.")
+        raise ConfigError(
+            f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}."
+        )
 
 
-# grids ----------------------------------------------------------------------------------------------------------------
+# grids
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid["datasets"]:
         if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
-            raise ConfigError(f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'.")
+            raise ConfigError(
+                f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
+            )
     for backbone in grid["backbones"]:
         _check_backbone(backbone, grid, protocol, datasets, where)
     if not trains(protocol):
@@ -147,12 +181,17 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             raise unknown_id("shift", shift, known, f"{where}.shifts")
 
 
-def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
-    """Check that a backbone exists, has the weights that the protocol starts from, and accepts the image sizes."""
+def _check_backbone(
+    backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
+) -> None:
+    """Check that a backbone exists, has the weights that the protocol starts from, and accepts the
+    image sizes.
+    """
     found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
-            f"{where}.backbones: protocol '{grid['protocol']}' starts from published weights, and '{backbone}' has "
+            f"{where}.backbones: protocol '{grid['protocol']}' starts from published weights, and "
+            f"'{backbone}' has "
             "none; use another backbone or pretrained: false."
         )
     for dataset in grid["datasets"]:
@@ -163,12 +202,15 @@ def _check_backbone(backbone: str, grid: Grid, protocol: Protocol, datasets: Dat
             check_image_size(found, height, width, at)
 
 
-def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
+def _check_ready_weights(
+    grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
+) -> None:
     """Check that published weights exist for the methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid['protocol']}'"
     if len(grid["seeds"]) > 1:
         raise ConfigError(
-            f"{where}.seeds: {named} uses published weights, the same network for all seeds; give one seed, and "
+            f"{where}.seeds: {named} uses published weights, the same network for all seeds; give "
+            f"one seed, and "
             "several calibrator_seeds."
         )
     if protocol["weights"] == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
@@ -176,39 +218,50 @@ def _check_ready_weights(grid: Grid, protocol: Protocol, datasets: DatasetCatalo
     for method in grid["methods"]:
         if method != PLAIN:
             raise ConfigError(
-                f"{where}.methods: {named} uses published weights, which belong to the method '{PLAIN}'; remove "
+                f"{where}.methods: {named} uses published weights, which belong to the method "
+                f"'{PLAIN}'; remove "
                 f"'{method}'."
             )
     for backbone in grid["backbones"]:
         info = describe(backbone, f"{where}.backbones").info
         if not info["pretrained"] or info["library"]:
             raise ConfigError(
-                f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; use another backbone "
+                f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; "
+                f"use another backbone "
                 "(calgrid list backbones)."
             )
         for dataset in grid["datasets"]:
             classes = datasets.spec(dataset).info.get("n_classes")
             if classes not in (None, *info["parameters"]):
                 raise ConfigError(
-                    f"{where}.datasets: '{dataset}' has {classes} classes, but the published weights of '{backbone}' "
-                    f"have {', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: true)."
+                    f"{where}.datasets: '{dataset}' has {classes} classes, but the published "
+                    f"weights of '{backbone}' "
+                    f"have {', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: "
+                    f"true)."
                 )
 
 
-def check_features(calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str) -> None:
-    """Check that the protocol exports features for the calibrators that need them: on shifts if these fit them."""
+def check_features(
+    calibrators: Iterable[Calibrator], protocol: Protocol, fit_on: Sequence[str], where: str
+) -> None:
+    """Check that the protocol exports features for the calibrators that need them: on shifts if
+    these fit them.
+    """
     wanted, value = ([True, "all"], "true") if list(fit_on) == ["val"] else (["all"], "all")
     for each in calibrators:
         if "features" in each["needs"] and protocol["export_features"] not in wanted:
             raise ConfigError(
-                f"{where}.calibrators: '{each['name']}' needs features; set export_features: {value} in the protocol."
+                f"{where}.calibrators: '{each['name']}' needs features; set export_features: "
+                f"{value} in the protocol."
             )
 
 
 def check_linear_head(
     method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
 ) -> None:
-    """Refuse calibrators and probes that need a linear last layer for a method whose network has none."""
+    """Refuse calibrators and probes that need a linear last layer for a method whose network has
+    none.
+    """
     if method.linear_head:
         return
     readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
@@ -217,18 +270,24 @@ def check_linear_head(
             readers.append(("probe", each["name"]))
     for kind, name in readers:
         raise ConfigError(
-            f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not have; move the method "
+            f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not "
+            f"have; move the method "
             f"to a grid without this {kind}."
         )
 
 
 def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> None:
-    """Check that ``fit_on: same_shift`` has a shift family, from this or another grid with the same runs."""
+    """Check that ``fit_on: same_shift`` has a shift family, from this or another grid with the same
+    runs.
+    """
     if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
-        raise ConfigError(f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; add one or remove it.")
+        raise ConfigError(
+            f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; add one or remove it."
+        )
 
 
-# the whole study ------------------------------------------------------------------------------------------------------
+# the whole study
+# ------------------------------------------------------------------------------------------------------
 
 
 def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:
@@ -240,7 +299,9 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
             if protocol not in known:
                 raise unknown_id("protocol", protocol, known, f"lines.{name}")
             if protocol in line_of:
-                raise ConfigError(f"lines.{name}: '{protocol}' is already in '{line_of[protocol]}'; remove one.")
+                raise ConfigError(
+                    f"lines.{name}: '{protocol}' is already in '{line_of[protocol]}'; remove one."
+                )
             line_of[protocol] = name
     cells: dict[RunKey, str] = {}
     for key in evaluated:
@@ -248,7 +309,8 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
         other = cells.setdefault(key._replace(protocol=line), key.protocol)
         if other != key.protocol:
             raise ConfigError(
-                f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on {key.dataset} with "
+                f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on "
+                f"{key.dataset} with "
                 f"{key.backbone}; give them different lines."
             )
 
@@ -266,10 +328,15 @@ def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], wher
     check_compared(method, evaluated, f"{where}.method")
     check_compared(against, evaluated, f"{where}.against")
     if method == against:
-        raise ConfigError(f"{where}: '{method}' is compared with itself; give another method in 'against'.")
-    if not any(key.method == method and key._replace(method=against) in evaluated for key in evaluated):
         raise ConfigError(
-            f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in common; put both "
+            f"{where}: '{method}' is compared with itself; give another method in 'against'."
+        )
+    if not any(
+        key.method == method and key._replace(method=against) in evaluated for key in evaluated
+    ):
+        raise ConfigError(
+            f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
+            f"common; put both "
             "into one grid."
         )
 
@@ -291,10 +358,14 @@ def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
 
 
 def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
-    """Check that all tuned methods have equally many candidates, with the same data sets, backbones and seeds."""
+    """Check that all tuned methods have equally many candidates, with the same data sets, backbones
+    and seeds.
+    """
     lists = tuning_candidates(tuning)
     first, budget = next((name, len(listed)) for name, listed in lists.items())
-    runs: dict[Candidate, set[tuple[str, str, int]]] = {each: set() for listed in lists.values() for each in listed}
+    runs: dict[Candidate, set[tuple[str, str, int]]] = {
+        each: set() for listed in lists.values() for each in listed
+    }
     for key in evaluated:
         if (candidate := Candidate(key.protocol, key.method)) in runs:
             runs[candidate].add((key.dataset, key.backbone, key.seed))
@@ -303,18 +374,24 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
         where = f"tuning.methods.{name}"
         if len(listed) != budget:
             raise ConfigError(
-                f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods the same number."
+                f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods "
+                f"the same number."
             )
         if len(set(listed)) < budget:
-            raise ConfigError(f"{where}: a candidate is listed twice; replace one by another setting.")
+            raise ConfigError(
+                f"{where}: a candidate is listed twice; replace one by another setting."
+            )
         for each in listed:
             if not runs[each]:
                 raise ConfigError(
-                    f"{where}: no grid runs '{each.method}' with protocol '{each.protocol}'; add it to one."
+                    f"{where}: no grid runs '{each.method}' with protocol '{each.protocol}'; add "
+                    f"it to one."
                 )
             if missing := sorted(everywhere - runs[each]):
                 dataset, backbone, seed = missing[0]
                 raise ConfigError(
-                    f"{where}: '{each.method}' with protocol '{each.protocol}' is not run on {dataset} with {backbone} "
-                    f"and seed {seed}, but other candidates are; put all candidates into grids with the same seeds."
+                    f"{where}: '{each.method}' with protocol '{each.protocol}' is not run on "
+                    f"{dataset} with {backbone} "
+                    f"and seed {seed}, but other candidates are; put all candidates into grids "
+                    f"with the same seeds."
                 )

@@ -1,7 +1,9 @@
-"""Methods, calibrators and probes of a configuration: registered ones, and variants that it defines.
+"""Methods, calibrators and probes of a configuration: registered ones, and variants that it
+defines.
 
-The identifier of a method is a loss (``mbls``), a procedure with a loss (``mixup+ls``; ``mixup`` means cross-entropy)
-or a second stage with a first-stage method (``maccal+mixup+ls``; ``maccal`` means cross-entropy).
+The identifier of a method is a loss (``mbls``), a procedure with a loss (``mixup+ls``; ``mixup``
+means cross-entropy) or a second stage with a first-stage method (``maccal+mixup+ls``; ``maccal``
+means cross-entropy).
 """
 
 import contextlib
@@ -10,9 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from calgrid import plugins, registry
 from calgrid.backbones._catalogue import describe
-from calgrid.component_files import METHODS
+from calgrid.components import plugins, registry
+from calgrid.components.component_files import METHODS
 from calgrid.configuration.config import Override
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.errors import ConfigError, unknown_id
@@ -28,16 +30,19 @@ COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
     "stateless": (
         lambda info: not info["needs"] and info["state"] == "none",
-        "computes its loss twice a step, from logits only, and this loss has state or needs other inputs",
+        "computes its loss twice a step, from logits only, and this loss has state or needs other "
+        "inputs",
     ),
 }
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class ComponentCatalog:
-    """Registered components of one kind, and variants of them: name -> {"base": registered id, option: value, ...}.
+    """Registered components of one kind, and variants of them: name -> {"base": registered id,
+    option: value, ...}.
 
-    Raises ConfigError: a variant has the name of a registered component, or an unknown base or option.
+    Raises ConfigError: a variant has the name of a registered component, or an unknown base or
+    option.
     """
 
     def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
@@ -49,13 +54,17 @@ class ComponentCatalog:
             if name in self.registered:
                 raise ConfigError(f"{where}: '{name}' is a registered {kind}; choose another name.")
             if variant["base"] not in self.registered:
-                raise registry.missing(self.kinds, kind, variant["base"], self.registered, f"{where}.base")
+                raise registry.missing(
+                    self.kinds, kind, variant["base"], self.registered, f"{where}.base"
+                )
             self.base(name).resolve(self.changes(name), where=where)
 
     def base(self, name: str, where: str = "") -> registry.ComponentSpec:
         """Registered component of a registered id or of a variant."""
         if name not in self.registered and name not in self.variants:
-            raise registry.missing(self.kinds, self.kind, name, [*self.registered, *self.variants], where)
+            raise registry.missing(
+                self.kinds, self.kind, name, [*self.registered, *self.variants], where
+            )
         found = self.registered[self.variants.get(name, NONE).get("base", name)]
         return registry.spec(found.kind, found.id)
 
@@ -66,7 +75,11 @@ class ComponentCatalog:
     def named(self, name: str, where: str) -> NamedComponent:
         """Return a component with all options."""
         base = self.base(name, where)
-        return {"name": name, "id": base.id, "options": base.resolve(self.changes(name), where=where)}
+        return {
+            "name": name,
+            "id": base.id,
+            "options": base.resolve(self.changes(name), where=where),
+        }
 
 
 class CalibratorCatalog(ComponentCatalog):
@@ -81,7 +94,9 @@ class CalibratorCatalog(ComponentCatalog):
         """Return a calibrator with all options except its seed."""
         base = self.base(name, where)
         if "seed" in self.changes(name):
-            raise ConfigError(f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'.")
+            raise ConfigError(
+                f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'."
+            )
         found = self.named(name, where)
         found["options"].pop("seed", None)
         return {**found, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
@@ -117,18 +132,29 @@ class RunContext:
     #: data set whose default hyper-parameters apply, if not ``dataset``
     defaults_of: str | None = None
 
-    def resolve(self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-        """Return all hyper-parameters of a component; see :meth:`calgrid.registry.ComponentSpec.resolve`."""
+    def resolve(
+        self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = ""
+    ) -> dict[str, Any]:
+        """Return all hyper-parameters of a component; see
+        :meth:`calgrid.components.registry.ComponentSpec.resolve`.
+        """
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
     def matches(self, wanted: Mapping[str, Any], method: str | None) -> bool:
         """Whether the ``match`` of an override applies to a method (None: the loss of a procedure)."""
-        actual = {"method": method, "dataset": self.dataset, "backbone": self.backbone, "protocol": self.protocol}
+        actual = {
+            "method": method,
+            "dataset": self.dataset,
+            "backbone": self.backbone,
+            "protocol": self.protocol,
+        }
         return all(actual[key] in as_list(value) for key, value in wanted.items())
 
 
 class MethodCatalog(ComponentCatalog):
-    """Losses, procedures, second stages, and variants of them; ``datasets`` are those that overrides can match."""
+    """Losses, procedures, second stages, and variants of them; ``datasets`` are those that
+    overrides can match.
+    """
 
     def __init__(
         self,
@@ -145,15 +171,17 @@ class MethodCatalog(ComponentCatalog):
     def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
         """Split an identifier into its first part, its loss and its first stage.
 
-        ``mixup+ls`` -> ``(mixup, ls, None)``, ``tst+mbls`` -> ``(tst, None, mbls)``. An unknown part or an invalid
-        combination raises ConfigError.
+        ``mixup+ls`` -> ``(mixup, ls, None)``, ``tst+mbls`` -> ``(tst, None, mbls)``. An unknown
+        part or an invalid combination raises ConfigError.
         """
         own, plus, rest = method.partition("+")
         at = f"'{method}' in {where}" if where else f"'{method}'"
         base = self.base(own, at if plus else where)
         if base.kind == "loss":
             if plus:
-                raise ConfigError(f"{at}: '{own}' is a loss and cannot be combined; remove '+{rest}'.")
+                raise ConfigError(
+                    f"{at}: '{own}' is a loss and cannot be combined; remove '+{rest}'."
+                )
             return own, own, None
         if plus and rest == PLAIN:
             raise ConfigError(f"{at}: write '{own}', which is the same method.")
@@ -167,10 +195,13 @@ class MethodCatalog(ComponentCatalog):
     def _check_first_stage(self, first: str, at: str) -> None:
         own, _, first_first = self.split(first, at)
         if first_first is not None:
-            raise ConfigError(f"{at}: '{first}' is itself a second stage; use a one-stage method instead.")
+            raise ConfigError(
+                f"{at}: '{first}' is itself a second stage; use a one-stage method instead."
+            )
         if not has_linear_head(self.base(own)):
             raise ConfigError(
-                f"{at}: '{own}' does not end in a linear layer, which a second stage needs; use another first stage."
+                f"{at}: '{own}' does not end in a linear layer, which a second stage needs; use "
+                f"another first stage."
             )
 
     def _check_loss(self, procedure: registry.ComponentSpec, loss: str, at: str) -> None:
@@ -185,14 +216,18 @@ class MethodCatalog(ComponentCatalog):
             )
         allows, why = COMBINATIONS[rule]
         if not allows(base.info):
-            possible = ", ".join(id for id, each in registry.specs("loss").items() if allows(each.info))
+            possible = ", ".join(
+                id for id, each in registry.specs("loss").items() if allows(each.info)
+            )
             raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {possible}.")
 
     def resolve(self, method: str, context: RunContext) -> Method:
-        """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set, defaults of the component.
+        """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set,
+        defaults of the component.
 
-        An override that names a method ``mixup+ls`` changes options of ``mixup``. Options of its loss are changed by a
-        variant of the loss (``mixup+ls_strong``) or by an override without a method.
+        An override that names a method ``mixup+ls`` changes options of ``mixup``. Options of its
+        loss are changed by a variant of the loss (``mixup+ls_strong``) or by an override without a
+        method.
         """
         own, loss, first = self.split(method, "the grid")
         base, values = self.base(own), self._options(method, own, context)
@@ -202,24 +237,37 @@ class MethodCatalog(ComponentCatalog):
             stage_loss = registry.spec("loss", base.info.get("loss", PLAIN))
             options = context.resolve(stage_loss, {"reduction": context.reduction})
             return Method(method, base.id, values, stage_loss.id, options, first)
-        return Method(method, base.id, values, self.base(loss).id, self._options(None, loss, context))
+        return Method(
+            method, base.id, values, self.base(loss).id, self._options(None, loss, context)
+        )
 
     def _options(self, method: str | None, name: str, context: RunContext) -> dict[str, Any]:
-        """Options of component ``name``; overrides match ``method``, None for the loss of a procedure."""
+        """Options of component ``name``; overrides match ``method``, None for the loss of a
+        procedure.
+        """
         base = self.base(name)
         values: dict[str, Any] = {"reduction": context.reduction} if base.kind == "loss" else {}
         values.update(self.changes(name))
         for override in self.overrides:
             if context.matches(override["match"], method):
-                # an override without a method applies to all components that have the hyper-parameter
+                # an override without a method applies to all components that have the
+                # hyper-parameter
                 named = "method" in override["match"]
-                values.update({k: v for k, v in override["set"].items() if named or k in base.options})
+                values.update(
+                    {k: v for k, v in override["set"].items() if named or k in base.options}
+                )
         return context.resolve(base, values, f"method '{method or name}'")
 
     def idle_overrides(self, runs: Collection[tuple[str, RunContext]]) -> list[int]:
-        """Indices of the overrides that match none of the runs, which are pairs of method and context."""
+        """Indices of the overrides that match none of the runs, which are pairs of method and
+        context.
+        """
         wanted = [override["match"] for override in self.overrides]
-        return [n for n, match in enumerate(wanted) if not any(at.matches(match, method) for method, at in runs)]
+        return [
+            n
+            for n, match in enumerate(wanted)
+            if not any(at.matches(match, method) for method, at in runs)
+        ]
 
     def _check_override(self, override: Override, where: str) -> None:
         match = override["match"]
@@ -236,11 +284,18 @@ class MethodCatalog(ComponentCatalog):
             self._check_for_any_method(name, override["set"], f"{where}.set")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
-        """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its value."""
+        """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its
+        value.
+        """
         known = self.registered.values()
         owners = [each for each in known if name in each.options]
         if not owners:
-            raise unknown_id("hyper-parameter", name, {option for each in known for option in each.options}, where)
+            raise unknown_id(
+                "hyper-parameter",
+                name,
+                {option for each in known for option in each.options},
+                where,
+            )
         for owner in owners:
             with contextlib.suppress(ConfigError):
                 owner.resolve({key: value for key, value in values.items() if key in owner.options})

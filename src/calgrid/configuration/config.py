@@ -1,4 +1,5 @@
-"""Types of a validated configuration with all defaults, as in :class:`~calgrid.configuration.study.Study`.
+"""Types of a validated configuration with all defaults, as in
+:class:`~calgrid.configuration.study.Study`.
 
 ``workflow/schemas/config.schema.yaml`` explains every key.
 """
@@ -32,7 +33,9 @@ class Override(TypedDict):
 
 
 class Tuning(TypedDict):
-    """Methods tuned with equal budgets; a candidate is a method, or a mapping with ``protocol`` and ``method``."""
+    """Methods tuned with equal budgets; a candidate is a method, or a mapping with ``protocol`` and
+    ``method``.
+    """
 
     protocol: str
     metric: str
@@ -40,7 +43,9 @@ class Tuning(TypedDict):
 
 
 class Config(TypedDict):
-    """A study. Entries of ``external`` have the keys of :class:`calgrid.specs.External` and of their evaluation."""
+    """A study. Entries of ``external`` have the keys of :class:`calgrid.specs.External` and of
+    their evaluation.
+    """
 
     study: str
     results: str

@@ -1,8 +1,8 @@
 """Estimated costs of a study: jobs, hours of a GPU and of a processor core, downloads and disk.
 
-GPU hours are images times seconds per image (:class:`Resources`). For all methods a training step counts as one
-forward and backward pass over its images. A forward pass alone (scoring, the frozen layers in a second stage) counts as
-a third of that. Disk is the size of uncompressed arrays.
+GPU hours are images times seconds per image (:class:`Resources`). For all methods a training step
+counts as one forward and backward pass over its images. A forward pass alone (scoring, the frozen
+layers in a second stage) counts as a third of that. Disk is the size of uncompressed arrays.
 """
 
 import math
@@ -17,7 +17,8 @@ from calgrid.storage.layout import RunKey, family_unit
 
 #: bytes of a number in checkpoints and logits files
 FLOAT = 4
-#: compressed size of an image with noise of severity 5 (JPEG, quality 85, 224x224), an upper bound for others
+#: compressed size of an image with noise of severity 5 (JPEG, quality 85, 224x224), an upper bound
+#: for others
 ENCODED_SHARE = 1 / 4
 #: jobs after calibration: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
@@ -33,7 +34,9 @@ class RunCost(NamedTuple):
 
 
 class StudyCost(NamedTuple):
-    """Costs of a study: jobs and core hours by stage, trained runs, bytes of files (None if unknown)."""
+    """Costs of a study: jobs and core hours by stage, trained runs, bytes of files (None if
+    unknown).
+    """
 
     jobs: Mapping[str, int]
     runs: list[RunCost]
@@ -51,8 +54,8 @@ class StudyCost(NamedTuple):
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
     """Estimate the costs of a study without any existing results.
 
-    ``throughput`` replaces estimates: backbone -> images per second of a GPU in training. A backbone that the study
-    does not train raises ConfigError.
+    ``throughput`` replaces estimates: backbone -> images per second of a GPU in training. A
+    backbone that the study does not train raises ConfigError.
     """
     needs = Resources(study, gpus=1)
     trained = list(study.trained)
@@ -85,14 +88,20 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
     )
 
 
-def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]) -> RunCost:
+def _run_cost(
+    study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]
+) -> RunCost:
     run, images, facts = study.trained[key], needs.images(key.dataset), backbone_facts(key.backbone)
-    an_image = 1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
+    an_image = (
+        1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
+    )
     trained = images["train"] * (1.0 if run.first_stage is None else FORWARD_SHARE)
     seconds = run.protocol["epochs"] * (trained + images["val"] * FORWARD_SHARE) * an_image
     checkpoints = len(run.checkpoints)
     parameters = facts["parameters"]
-    size = checkpoints * FLOAT * parameters.get(needs.classes(key.dataset), max(parameters.values()))
+    size = (
+        checkpoints * FLOAT * parameters.get(needs.classes(key.dataset), max(parameters.values()))
+    )
     if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, seconds / 3600, 0.0, size)
     families = sum(needs.scored(family_unit(family)) for family in study.families(key))
@@ -105,7 +114,9 @@ def _run_cost(study: Study, needs: Resources, key: RunKey, throughput: Mapping[s
 
 def _archives(needs: Resources, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
     """Sizes of the files of data sets that are downloaded, or that are not."""
-    chosen = [info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded]
+    chosen = [
+        info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded
+    ]
     return {file["name"]: file.get("size") for info in chosen for file in info.get("files", ())}
 
 
@@ -123,7 +134,9 @@ def _weights(study: Study) -> dict[str, int | None]:
 
 
 def _prepared(needs: Resources, unit: str) -> int:
-    """Bytes of prepared images: 8 bits per channel, or the size of the original files if images stay encoded."""
+    """Bytes of prepared images: 8 bits per channel, or the size of the original files if images
+    stay encoded.
+    """
     info = needs.info(unit)
     images = needs.scored(unit) if info.get("base") else sum(needs.images(unit).values())
     arrays = images * math.prod(needs.shape(unit))

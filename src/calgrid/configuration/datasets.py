@@ -1,6 +1,7 @@
 """Data sets of a configuration: registered ones, variants of them, and the user's own files.
 
-Gives the facts that are known before preparation, and the settings that the prepared arrays depend on.
+Gives the facts that are known before preparation, and the settings that the prepared arrays depend
+on.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.files import is_path
 from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, DataError
@@ -36,12 +37,14 @@ class DatasetCatalog:
 
     Parameters
     ----------
-    configured : name -> {"base": registered kind, "like": registered data set, "families": [...], option: value, ...};
-        ``base`` may be a registered data set, of which this is a variant.
+    configured : name -> {"base": registered kind, "like": registered data set, "families": [...],
+        option: value, ...}; ``base`` may be a registered data set, of which this is a variant.
     data_root : folder of the user's files; the working directory if None.
     """
 
-    def __init__(self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None) -> None:
+    def __init__(
+        self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None
+    ) -> None:
         self.configured, self.data_root = configured, data_root
         self._specs: dict[str, registry.ComponentSpec] = {}
         self.options: dict[str, dict[str, Any]] = {}
@@ -69,7 +72,8 @@ class DatasetCatalog:
             raise registry.missing(["dataset"], "dataset", name, [*fixed, *self.configured], where)
         if _is_kind(known[name]):
             raise ConfigError(
-                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', with base: {name}."
+                f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', "
+                f"with base: {name}."
             )
         return known[name]
 
@@ -83,7 +87,9 @@ class DatasetCatalog:
         return self.spec(unit).info.get("base")
 
     def defaults_of(self, name: str) -> str:
-        """Data set whose default hyper-parameters apply: the one in ``like``, the base of a variant, or itself."""
+        """Data set whose default hyper-parameters apply: the one in ``like``, the base of a
+        variant, or itself.
+        """
         given = self.configured.get(name, {})
         return given.get("like", name if name in self._own else given.get("base", name))
 
@@ -94,7 +100,8 @@ class DatasetCatalog:
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def settings(self, unit: str) -> Mapping[str, Any]:
-        """Return the settings that determine the prepared arrays of a configured data set; empty for a registered one.
+        """Return the settings that determine the prepared arrays of a configured data set; empty
+        for a registered one.
 
         A missing source raises ConfigError.
         """
@@ -112,7 +119,8 @@ class DatasetCatalog:
 
     @functools.cache  # noqa: B019
     def sizes(self, unit: str) -> Mapping[str, int] | None:
-        """Count the images of each split of the user's files; None for registered data sets, variants and shifts.
+        """Count the images of each split of the user's files; None for registered data sets,
+        variants and shifts.
 
         Labels that do not fit the options raise ConfigError.
         """
@@ -123,7 +131,10 @@ class DatasetCatalog:
             sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{unit}: {error}") from None
-        return {role: len(rows[role] if role in rows else sources[role].labels) for role in ("train", "val", "test")}
+        return {
+            role: len(rows[role] if role in rows else sources[role].labels)
+            for role in ("train", "val", "test")
+        }
 
     def _add(self, name: str, given: Mapping[str, Any], where: str) -> None:
         if name in registry.specs("dataset"):
@@ -144,36 +155,60 @@ class DatasetCatalog:
             "role": "dataset",
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
-            "families": tuple(dict.fromkeys([*like.get("families", ()), *given.get("families", ())])),
+            "families": tuple(
+                dict.fromkeys([*like.get("families", ()), *given.get("families", ())])
+            ),
             **{fact: base.info[fact] for fact in ("encoded",) if fact in base.info},
             "download": False,
         }
         self._store(name, base, options, info)
 
-    def _store(self, name: str, base: registry.ComponentSpec, options: dict[str, Any], info: Mapping[str, Any]) -> None:
+    def _store(
+        self,
+        name: str,
+        base: registry.ComponentSpec,
+        options: dict[str, Any],
+        info: Mapping[str, Any],
+    ) -> None:
         self.options[name] = options
-        self._specs[name] = dataclasses.replace(base, id=name, info=MappingProxyType({**info, "label": name}))
+        self._specs[name] = dataclasses.replace(
+            base, id=name, info=MappingProxyType({**info, "label": name})
+        )
 
-    def _add_shift(self, name: str, given: Mapping[str, Any], kind: registry.ComponentSpec, where: str) -> None:
+    def _add_shift(
+        self, name: str, given: Mapping[str, Any], kind: registry.ComponentSpec, where: str
+    ) -> None:
         """Add a shift family that is computed from the test images of a data set."""
         if extra := {"like", "families"} & set(given):
             raise ConfigError(f"{where}.{min(extra)} does not apply to a shift family; remove it.")
         options = kind.resolve(_options(given), where=where)
         base = self.spec(options["of"], f"{where}.of")
         if base.info["role"] != "dataset":
-            raise ConfigError(f"{where}.of: '{base.id}' is not a data set with a test split; name one.")
+            raise ConfigError(
+                f"{where}.of: '{base.id}' is not a data set with a test split; name one."
+            )
         taken = {fact: base.info.get(fact) for fact in ("n_classes", "image_shape")}
-        self._store(name, kind, options, {**kind.info, "base": base.id, **taken, "configurable": False})
+        self._store(
+            name, kind, options, {**kind.info, "base": base.id, **taken, "configurable": False}
+        )
 
-    def _add_variant(self, name: str, given: Mapping[str, Any], base: registry.ComponentSpec, where: str) -> None:
+    def _add_variant(
+        self, name: str, given: Mapping[str, Any], base: registry.ComponentSpec, where: str
+    ) -> None:
         """Add a registered data set with changed options."""
         if not base.options or base.info["role"] != "dataset":
-            kinds = ", ".join(id for id, spec in registry.specs("dataset").items() if _is_kind(spec))
+            kinds = ", ".join(
+                id for id, spec in registry.specs("dataset").items() if _is_kind(spec)
+            )
             raise ConfigError(
-                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use one of: {kinds}."
+                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use "
+                f"one of: {kinds}."
             )
         if "like" in given:
-            raise ConfigError(f"{where}.like: remove it; a variant of '{base.id}' takes its facts from '{base.id}'.")
+            raise ConfigError(
+                f"{where}.like: remove it; a variant of '{base.id}' takes its facts from "
+                f"'{base.id}'."
+            )
         options = base.resolve(_options(given), where=where)
         info = dict(base.info)
         if "size" in options:
@@ -181,7 +216,8 @@ class DatasetCatalog:
         side = info["image_shape"][1]
         if options.get("resize", side) < side:
             raise ConfigError(
-                f"{where}.resize must be at least {side}, the size of the crop in pixels, got {options['resize']}."
+                f"{where}.resize must be at least {side}, the size of the crop in pixels, got "
+                f"{options['resize']}."
             )
         for option, value in options.items():
             info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
@@ -195,10 +231,14 @@ class DatasetCatalog:
             role = self.spec(family.removeprefix(OOD_PREFIX), where).info["role"]
             if (role == "shift") == family.startswith(OOD_PREFIX):
                 raise ConfigError(
-                    f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', shift families have none."
+                    f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', "
+                    f"shift families have none."
                 )
             if family == f"{OOD_PREFIX}{name}":
-                raise ConfigError(f"{where}: '{name}' cannot be its own out-of-distribution set; name another one.")
+                raise ConfigError(
+                    f"{where}: '{name}' cannot be its own out-of-distribution set; name another "
+                    f"one."
+                )
 
 
 def as_list(value: str | Iterable[str] | None) -> list[str]:
@@ -222,7 +262,9 @@ def _like(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         return {}
     like = registry.spec("dataset", given["like"], f"{where}.like")
     if like.info.get("role") != "dataset" or _is_kind(like):
-        raise ConfigError(f"{where}.like: '{like.id}' is not a data set with training images; name one.")
+        raise ConfigError(
+            f"{where}.like: '{like.id}' is not a data set with training images; name one."
+        )
     return like.info
 
 
@@ -245,13 +287,20 @@ def _check(options: dict[str, Any], where: str) -> None:
         if not as_list(options[role]):
             raise ConfigError(f"{where}.{role} must not be empty.")
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
-        raise ConfigError(f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val.")
+        raise ConfigError(
+            f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val."
+        )
     if options["resize"] is not None and options["resize"] < (options["image_size"] or math.inf):
         raise ConfigError(f"{where}.resize must be at least image_size, the size of the crop.")
     if (options["mean"] is None) != (options["std"] is None):
-        raise ConfigError(f"{where}: give both 'mean' and 'std', or neither to compute them from the training images.")
+        raise ConfigError(
+            f"{where}: give both 'mean' and 'std', or neither to compute them from the training "
+            f"images."
+        )
     for name in ("mean", "std"):
         if (values := options[name]) is not None:
             if len(values) != 3:
-                raise ConfigError(f"{where}.{name} must be three numbers, one per channel, got {values!r}.")
+                raise ConfigError(
+                    f"{where}.{name} must be three numbers, one per channel, got {values!r}."
+                )
             options[name] = [float(value) for value in values]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from calgrid.components.ranges import is_finite, not_finite
 from calgrid.errors import ConfigError, number_as_text, unknown_id
-from calgrid.ranges import is_finite, not_finite
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -29,7 +29,8 @@ class _RepeatedKeyError(Exception):
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """The safe loader, which also raises _RepeatedKeyError for a repeated key (YAML would keep the last).
+    """The safe loader, which also raises _RepeatedKeyError for a repeated key (YAML would keep the
+    last).
 
     Keys that a merge (``<<``) adds are not compared.
     """
@@ -42,14 +43,18 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
                 continue
             line, name = key.start_mark.line + 1, (key.tag, key.value)
             if name in lines:
-                raise _RepeatedKeyError(f"line {line}: the key '{key.value}' is already in line {lines[name]}")
+                raise _RepeatedKeyError(
+                    f"line {line}: the key '{key.value}' is already in line {lines[name]}"
+                )
             lines[name] = line
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         # Python does not print integers of thousands of digits
         if len(node.value) > LONGEST_INTEGER:
-            raise yaml.constructor.ConstructorError(None, None, "a number is too long", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "a number is too long", node.start_mark
+            )
         return super().construct_yaml_int(node)
 
 
@@ -59,7 +64,8 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path, what: str) -> Any:
     """Read a YAML file, which messages call ``what``, for example ``The configuration study.yaml``.
 
-    Raises ConfigError: the file is missing, is not valid YAML in UTF-8, or has a key twice in one mapping.
+    Raises ConfigError: the file is missing, is not valid YAML in UTF-8, or has a key twice in one
+    mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -73,7 +79,9 @@ def read_yaml(path: Path, what: str) -> Any:
     except FileNotFoundError:
         raise ConfigError(f"{what} does not exist.") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{what} is not UTF-8 from byte {error.start} on; save it as UTF-8.") from None
+        raise ConfigError(
+            f"{what} is not UTF-8 from byte {error.start} on; save it as UTF-8."
+        ) from None
     except _RepeatedKeyError as error:
         raise ConfigError(f"{what}, {error}; remove one of them.") from None
     except RecursionError:
@@ -81,7 +89,9 @@ def read_yaml(path: Path, what: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}," if mark else ""
-        start = f", which starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+        start = (
+            f", which starts in line {error.context_mark.line + 1}" if error.context_mark else ""
+        )
         during = f" ({error.context}{start})" if error.context else ""
         raise ConfigError(f"{what}{place} is not valid YAML: {error.problem}{during}.") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -123,7 +133,9 @@ def _validator(schema_path: Path) -> Any:
     # JSON Schema accepts 1.0 as an integer, and NaN as a number
     types = {
         "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value),
+        "number": lambda _, value: (
+            isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
+        ),
     }
     checker = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(types)
     strict = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=checker)
@@ -143,7 +155,9 @@ def validate(value: Any, schema_path: Path, what: str) -> None:
 
     error = best_match(errors, key=_relevance)
     if error is not None:
-        parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        parts = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
+        )
         place = f"{what}: {parts.lstrip('.')}" if parts else what
         raise _refusal(error, place)
 
@@ -163,7 +177,11 @@ def fill_defaults(value: dict[str, Any], schema_path: Path) -> dict[str, Any]:
 
 def _relevance(error: "ValidationError") -> tuple[Any, ...]:
     # report a misspelt key before the missing key that it causes
-    return (-len(error.path), error.validator == "additionalProperties", error.validator not in ("anyOf", "oneOf"))
+    return (
+        -len(error.path),
+        error.validator == "additionalProperties",
+        error.validator not in ("anyOf", "oneOf"),
+    )
 
 
 def _refusal(error: "ValidationError", place: str) -> ConfigError:
@@ -205,7 +223,12 @@ def _wrong_type(given: Any, wanted: Sequence[str]) -> str:
         if not is_finite(given):
             return not_finite(given)
         hint = f" (write {int(given)})" if whole and given == int(given) else ""
-    if "array" in wanted and isinstance(given, str | int | float) and str(given).isprintable() and given != "":
+    if (
+        "array" in wanted
+        and isinstance(given, str | int | float)
+        and str(given).isprintable()
+        and given != ""
+    ):
         hint = f" (write [{given}])"
     return f"must be of type {' or '.join(wanted)}, got {_shown(given)}{hint}"
 
@@ -228,11 +251,20 @@ def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
 def _filled(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     schema = _resolve(schema, root)
     if isinstance(value, Mapping):
-        children = {key: _resolve(child, root) for key, child in schema.get("properties", {}).items()}
+        children = {
+            key: _resolve(child, root) for key, child in schema.get("properties", {}).items()
+        }
         others = schema.get("additionalProperties")
         others = others if isinstance(others, Mapping) else {}
-        missing = {key: child["default"] for key, child in children.items() if key not in value and "default" in child}
-        return {**{key: _filled(item, children.get(key, others), root) for key, item in value.items()}, **missing}
+        missing = {
+            key: child["default"]
+            for key, child in children.items()
+            if key not in value and "default" in child
+        }
+        return {
+            **{key: _filled(item, children.get(key, others), root) for key, item in value.items()},
+            **missing,
+        }
     if isinstance(value, list):
         return [_filled(item, schema.get("items", {}), root) for item in value]
     return value

@@ -1,7 +1,8 @@
 """Tables, claims and figures of a paper, from files in ``config``.
 
-``tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim is about),
-``claims/{paper}.yaml``, ``figures/{paper}.yaml`` and the printed numbers, ``published/{paper}.csv``.
+``tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim is
+about), ``claims/{paper}.yaml``, ``figures/{paper}.yaml`` and the printed numbers,
+``published/{paper}.csv``.
 """
 
 import itertools
@@ -39,8 +40,8 @@ def matches(cell: CellKey, where: CellKey) -> bool:
 def paper(home: Path, name: str, where: str) -> Paper:
     """Read and check tables, claims and figures of a paper, tables in the order of their numbers.
 
-    ``home`` has ``config`` and ``workflow/schemas``; ``where`` is the location of the name, for messages. An unknown
-    paper or an invalid file raises ConfigError.
+    ``home`` has ``config`` and ``workflow/schemas``; ``where`` is the location of the name, for
+    messages. An unknown paper or an invalid file raises ConfigError.
     """
     config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
     known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
@@ -48,7 +49,9 @@ def paper(home: Path, name: str, where: str) -> Paper:
         raise unknown_id("paper", name, known, where)
     published = config / "published" / f"{name}.csv"
     if not published.is_file():
-        raise ConfigError(f"{where}: '{name}' has tables but no published numbers; add the file {published}.")
+        raise ConfigError(
+            f"{where}: '{name}' has tables but no published numbers; add the file {published}."
+        )
     paths = sorted((config / "tables" / name).glob("*.yaml"), key=_place)
     tables = [load_table(path, schemas / "table.schema.yaml") for path in paths]
     claims, figures = config / "claims" / f"{name}.yaml", config / "figures" / f"{name}.yaml"
@@ -56,12 +59,17 @@ def paper(home: Path, name: str, where: str) -> Paper:
         "name": name,
         "published": str(published),
         "tables": tables,
-        "claims": load_claims(claims, schemas / "claims.schema.yaml", tables) if claims.is_file() else [],
-        "figures": load_figures(figures, schemas / "figures.schema.yaml") if figures.is_file() else [],
+        "claims": load_claims(claims, schemas / "claims.schema.yaml", tables)
+        if claims.is_file()
+        else [],
+        "figures": load_figures(figures, schemas / "figures.schema.yaml")
+        if figures.is_file()
+        else [],
     }
 
 
-# tables ---------------------------------------------------------------------------------------------------------------
+# tables
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def load_table(path: Path, schema: Path) -> TableSpec:
@@ -70,7 +78,9 @@ def load_table(path: Path, schema: Path) -> TableSpec:
     of_figure, number = _place(path)
     table = fill_defaults(read_valid(path, schema, what), schema)
     where = {**DEFAULTS, **table.get("where", {})}
-    row_axes = table.get("row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block)))
+    row_axes = table.get(
+        "row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block))
+    )
     result: TableSpec = {
         "id": f"{path.parent.name}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
@@ -80,12 +90,18 @@ def load_table(path: Path, schema: Path) -> TableSpec:
         "spread": table["spread"],
         "note": table.get("note", ""),
         "scale": table.get("scale"),
-        "means": [{"where": each["where"], "over": _lists(each["over"])} for each in table.get("means", ())],
+        "means": [
+            {"where": each["where"], "over": _lists(each["over"])}
+            for each in table.get("means", ())
+        ],
         "ranks": table.get("ranks", {}),
         "where": where,
         "row_axes": row_axes,
         "rows": [_entry(row, row_axes, table["names"], where) for row in _products(table["rows"])],
-        "columns": [_entry(column, list(column), table["names"], {}) for column in _products(table["columns"])],
+        "columns": [
+            _entry(column, list(column), table["names"], {})
+            for column in _products(table["columns"])
+        ],
     }
     _check_table(result, what)
     return result
@@ -113,20 +129,29 @@ def _products(blocks: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
     return itertools.chain.from_iterable(map(_combinations, blocks))
 
 
-def _entry(where: CellKey, axes: Sequence[str], names: Mapping[str, str], defaults: CellKey) -> Entry:
+def _entry(
+    where: CellKey, axes: Sequence[str], names: Mapping[str, str], defaults: CellKey
+) -> Entry:
     values = [str(where.get(axis, defaults.get(axis, ""))) for axis in axes]
     return {"heading": [names.get(value, value) for value in values], "where": where}
 
 
 def _cells(table: TableSpec) -> list[CellKey]:
     """Coordinates of all cells, row by row."""
-    return [cell_key(table, row, column) for row, column in itertools.product(table["rows"], table["columns"])]
+    return [
+        cell_key(table, row, column)
+        for row, column in itertools.product(table["rows"], table["columns"])
+    ]
 
 
 def _check_table(table: TableSpec, what: str) -> None:
-    in_rows, in_columns = ({axis for entry in table[side] for axis in entry["where"]} for side in ("rows", "columns"))
+    in_rows, in_columns = (
+        {axis for entry in table[side] for axis in entry["where"]} for side in ("rows", "columns")
+    )
     if shared := in_rows & in_columns:
-        raise ConfigError(f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them.")
+        raise ConfigError(
+            f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them."
+        )
     cells = _cells(table)
     for axis in NEEDED:
         if any(axis not in cell for cell in cells):
@@ -137,7 +162,9 @@ def _check_table(table: TableSpec, what: str) -> None:
         raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
     for mean in table["means"]:
         if not any(matches(cell, mean["where"]) for cell in cells):
-            raise ConfigError(f"{what}: means: no cell has {mean['where']}; correct or remove the entry.")
+            raise ConfigError(
+                f"{what}: means: no cell has {mean['where']}; correct or remove the entry."
+            )
     from calgrid.metrics import METRICS  # noqa: PLC0415  (it imports SciPy, which only tables of papers need in planning)
 
     found = {cell["metric"] for cell in cells}
@@ -147,10 +174,14 @@ def _check_table(table: TableSpec, what: str) -> None:
             raise unknown_id("metric", metric, known, what)
     for rank, ranked in table["ranks"].items():
         if not {rank, ranked} <= found:
-            raise ConfigError(f"{what}: ranks: '{rank}' or the metric '{ranked}' that it ranks is in no cell; add it.")
+            raise ConfigError(
+                f"{what}: ranks: '{rank}' or the metric '{ranked}' that it ranks is in no cell; "
+                f"add it."
+            )
 
 
-# claims ---------------------------------------------------------------------------------------------------------------
+# claims
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
@@ -171,19 +202,28 @@ def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
 def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str) -> Claim:
     table = tables.get(str(claim["table"]))
     if table is None:
-        raise ConfigError(f"{where}: there is no table {claim['table']}; valid: {', '.join(tables)}.")
+        raise ConfigError(
+            f"{where}: there is no table {claim['table']}; valid: {', '.join(tables)}."
+        )
     cells = _cells(table)
     wanted = [{**claim.get("where", {}), **better} for better in _combinations(claim["better"])]
     # ranks and means over data sets are included only if the claim names them
     single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
     named = wanted[0].get("dataset") == AVERAGE
-    found = [n for n, cell in enumerate(cells) if (named or single[n]) and any(matches(cell, each) for each in wanted)]
-    settings: list[ClaimSetting] = [{"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found]
+    found = [
+        n
+        for n, cell in enumerate(cells)
+        if (named or single[n]) and any(matches(cell, each) for each in wanted)
+    ]
+    settings: list[ClaimSetting] = [
+        {"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found
+    ]
     settings = [setting for setting in settings if setting["rivals"]]
     at_least = claim.get("at_least", len(settings))
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
-            f"{where}: only {len(settings)} cells of table {claim['table']} match and have a rival; correct where, "
+            f"{where}: only {len(settings)} cells of table {claim['table']} match and have a "
+            f"rival; correct where, "
             "better, than or at_least."
         )
     return {
@@ -196,7 +236,9 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
     }
 
 
-def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey], number: int) -> list[int]:
+def _rivals(
+    claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey], number: int
+) -> list[int]:
     mine = cells[number]
     if "than" in claim:
         named = [{**mine, **other} for other in _combinations(claim["than"])]
@@ -206,20 +248,25 @@ def _rivals(claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey]
     return [n for n, cell in enumerate(cells) if n != number and matches(cell, fixed)]
 
 
-# figures --------------------------------------------------------------------------------------------------------------
+# figures
+# --------------------------------------------------------------------------------------------------------------
 
 
 def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper."""
     what = f"figures {path.name}"
     entries = read_valid(path, schema, what)["figures"]
-    _check_distinct([entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'")
+    _check_distinct(
+        [entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'"
+    )
     texts = dict.fromkeys(("number", "shows", "figure", "needs", "note"), "")
     figures = []
     for entry in entries:
         if not {"figure", "note"} & set(entry):
             number = entry["number"]
-            raise ConfigError(f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'.")
+            raise ConfigError(
+                f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'."
+            )
         wanted = _lists({key: entry.get(key, []) for key in WANTED})
         figures.append(cast(PaperFigure, {**texts, **entry, **wanted}))
     return figures

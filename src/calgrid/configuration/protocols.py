@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.configuration.components import STANDARD, Method
 from calgrid.configuration.files import fill_defaults, read_mapping, validate
 from calgrid.conventions import TRAINED
@@ -30,7 +30,12 @@ FOCAL_CALIBRATION = "focal_calibration"
 #: address of the checkpoints of torrvision/focal_calibration; our names -> its folders and networks
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
 FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
-NETWORKS = {"resnet50": "resnet50", "resnet110": "resnet110", "wrn26_10": "wide_resnet", "densenet121": "densenet121"}
+NETWORKS = {
+    "resnet50": "resnet50",
+    "resnet110": "resnet110",
+    "wrn26_10": "wide_resnet",
+    "densenet121": "densenet121",
+}
 #: our losses -> hyper-parameters of the checkpoints, and the loss in their file names
 LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
     "ce": ({}, "cross_entropy"),
@@ -52,11 +57,18 @@ class ProtocolCatalog:
     """
 
     def __init__(self, home: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        self.schema, self.variants = home / "workflow" / "schemas" / "protocol.schema.yaml", variants
-        self.files = {path.stem: path for path in sorted((home / "config" / "protocols").glob("*.yaml"))}
+        self.schema, self.variants = (
+            home / "workflow" / "schemas" / "protocol.schema.yaml",
+            variants,
+        )
+        self.files = {
+            path.stem: path for path in sorted((home / "config" / "protocols").glob("*.yaml"))
+        }
         for name in variants:
             if name in self.files:
-                raise ConfigError(f"protocols.{name}: a protocol file has this name; choose another one.")
+                raise ConfigError(
+                    f"protocols.{name}: a protocol file has this name; choose another one."
+                )
             self.get(name, f"protocols.{name}")
 
     def get(self, name: str, where: str) -> Protocol:
@@ -66,7 +78,9 @@ class ProtocolCatalog:
         """
         if name in self.variants:
             change = {key: value for key, value in self.variants[name].items() if key != "base"}
-            raw = merge(self._read(self.variants[name]["base"], f"{where}.base", self.files), change)
+            raw = merge(
+                self._read(self.variants[name]["base"], f"{where}.base", self.files), change
+            )
         else:
             raw = self._read(name, where, [*self.files, *self.variants])
         at = f"protocol '{name}'"
@@ -81,7 +95,9 @@ class ProtocolCatalog:
         if not trains(protocol):
             if extra := sorted(set(raw) - {"description", *READY_KEYS}):
                 weights = f"weights: {filled['weights']}"
-                raise ConfigError(f"{at}: with {weights} nothing is trained; remove {', '.join(extra)}.")
+                raise ConfigError(
+                    f"{at}: with {weights} nothing is trained; remove {', '.join(extra)}."
+                )
             return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
         _check_schedule(protocol, at)
         if "second_stage" in protocol:
@@ -112,22 +128,31 @@ def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
     own = {key: value for key, value in protocol.items() if key != "second_stage"}
     change = protocol.get("second_stage", {}) if second else {}
-    # a schedule is replaced and not merged: milestones of the first stage do not apply to the second
+    # a schedule is replaced and not merged: milestones of the first stage do not apply to the
+    # second
     schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
     return cast(Protocol, {**merge(own, change), **schedule})
 
 
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
-    """Height and width of network inputs for images of ``size`` (height, width), or None if unknown.
+    """Height and width of network inputs for images of ``size`` (height, width), or None if
+    unknown.
 
     Images that are smaller than the crop or the padding raise ConfigError.
     """
-    crop, padding = protocol["crop_size"], protocol["augmentation"]["crop_padding"] if trains(protocol) else 0
-    does = {f"crops images to {crop}x{crop} pixels": crop or 0, f"pads images by {padding} pixels": padding}
+    crop, padding = (
+        protocol["crop_size"],
+        protocol["augmentation"]["crop_padding"] if trains(protocol) else 0,
+    )
+    does = {
+        f"crops images to {crop}x{crop} pixels": crop or 0,
+        f"pads images by {padding} pixels": padding,
+    }
     for what, pixels in does.items():
         if size is not None and pixels > min(size):
             raise ConfigError(
-                f"{where}: the protocol {what}, but these have {size[0]}x{size[1]}; use larger images or another "
+                f"{where}: the protocol {what}, but these have {size[0]}x{size[1]}; use larger "
+                f"images or another "
                 "protocol."
             )
     if crop:
@@ -136,7 +161,9 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
 
 
 def check_batches(protocol: Protocol, samples: int, where: str) -> None:
-    """Raise ConfigError if an epoch over ``samples`` images has no batch or a last batch of one image."""
+    """Raise ConfigError if an epoch over ``samples`` images has no batch or a last batch of one
+    image.
+    """
     size = protocol["batch_size"]
     try:
         _, last = epoch_batches(samples, protocol)
@@ -144,13 +171,15 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
     if last == 1 < size:
         raise ConfigError(
-            f"{where}: {samples} training images in batches of {size} leave a last batch of one image; set drop_last: "
+            f"{where}: {samples} training images in batches of {size} leave a last batch of one "
+            f"image; set drop_last: "
             "true or another batch_size in the protocol."
         )
 
 
 def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
-    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run, as in its evaluation scripts.
+    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run, as in its
+    evaluation scripts.
 
     A run without such a checkpoint raises ConfigError.
     """
@@ -158,14 +187,21 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
     plain = method.procedure == STANDARD and method.first_stage is None
     same = all(method.loss_options[name] == value for name, value in options.items())
     if dataset not in FOLDERS or backbone not in NETWORKS or loss is None or not plain or not same:
-        trained = ", ".join(" ".join([id, *(f"{k}={v}" for k, v in own.items())]) for id, (own, _) in LOSSES.items())
+        trained = ", ".join(
+            " ".join([id, *(f"{k}={v}" for k, v in own.items())]) for id, (own, _) in LOSSES.items()
+        )
         raise ConfigError(
-            f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with '{backbone}' on "
+            f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with "
+            f"'{backbone}' on "
             f"'{dataset}'; available: {trained} with {', '.join(NETWORKS)} on {', '.join(FOLDERS)}."
         )
     epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
     name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
-    return {"name": name, "folder": f"{FOCAL_CALIBRATION}/{folder}", "url": f"{ADDRESS}/{folder}/{name}"}
+    return {
+        "name": name,
+        "folder": f"{FOCAL_CALIBRATION}/{folder}",
+        "url": f"{ADDRESS}/{folder}/{name}",
+    }
 
 
 def _check_schedule(protocol: Protocol, where: str) -> None:
@@ -176,10 +212,12 @@ def _check_schedule(protocol: Protocol, where: str) -> None:
         raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
     if warmup >= protocol["epochs"]:
         raise ConfigError(
-            f"{where}: schedule.warmup_epochs must be fewer than the {protocol['epochs']} epochs, got {warmup}."
+            f"{where}: schedule.warmup_epochs must be fewer than the {protocol['epochs']} epochs, "
+            f"got {warmup}."
         )
     if late := [m for m in milestones if m >= protocol["epochs"]]:
         raise ConfigError(
-            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; remove it or train "
+            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
+            f"remove it or train "
             "longer."
         )

@@ -17,7 +17,16 @@ from calgrid.errors import DataError, StateError
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error, write_text
 from calgrid.storage.layout import RunKey, family_unit, logits_files, probe_files
-from calgrid.storage.records import AGGREGATE, CALIBRATE, HIDDEN, MODEL, ORIGIN, PREDICT, TRAIN, Record
+from calgrid.storage.records import (
+    AGGREGATE,
+    CALIBRATE,
+    HIDDEN,
+    MODEL,
+    ORIGIN,
+    PREDICT,
+    TRAIN,
+    Record,
+)
 from calgrid.storage.stage import MAKE_HERE, republish
 
 #: threads that verify files
@@ -40,14 +49,17 @@ WANTING = {
 
 @dataclass(frozen=True)
 class Stage:
-    """Files that one job writes to ``root``; ``target`` is its output in Snakemake, ``record`` is below ``root``."""
+    """Files that one job writes to ``root``; ``target`` is its output in Snakemake, ``record`` is
+    below ``root``.
+    """
 
     target: str
     root: Path
     record: str
     #: targets of the jobs whose files are inputs
     needs: tuple[str, ...] = ()
-    #: of the stage, if a second link to its files (for data, to its record) is kept below ``.calgrid``
+    #: of the stage, if a second link to its files (for data, to its record) is kept below
+    #: ``.calgrid``
     name: str = ""
     fingerprint: str = ""
     #: files that the user may delete
@@ -66,15 +78,19 @@ class Stage:
         return frozenset({MODEL}) if self.is_merged and self.record == TRAIN else self.optional
 
     def examine(self, now: float) -> tuple[str, list[str]]:
-        """Verify the files, restore them from their second links where possible, and correct times in the future.
+        """Verify the files, restore them from their second links where possible, and correct times
+        in the future.
 
         Returns
         -------
-        state : ``settled`` (valid, with the planned fingerprint), ``right`` (valid), ``incomplete`` (valid, but without
-            files that the study needs, such as those of a new shift), ``missing`` or ``damaged``.
+        state : ``settled`` (valid, with the planned fingerprint), ``right`` (valid), ``incomplete``
+            (valid, but without files that the study needs, such as those of a new shift),
+            ``missing`` or ``damaged``.
         clamped : files whose time was in the future and is now ``now``.
         """
-        clamped = clamp_future_mtimes([Path(self.target), *self._files()], now)  # before verification stores times
+        clamped = clamp_future_mtimes(
+            [Path(self.target), *self._files()], now
+        )  # before verification stores times
         if self._is_right() or (
             self.name
             and republish(self.root, self.name, self.fingerprint, self.record, self._spared)
@@ -88,7 +104,10 @@ class Stage:
 
     def _files(self) -> list[Path]:
         with contextlib.suppress(DataError):
-            return [self.root / name for name in (self.record, *Record.read(self.root, self.record).files)]
+            return [
+                self.root / name
+                for name in (self.record, *Record.read(self.root, self.record).files)
+            ]
         return [self.root / self.record]
 
     def lacks_optional(self) -> bool:
@@ -101,12 +120,17 @@ class Stage:
         except DataError:
             return False
         self._drop_copies()
-        return (not complete or self.wanted <= set(record.files)) and set(record.damaged()) <= self._spared
+        return (not complete or self.wanted <= set(record.files)) and set(
+            record.damaged()
+        ) <= self._spared
 
     def is_current(self) -> bool:
         """Whether the record, which must exist, has the planned fingerprint."""
         found = Record.read(self.root, self.record).content.get("fingerprint")
-        return found == self.fingerprint or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
+        return (
+            found == self.fingerprint
+            or (self.root / HIDDEN / self.name / self.fingerprint / self.record).exists()
+        )
 
     def _drop_copies(self) -> None:
         """Delete the second links of optional files that the user deleted."""
@@ -117,7 +141,9 @@ class Stage:
 
 
 class Repairs(NamedTuple):
-    """Targets of the jobs that must rerun, whose results are valid and current, and whose runs are from an archive."""
+    """Targets of the jobs that must rerun, whose results are valid and current, and whose runs are
+    from an archive.
+    """
 
     again: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
@@ -125,11 +151,13 @@ class Repairs(NamedTuple):
 
 
 def find_repairs(plan: Plan) -> Repairs:
-    """Find results that are damaged, lack files, or are missing although other results were computed from them.
+    """Find results that are damaged, lack files, or are missing although other results were
+    computed from them.
 
-    Every file that changed since its last verification is read. Times in the future, from a clock that was ahead, are
-    set to the present: otherwise Snakemake would rerun all dependent jobs in each call until that time has come.
-    Raises StateError if a run that was merged from an archive would have to be computed again.
+    Every file that changed since its last verification is read. Times in the future, from a clock
+    that was ahead, are set to the present: otherwise Snakemake would rerun all dependent jobs in
+    each call until that time has come. Raises StateError if a run that was merged from an archive
+    would have to be computed again.
     """
     stages, now = list(planned_stages(plan)), time.time()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -139,11 +167,17 @@ def find_repairs(plan: Plan) -> Repairs:
     states = [(stage, state) for stage, (state, _) in examined]
     if clamped := [path for _, (_, paths) in examined for path in paths]:
         log(
-            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, were in the future (a clock was ahead) "
-            "and are set to the present; results that now look older than their inputs are computed once more."
+            f"Warning: the times of {len(clamped)} files, such as {clamped[0]}, were in the future "
+            f"(a clock was ahead) "
+            "and are set to the present; results that now look older than their inputs are "
+            "computed once more."
         )
     merged = {stage.target for stage, _ in states if stage.is_merged}
-    made = [stage for stage, state in states if state not in ("missing", "incomplete") and stage.target not in merged]
+    made = [
+        stage
+        for stage, state in states
+        if state not in ("missing", "incomplete") and stage.target not in merged
+    ]
     used = {need for stage in made for need in stage.needs}
     incomplete = [stage.target for stage, state in states if state == "incomplete"]
     again = dict.fromkeys(
@@ -153,15 +187,25 @@ def find_repairs(plan: Plan) -> Repairs:
     )
     settled = {stage.target for stage, state in states if state == "settled"} - set(again)
     # a deleted model is trained again if a job needs it, for example the training of a second stage
-    deleted = {stage.target for stage, state in states if state != "missing" and stage.lacks_optional()}
+    deleted = {
+        stage.target for stage, state in states if state != "missing" and stage.lacks_optional()
+    }
     while needed := {
-        need for stage, _ in states if stage.target not in settled for need in stage.needs if need in deleted
+        need
+        for stage, _ in states
+        if stage.target not in settled
+        for need in stage.needs
+        if need in deleted
     }:
         again |= dict.fromkeys(sorted(needed))
         settled -= needed
         deleted -= needed
-    refused = [(stage.target, state) for stage, state in states if stage.is_merged and state != "settled"]
-    refused += [(target, "settled") for target in again if target in merged]  # the cause comes first
+    refused = [
+        (stage.target, state) for stage, state in states if stage.is_merged and state != "settled"
+    ]
+    refused += [
+        (target, "settled") for target in again if target in merged
+    ]  # the cause comes first
     for target, state in refused:
         raise StateError(f"{target} was merged from an archive, {WANTING[state]}: {MAKE_HERE}.")
     for what, targets in (
@@ -184,8 +228,8 @@ def find_repairs(plan: Plan) -> Repairs:
 def clamp_future_mtimes(paths: Iterable[Path], now: float) -> list[str]:
     """Set modification times in the future to ``now``, and return the paths of these files.
 
-    Missing files, and files whose time cannot be set, are skipped. Use the same ``now`` for inputs and outputs of a
-    job: with equal times Snakemake does not rerun it.
+    Missing files, and files whose time cannot be set, are skipped. Use the same ``now`` for inputs
+    and outputs of a job: with equal times Snakemake does not rerun it.
     """
     clamped = []
     for path in paths:
@@ -209,7 +253,14 @@ def planned_stages(plan: Plan) -> Iterator[Stage]:
         yield Stage(str(path), path.parent, "prepare.json")
     for key in study.external:
         fingerprint = plan.external(key)["fingerprint"]
-        yield Stage(layout.record(key, "predict"), Path(layout.run(key)), PREDICT, (), "predict", fingerprint)
+        yield Stage(
+            layout.record(key, "predict"),
+            Path(layout.run(key)),
+            PREDICT,
+            (),
+            "predict",
+            fingerprint,
+        )
     for key in study.trained:
         yield _training(plan, key)
         if key in study.evaluations:
@@ -227,7 +278,15 @@ def _training(plan: Plan, key: RunKey) -> Stage:
     needs = (layout.data(key.dataset), *([layout.record(first, "train")] if first else []))
     optional = frozenset() if plan.study.config["keep_models"] else frozenset({MODEL})
     fingerprint = plan.train(key)["fingerprint"]
-    return Stage(layout.record(key, "train"), Path(layout.run(key)), TRAIN, needs, "train", fingerprint, optional)
+    return Stage(
+        layout.record(key, "train"),
+        Path(layout.run(key)),
+        TRAIN,
+        needs,
+        "train",
+        fingerprint,
+        optional,
+    )
 
 
 def _after_training(plan: Plan, key: RunKey) -> Iterator[Stage]:

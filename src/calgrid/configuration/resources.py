@@ -1,7 +1,9 @@
-"""Memory, time limits, threads and GPUs of the jobs, from data set, backbone, protocol, calibrators, shifts and device.
+"""Memory, time limits, threads and GPUs of the jobs, from data set, backbone, protocol,
+calibrators, shifts and device.
 
-The estimates are upper bounds. The n-th attempt at a job gets n times the memory and time; a training gets no more
-time, because it continues from its resume state. ``set-resources`` in a Snakemake profile overrides the estimates.
+The estimates are upper bounds. The n-th attempt at a job gets n times the memory and time; a
+training gets no more time, because it continues from its resume state. ``set-resources`` in a
+Snakemake profile overrides the estimates.
 """
 
 import math
@@ -23,7 +25,8 @@ LIGHT_MB, TORCH_MB, CUDA_MB = 300 + SNAKEMAKE_MB, 800 + SNAKEMAKE_MB, 4000 + SNA
 MB = 2**20
 #: copies of images that are held in memory, and batches of streamed images in memory
 IMAGE_COPIES, STREAMED_BATCHES = 3, 8
-#: copies of the weights in training (network, gradients, momentum, best checkpoint, resume state), and otherwise
+#: copies of the weights in training (network, gradients, momentum, best checkpoint, resume state),
+#: and otherwise
 WEIGHT_COPIES, READY_COPIES = 8, 3
 #: copies of the logits and features of a part of a family in a prediction
 PREDICTED_COPIES = 4
@@ -52,14 +55,16 @@ UNKNOWN_BACKBONE: Mapping[str, Any] = {
     "macs": 20 * 10**9,
     "activations": 60 * 10**6,
 }
-#: GPU seconds of one forward and backward pass per image: minimum at 32x32 pixels, and per multiply-add of the forward
-#: pass (training times in the papers on an A40 give 3e-13 to 7e-13)
+#: GPU seconds of one forward and backward pass per image: minimum at 32x32 pixels, and per
+#: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
 PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
-#: images and pixels in one batch of a prediction, and the share of the activations in memory at a time
+#: images and pixels in one batch of a prediction, and the share of the activations in memory at a
+#: time
 SCORED_AT_ONCE, SCORED_PIXELS, SCORED_SHARE = 1024, 1024 * 64**2, 1 / 8
 #: images in one gradient computation of a probe, and MB of its libraries beside torch
 PROBED_AT_ONCE, PROBE_MB = 256, 200
-#: core seconds to decode, resize, hash and write a pixel of a prepared image; passes over images that stay encoded
+#: core seconds to decode, resize, hash and write a pixel of a prepared image; passes over images
+#: that stay encoded
 PREPARE_SECONDS_A_PIXEL, ENCODED_PASSES = 5e-8, 2
 #: threads that decode images
 DECODE_THREADS = 8
@@ -75,7 +80,9 @@ MIN_MINUTES, MAX_MINUTES = 60, 24 * 60
 
 
 class Resources:
-    """Resource functions of the rules, with the arguments that Snakemake passes; memory in MB, time in minutes."""
+    """Resource functions of the rules, with the arguments that Snakemake passes; memory in MB, time
+    in minutes.
+    """
 
     def __init__(self, study: Study, gpus: int) -> None:
         self._study = study
@@ -90,7 +97,9 @@ class Resources:
         return attempt * (LIGHT_MB + min(PREPARE_COPIES * images // MB, PREPARE_MB))
 
     def prepare_minutes(self, wildcards: Any) -> int:
-        """Time limit of the preparation of a data set or shift family; later attempts resume downloads."""
+        """Time limit of the preparation of a data set or shift family; later attempts resume
+        downloads.
+        """
         return limit(self.prepare_seconds(wildcards.unit), attempt=1)
 
     def prepare_threads(self, wildcards: Any) -> int:
@@ -100,13 +109,23 @@ class Resources:
     def prepare_seconds(self, unit: str) -> float:
         """Core seconds of the preparation of a data set or shift family."""
         passes = ENCODED_PASSES if self.is_encoded(unit) else 1
-        return passes * self._prepared_images(unit) * math.prod(self.shape(unit)[1:]) * PREPARE_SECONDS_A_PIXEL
+        return (
+            passes
+            * self._prepared_images(unit)
+            * math.prod(self.shape(unit)[1:])
+            * PREPARE_SECONDS_A_PIXEL
+        )
 
     def is_encoded(self, unit: str) -> bool:
         """Whether the prepared images of a data set or shift family stay encoded."""
         info = self.info(unit)
-        largest = self._prepared_images(unit) if info.get("base") else max(self.images(unit).values())
-        return bool(info.get("encoded", False)) and largest * math.prod(self.shape(unit)) > ENCODED_ABOVE
+        largest = (
+            self._prepared_images(unit) if info.get("base") else max(self.images(unit).values())
+        )
+        return (
+            bool(info.get("encoded", False))
+            and largest * math.prod(self.shape(unit)) > ENCODED_ABOVE
+        )
 
     def _decode_threads(self, units: Iterable[str]) -> int:
         """Threads of a job that reads data sets and shift families: several if it decodes images."""
@@ -122,7 +141,11 @@ class Resources:
     def _prepared_images(self, unit: str) -> int:
         """Images of all splits of a data set, or of all settings of a shift family."""
         base = self.info(unit).get("base")
-        return self.images(base)["test"] * self.settings(unit) if base else sum(self.images(unit).values())
+        return (
+            self.images(base)["test"] * self.settings(unit)
+            if base
+            else sum(self.images(unit).values())
+        )
 
     def aggregate_threads(self, wildcards: Any) -> int:
         """Processes of the aggregation."""
@@ -147,14 +170,20 @@ class Resources:
             return attempt * (TORCH_MB + WEIGHT_COPIES * 4 * parameters // MB)
         batch = protocol["batch_size"]
         images = self._training_bytes(key.dataset)
-        streamed = STREAMED_BATCHES * max(batch, SCORED_AT_ONCE) * math.prod(self.shape(key.dataset))
+        streamed = (
+            STREAMED_BATCHES * max(batch, SCORED_AT_ONCE) * math.prod(self.shape(key.dataset))
+        )
         network = self._network_memory(key.dataset, key.backbone, batch, WEIGHT_COPIES)
-        return attempt * (network + (IMAGE_COPIES * images if images <= HELD_BYTES else streamed) // MB)
+        return attempt * (
+            network + (IMAGE_COPIES * images if images <= HELD_BYTES else streamed) // MB
+        )
 
     def train_threads(self, wildcards: Any) -> int:
         """Threads of a training."""
         key = run_key(wildcards)
-        return self._decode_threads([key.dataset] if trains(self._study.trained[key].protocol) else [])
+        return self._decode_threads(
+            [key.dataset] if trains(self._study.trained[key].protocol) else []
+        )
 
     def _training_bytes(self, dataset: str) -> int:
         """Bytes of the images of a data set; a training holds up to ``HELD_BYTES`` in memory."""
@@ -166,14 +195,18 @@ class Resources:
         epochs, images = self._study.trained[key].protocol["epochs"], self.images(key.dataset)
         seconds = epochs * images["train"] * self._slower * self.pass_seconds(key)
         read = self._read_seconds(key.dataset, images["train"] + images["val"])
-        seconds += read * (epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1))
+        seconds += read * (
+            epochs if self._training_bytes(key.dataset) > HELD_BYTES else min(epochs, 1)
+        )
         return limit(seconds, attempt=1)
 
     def predict_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a prediction: the network, some images, and the logits of one part of a family."""
         key = run_key(wildcards)
         logits = self._calibration(key)
-        largest = max(logits.val.stored, logits.test.stored, *(f.group.stored for f in logits.families))
+        largest = max(
+            logits.val.stored, logits.test.stored, *(f.group.stored for f in logits.families)
+        )
         chunk = min(CHUNK_BYTES, CHUNK * math.prod(self.shape(key.dataset)))
         held = (PREDICTED_COPIES * largest + CHUNK_COPIES * chunk) // MB
         return attempt * (held + self._network_memory(key.dataset, key.backbone))
@@ -182,12 +215,18 @@ class Resources:
         """Time limit of a prediction: reading images, a forward pass, and writing logits."""
         key = run_key(wildcards)
         logits, families = self._calibration(key), self._study.families(key)
-        parts = [(logits.val, 1), (logits.test, 1), *((each.rows, each.settings) for each in logits.families)]
+        parts = [
+            (logits.val, 1),
+            (logits.test, 1),
+            *((each.rows, each.settings) for each in logits.families),
+        ]
         rows = sum(part.number * times for part, times in parts)
         written = sum(part.stored * times for part, times in parts)
         passes = rows * self.pass_seconds(key) * FORWARD_SHARE * self._slower
         own = self._read_seconds(key.dataset, logits.val.number + logits.test.number)
-        read = own + sum(self._read_seconds(unit, self.scored(unit)) for unit in map(family_unit, families))
+        read = own + sum(
+            self._read_seconds(unit, self.scored(unit)) for unit in map(family_unit, families)
+        )
         return limit(self._checkpoints(key) * (passes + written / WRITTEN_BYTES + read), attempt)
 
     def predict_threads(self, wildcards: Any) -> int:
@@ -206,8 +245,13 @@ class Resources:
     def probe_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of a probe: gradients of a batch of images, or features of the test split."""
         key = run_key(wildcards)
-        test = self._calibration(key).test._replace(features=backbone_facts(key.backbone)["num_features"])
-        held = CHUNK_COPIES * min(CHUNK, test.number) * math.prod(self.shape(key.dataset)) + 2 * test.stored
+        test = self._calibration(key).test._replace(
+            features=backbone_facts(key.backbone)["num_features"]
+        )
+        held = (
+            CHUNK_COPIES * min(CHUNK, test.number) * math.prod(self.shape(key.dataset))
+            + 2 * test.stored
+        )
         network = self._network_memory(key.dataset, key.backbone, PROBED_AT_ONCE)
         return attempt * (PROBE_MB + network + held // MB)
 
@@ -220,7 +264,12 @@ class Resources:
     def import_memory(self, wildcards: Any, attempt: int) -> int:
         """Memory of the import of an external run; reading tensors needs torch."""
         paths = self._study.external_files(run_key(wildcards))
-        read = sum(file.stat().st_size for path in paths for file in (path, *path.rglob("*")) if file.is_file())
+        read = sum(
+            file.stat().st_size
+            for path in paths
+            for file in (path, *path.rglob("*"))
+            if file.is_file()
+        )
         tensors = any(path.suffix.lower() in TENSOR_FILES for path in paths)
         return attempt * ((TORCH_MB if tensors else LIGHT_MB) + IMPORT_COPIES * read // MB)
 
@@ -244,7 +293,9 @@ class Resources:
         return self._checkpoints(key) * self._calibration(key).seconds
 
     def _calibration(self, key: RunKey) -> Calibration:
-        """The calibration of a run, shared by runs that differ in method and seed; first stages have no calibrators."""
+        """The calibration of a run, shared by runs that differ in method and seed; first stages
+        have no calibrators.
+        """
         wanted = self._study.evaluations.get(key, Evaluation())
         asked = (*wanted.calibrators, *wanted.calibrator_seeds, *wanted.families, *wanted.fit_on)
         where = (key.protocol, key.dataset, key.backbone, *asked)
@@ -286,16 +337,25 @@ class Resources:
 
     def report_memory(self, rule: str) -> int:
         """Memory of ``tables``, ``figures`` or ``report``."""
-        return round((FIGURES_MB if rule == "figures" else REPORT_MB) + REPORT_MB_A_RUN * len(self._study.evaluations))
+        return round(
+            (FIGURES_MB if rule == "figures" else REPORT_MB)
+            + REPORT_MB_A_RUN * len(self._study.evaluations)
+        )
 
-    def _network_memory(self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES) -> int:
+    def _network_memory(
+        self, dataset: str, backbone: str, batch: int = 0, copies: int = READY_COPIES
+    ) -> int:
         """Memory of a network and, without a GPU, of the activations of a batch."""
         facts = backbone_facts(backbone)
         need = copies * 4 * max(facts["parameters"].values())
         if not self._gpus:
             _, height, width = self.shape(dataset)
-            at_once = max(batch, SCORED_SHARE * min(SCORED_AT_ONCE, SCORED_PIXELS / (height * width)))
-            need += int(4 * at_once * facts["activations"] * height * width / facts["image_size"] ** 2)
+            at_once = max(
+                batch, SCORED_SHARE * min(SCORED_AT_ONCE, SCORED_PIXELS / (height * width))
+            )
+            need += int(
+                4 * at_once * facts["activations"] * height * width / facts["image_size"] ** 2
+            )
         return self._torch_mb + need // MB
 
     def info(self, dataset: str) -> Mapping[str, Any]:
@@ -316,7 +376,11 @@ class Resources:
 
     def _sizes(self, dataset: str) -> Mapping[str, int]:
         try:
-            return self.info(dataset).get("sizes") or self._study.datasets.sizes(family_unit(dataset)) or {}
+            return (
+                self.info(dataset).get("sizes")
+                or self._study.datasets.sizes(family_unit(dataset))
+                or {}
+            )
         except ConfigError:  # Study.check_labels reports wrong labels
             return {}
 

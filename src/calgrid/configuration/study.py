@@ -1,4 +1,6 @@
-"""A study: the checked configuration, expanded into runs (:class:`Run`) and evaluations (:class:`Evaluation`)."""
+"""A study: the checked configuration, expanded into runs (:class:`Run`) and evaluations
+(:class:`Evaluation`).
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,9 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from calgrid import plugins, registry
+from calgrid.components import plugins, registry
 from calgrid.configuration import checks
-from calgrid.configuration.components import CalibratorCatalog, ComponentCatalog, Method, MethodCatalog, RunContext
+from calgrid.configuration.components import (
+    CalibratorCatalog,
+    ComponentCatalog,
+    Method,
+    MethodCatalog,
+    RunContext,
+)
 from calgrid.configuration.config import Config, Grid
 from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import fill_defaults, validate
@@ -57,7 +65,9 @@ class ExternalRun:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Calibrators and probes by name, seeds of stochastic calibrators, shift families and ``fit_on`` of one run."""
+    """Calibrators and probes by name, seeds of stochastic calibrators, shift families and
+    ``fit_on`` of one run.
+    """
 
     calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
     calibrator_seeds: Sequence[int] = ()
@@ -86,7 +96,8 @@ class Study:
 
     Attributes
     ----------
-    runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the order is stable.
+    runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the
+        order is stable.
     evaluations : evaluations of the runs that the configuration names.
     """
 
@@ -104,7 +115,9 @@ class Study:
         self.calibrators = CalibratorCatalog(self.config.get("calibrators", {}))
         self.probes = ComponentCatalog("probe", self.config.get("probes", {}))
         checks.check_folders(self.config)
-        self.papers: list[Paper] = [paper(self.home, name, "papers") for name in self.config["papers"]]
+        self.papers: list[Paper] = [
+            paper(self.home, name, "papers") for name in self.config["papers"]
+        ]
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
         for number, override in enumerate(overrides):
@@ -126,8 +139,13 @@ class Study:
             checks.check_fit_on(grid["fit_on"], families, f"grids[{number}]")
         for unit in self.data_units():
             self.datasets.settings(unit)
-            if self.config["data_root"] is None and self.datasets.spec(unit).info.get("download", False):
-                raise ConfigError(f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: data")
+            if self.config["data_root"] is None and self.datasets.spec(unit).info.get(
+                "download", False
+            ):
+                raise ConfigError(
+                    f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: "
+                    f"data"
+                )
         for name, external in self.config.get("external", {}).items():
             checks.check_external(config["external"][name], self.external_path, f"external.{name}")
             self._add_external(name, external)
@@ -138,28 +156,45 @@ class Study:
         checks.check_lines(self.config["lines"], self.evaluations)
         if self.config["tuning"] is not None:
             checks.check_tuning(self.config["tuning"], self.evaluations)
-        # a baseline in the configuration must be evaluated; without the default one, the tests are omitted
+        # a baseline in the configuration must be evaluated; without the default one, the tests are
+        # omitted
         if "baseline" in config.get("statistics", {}):
-            checks.check_compared(config["statistics"]["baseline"], self.evaluations, "statistics.baseline")
+            checks.check_compared(
+                config["statistics"]["baseline"], self.evaluations, "statistics.baseline"
+            )
         for name in self.own_metrics:
             if name not in (own := registry.specs("metric")):
-                raise registry.missing(["metric"], "metric of a plugin", name, own, "statistics.metrics")
+                raise registry.missing(
+                    ["metric"], "metric of a plugin", name, own, "statistics.metrics"
+                )
         for number, comparison in enumerate(self.config["statistics"]["comparisons"]):
-            checks.check_comparison(comparison, self.evaluations, f"statistics.comparisons[{number}]")
+            checks.check_comparison(
+                comparison, self.evaluations, f"statistics.comparisons[{number}]"
+            )
 
-    # grids ----------------------------------------------------------------------------------------------------------
+    # grids
+    # ----------------------------------------------------------------------------------------------------------
 
     def _add_grid(self, grid: Grid, where: str) -> None:
         protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
         checks.check_grid(grid, protocol, self.datasets, where)
         calibrators = self._resolved_calibrators(grid["calibrators"], where)
         checks.check_features(calibrators.values(), protocol, grid["fit_on"], where)
-        probes = {name: self.probes.named(name, f"{where}.probes") for name in grid.get("probes", ())}
+        probes = {
+            name: self.probes.named(name, f"{where}.probes") for name in grid.get("probes", ())
+        }
         for key in _keys(grid):
             self._add_run(key, protocol, where)
-            checks.check_linear_head(self.trained[key].method, calibrators.values(), probes.values(), where)
-            families = [shift for shift in grid["shifts"] if shift in self.datasets.families(key.dataset)]
-            self._evaluate(key, Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes))
+            checks.check_linear_head(
+                self.trained[key].method, calibrators.values(), probes.values(), where
+            )
+            families = [
+                shift for shift in grid["shifts"] if shift in self.datasets.families(key.dataset)
+            ]
+            self._evaluate(
+                key,
+                Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes),
+            )
 
     def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
         return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
@@ -173,15 +208,22 @@ class Study:
             return
         if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
             raise ConfigError(
-                f"{where}.datasets: '{key.dataset}' has no training images, and protocol '{key.protocol}' trains; use "
+                f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
+                f"'{key.protocol}' trains; use "
                 "a protocol with weights: published, or logits of another network under 'external'."
             )
         *_, first = self.methods.split(key.method, f"{where}.methods")
         staged = for_stage(protocol, second=first is not None)
         if trains(protocol) and (sizes := self.datasets.spec(key.dataset).info.get("sizes")):
             stage = "second stage of " if first else ""
-            check_batches(staged, sizes["train"], f"{where}: {stage}protocol '{key.protocol}' on '{key.dataset}'")
-        method = self.methods.resolve(key.method, self._context(key, staged.get("reduction", "mean")))
+            check_batches(
+                staged,
+                sizes["train"],
+                f"{where}: {stage}protocol '{key.protocol}' on '{key.dataset}'",
+            )
+        method = self.methods.resolve(
+            key.method, self._context(key, staged.get("reduction", "mean"))
+        )
         if protocol["weights"] == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         if first_key := key._replace(method=first) if first else None:
@@ -192,7 +234,8 @@ class Study:
         defaults_of = self.datasets.defaults_of(key.dataset)
         return RunContext(key.protocol, key.dataset, key.backbone, reduction, defaults_of)
 
-    # external logits ------------------------------------------------------------------------------------------------
+    # external logits
+    # ------------------------------------------------------------------------------------------------
 
     def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
         where = f"external.{name}"
@@ -200,22 +243,31 @@ class Study:
         for each in calibrators.values():
             if "head" in each["needs"] and "head" not in external:
                 raise ConfigError(
-                    f"{where}.calibrators: '{each['name']}' needs the last linear layer; give its file as 'head'."
+                    f"{where}.calibrators: '{each['name']}' needs the last linear layer; give its "
+                    f"file as 'head'."
                 )
         dataset = external.get("dataset", name)
-        given = {"name": name, **{key: value for key, value in external.items() if key not in EVALUATED}}
+        given = {
+            "name": name,
+            **{key: value for key, value in external.items() if key not in EVALUATED},
+        }
         wanted = Evaluation(calibrators, external["calibrator_seeds"], fit_on=["val"])
         key = RunKey(EXTERNAL, dataset, external["backbone"], external["method"], external["seed"])
         added = {key: given}
         if "val_rows" in external:
             added = {
-                key._replace(dataset=f"{dataset}_n{rows}", seed=seed): {**given, "val_rows": rows, "val_seed": seed}
+                key._replace(dataset=f"{dataset}_n{rows}", seed=seed): {
+                    **given,
+                    "val_rows": rows,
+                    "val_seed": seed,
+                }
                 for rows, seed in itertools.product(external["val_rows"], external["val_seeds"])
             }
         for of_rows, content in added.items():
             if of_rows in self.external or of_rows in self.trained:
                 raise ConfigError(
-                    f"{where}: another external run has the same dataset, backbone, method and seed; change one of "
+                    f"{where}: another external run has the same dataset, backbone, method and "
+                    f"seed; change one of "
                     "them."
                 )
             self.external[of_rows] = ExternalRun(of_rows, cast(External, content))
@@ -232,9 +284,13 @@ class Study:
 
     def published(self) -> list[Path]:
         """Files with published numbers, in the working directory or else in ``home``."""
-        return [Path(path) if Path(path).exists() else self.home / path for path in self.config["published"]]
+        return [
+            Path(path) if Path(path).exists() else self.home / path
+            for path in self.config["published"]
+        ]
 
-    # facts for the plan ---------------------------------------------------------------------------------------------
+    # facts for the plan
+    # ---------------------------------------------------------------------------------------------
 
     def label_counts(self, key: RunKey) -> Path | None:
         """File with the counts of human labels of the test images of a run, or None."""
@@ -242,7 +298,9 @@ class Study:
         return None if path is None else self.external_path(path)
 
     def _source(self, key: RunKey) -> str:
-        """Data set of the test rows of a run; external runs with ``val_rows`` have other names in their keys."""
+        """Data set of the test rows of a run; external runs with ``val_rows`` have other names in
+        their keys.
+        """
         if key not in self.external:
             return key.dataset
         external = self.external[key].external
@@ -263,17 +321,29 @@ class Study:
         return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
 
     def idle_overrides(self) -> list[int]:
-        """Indices of the overrides that match no run; not an error, a grid may have been removed for a while."""
-        return self.methods.idle_overrides({(key.method, self._context(key)) for key in self.trained})
+        """Indices of the overrides that match no run; not an error, a grid may have been removed
+        for a while.
+        """
+        return self.methods.idle_overrides(
+            {(key.method, self._context(key)) for key in self.trained}
+        )
 
     def check_plugins(self) -> None:
-        """Import the components of plugins and compute their metrics on an example; errors raise ConfigError.
+        """Import the components of plugins and compute their metrics on an example; errors raise
+        ConfigError.
 
         This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
         """
-        used = {("dataset", self.datasets.configured.get(unit, {}).get("base", unit)) for unit in self.data_units()}
+        used = {
+            ("dataset", self.datasets.configured.get(unit, {}).get("base", unit))
+            for unit in self.data_units()
+        }
         for key, run in self.trained.items():
-            used |= {("backbone", key.backbone), ("procedure", run.method.procedure), ("loss", run.method.loss)}
+            used |= {
+                ("backbone", key.backbone),
+                ("procedure", run.method.procedure),
+                ("loss", run.method.loss),
+            }
         for wanted in self.evaluations.values():
             used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
             used |= {("probe", each["id"]) for each in wanted.probes.values()}
@@ -288,7 +358,8 @@ class Study:
                 check_metric(name, sorted(filter(None, counts)))
 
     def check_labels(self) -> None:
-        """Raise ConfigError if the user's images are too few or their labels do not fit the configuration.
+        """Raise ConfigError if the user's images are too few or their labels do not fit the
+        configuration.
 
         This may take seconds, so jobs skip it.
         """
@@ -296,7 +367,9 @@ class Study:
             sizes = self.datasets.sizes(unit)
             for key, run in self.trained.items():
                 if sizes is not None and key.dataset == unit and trains(run.protocol):
-                    check_batches(run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'")
+                    check_batches(
+                        run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'"
+                    )
 
 
 def _keys(grid: Grid) -> Iterator[RunKey]:

@@ -1,7 +1,8 @@
-"""Data sets, shift families and out-of-distribution sets, prepared once as memory-mapped uint8 arrays.
+"""Data sets, shift families and out-of-distribution sets, prepared once as memory-mapped uint8
+arrays.
 
-``calgrid new dataset my_dataset`` writes a template, ``datasets/my_dataset.py``, and its test. Data sets that differ
-only in numbers may share a file, each as a class with ``@register(id=...)``.
+``calgrid new dataset my_dataset`` writes a template, ``datasets/my_dataset.py``, and its test. Data
+sets that differ only in numbers may share a file, each as a class with ``@register(id=...)``.
 """
 
 from calgrid.datasets._manifest import SHIFT_SPLIT, Prepared, Setting, open_prepared

@@ -1,8 +1,9 @@
 """Safe reading of archives and pickles of published data sets.
 
-Nothing is extracted to disk: members are read by their exact names, so that paths in an archive cannot escape a folder.
-:func:`each_member` reads them in the order of the archive, which may be compressed; a member must be a regular file of
-limited size. :func:`open_archive` reads in any order.
+Nothing is extracted to disk: members are read by their exact names, so that paths in an archive
+cannot escape a folder. :func:`each_member` reads them in the order of the archive, which may be
+compressed; a member must be a regular file of limited size. :func:`open_archive` reads in any
+order.
 """
 
 import contextlib
@@ -49,11 +50,13 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read members of a zip or (compressed) tar archive in the archive's order.
 
-    Raises DataError: the archive is damaged, or a member is missing, duplicated, not a regular file or too large.
+    Raises DataError: the archive is damaged, or a member is missing, duplicated, not a regular file
+    or too large.
 
     Parameters
     ----------
-    archive : file, or its unpacked folder; the names of members then start with the name of the folder.
+    archive : file, or its unpacked folder; the names of members then start with the name of the
+        folder.
     limits : exact name of a member (without a leading ``./``) -> maximum bytes.
 
     Yields
@@ -62,11 +65,14 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     """
     found = set()
     with _intact(f"The archive {archive}"):
-        read = _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
+        read = (
+            _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
+        )
         for name, size, content in read(archive, limits):
             if name in found or size is None or size > limits[name]:
                 raise DataError(
-                    f"'{name}' in {archive} is not a regular file of at most {limits[name]:,} bytes, or occurs twice: "
+                    f"'{name}' in {archive} is not a regular file of at most {limits[name]:,} "
+                    f"bytes, or occurs twice: "
                     "this is not the published archive, replace it."
                 )
             found.add(name)
@@ -109,12 +115,18 @@ def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
         for member in pack.infolist():
             name = member.filename.removeprefix("./")
             if name in names:
-                yield name, None if member.is_dir() else member.file_size, partial(pack.read, member)
+                yield (
+                    name,
+                    None if member.is_dir() else member.file_size,
+                    partial(pack.read, member),
+                )
 
 
 @dataclass(frozen=True)
 class ArchiveReader:
-    """A folder, an uncompressed tar archive or a zip archive: names of files, and functions for content and size."""
+    """A folder, an uncompressed tar archive or a zip archive: names of files, and functions for
+    content and size.
+    """
 
     place: Path
     names: Collection[str]
@@ -134,7 +146,10 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
     if place.is_dir():
         names = [name for name, _ in files_below(place) if wanted(name)]
         return ArchiveReader(
-            place, names, lambda name: (place / name).read_bytes(), lambda name: (place / name).stat().st_size
+            place,
+            names,
+            lambda name: (place / name).read_bytes(),
+            lambda name: (place / name).stat().st_size,
         )
     return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
 
@@ -169,7 +184,11 @@ def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
     with _intact(f"The archive {archive}"):
         pack = zipfile.ZipFile(archive)
-    members = {member.filename.removeprefix("./"): member for member in pack.infolist() if not member.is_dir()}
+    members = {
+        member.filename.removeprefix("./"): member
+        for member in pack.infolist()
+        if not member.is_dir()
+    }
     found = {name: member for name, member in members.items() if wanted(name)}
 
     def read(name: str) -> bytes:
@@ -180,22 +199,32 @@ def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
 
 
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Memory-map ``.npy`` files of an uncompressed tar archive, given by their file names, without unpickling.
+    """Memory-map ``.npy`` files of an uncompressed tar archive, given by their file names, without
+    unpickling.
 
-    An unpacked folder can replace the archive. Raises DataError: the archive is damaged or compressed,
-    or a file is missing, duplicated or not a plain array.
+    An unpacked folder can replace the archive. Raises DataError: the archive is damaged or
+    compressed, or a file is missing, duplicated or not a plain array.
     """
     wanted, found = set(names), {}
     if archive.is_dir():
         return {name: _map_file(archive / name) for name in wanted}
-    with _intact(f"The archive {archive}"), tarfile.open(archive, "r:") as tar, archive.open("rb") as file:
+    with (
+        _intact(f"The archive {archive}"),
+        tarfile.open(archive, "r:") as tar,
+        archive.open("rb") as file,
+    ):
         for member in tar:
             name = PurePosixPath(member.name).name
             if name not in wanted:
                 continue
             if name in found or not member.isreg():
-                raise DataError(f"'{name}' in {archive} is not a regular file or occurs twice: replace the archive.")
-            found[name] = _mapped(file, member.offset_data, member.size, f"'{member.name}' in {archive}")
+                raise DataError(
+                    f"'{name}' in {archive} is not a regular file or occurs twice: replace the "
+                    f"archive."
+                )
+            found[name] = _mapped(
+                file, member.offset_data, member.size, f"'{member.name}' in {archive}"
+            )
     if missing := sorted(wanted - set(found)):
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
     return found
@@ -210,11 +239,17 @@ def _map_file(path: Path) -> NDArray[Any]:
 
 
 def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
-    """Memory-map the array of a ``.npy`` file at bytes ``start`` to ``start + size`` of another file."""
+    """Memory-map the array of a ``.npy`` file at bytes ``start`` to ``start + size`` of another
+    file.
+    """
     file.seek(start)
     try:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, fortran, dtype = read(file)
         begin = file.tell()
         if fortran or dtype.hasobject or begin + math.prod(shape) * dtype.itemsize != start + size:
@@ -246,7 +281,9 @@ def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
     try:
         value = _ArrayUnpickler(stream, encoding="latin1").load()
     except Exception as error:  # a malicious pickle can raise any error
-        raise DataError(f"{where} is not a pickle of plain arrays ({error}): replace the archive.") from None
+        raise DataError(
+            f"{where} is not a pickle of plain arrays ({error}): replace the archive."
+        ) from None
     if not isinstance(value, dict):
         raise DataError(f"{where} is not a dictionary: replace the archive.")
     return value

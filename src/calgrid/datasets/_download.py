@@ -1,10 +1,11 @@
 """Published files below data_root: verified if they exist, else downloaded.
 
-Size and checksum of a file are registered with its data set. For weights of backbones only a prefix of the checksum is
-published, and the server gives the size. For a file without a published checksum, its checksum at the first use is
-recorded beside the file and verified later. A download goes to a hidden ``.part`` file, which later attempts and calls
-resume, and is renamed after its checksum is verified. Existing files are never replaced, removed or downloaded again.
-Connections are encrypted, also after redirects.
+Size and checksum of a file are registered with its data set. For weights of backbones only a prefix
+of the checksum is published, and the server gives the size. For a file without a published
+checksum, its checksum at the first use is recorded beside the file and verified later. A download
+goes to a hidden ``.part`` file, which later attempts and calls resume, and is renamed after its
+checksum is verified. Existing files are never replaced, removed or downloaded again. Connections
+are encrypted, also after redirects.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ from calgrid.storage.atomic import disk_error, flush, write_text
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.sources import record
 
-#: attempts without a new byte, and seconds before the second one; each further pause is twice as long
+#: attempts without a new byte, and seconds before the second one; each further pause is twice as
+#: long
 ATTEMPTS, PAUSE = 5, 2.0
 #: seconds without a byte after which a connection counts as broken
 TIMEOUT = 60.0
@@ -55,7 +57,8 @@ class PublishedFile(TypedDict):
 def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it does not exist.
 
-    Raises DataError: the existing file differs, or the download failed; the message says how to get the file by hand.
+    Raises DataError: the existing file differs, or the download failed; the message says how to get
+    the file by hand.
 
     Parameters
     ----------
@@ -68,7 +71,8 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     if path.exists():
         if difference := _difference(path, file):
             raise DataError(
-                f"{path} is not the published file ({difference}): remove it or replace it by {published(file)}."
+                f"{path} is not the published file ({difference}): remove it or replace it by "
+                f"{published(file)}."
             )
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,9 +88,9 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
 def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a file without a published checksum; see :func:`download`.
 
-    The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as ``sha256sum`` writes
-    it, and from then on the file must be that one. Raises DataError: the file is no longer the recorded one, the record
-    is damaged, or the file could not be downloaded.
+    The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as
+    ``sha256sum`` writes it, and from then on the file must be that one. Raises DataError: the file
+    is no longer the recorded one, the record is damaged, or the file could not be downloaded.
     """
     if folder is None:
         return download(file, folder)  # its error names the missing file
@@ -98,31 +102,40 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
         return path
     known, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
     if not re.fullmatch("[0-9a-f]{64}", known):
-        raise DataError(f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it is now.")
+        raise DataError(
+            f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it "
+            f"is now."
+        )
     if path.exists() and (difference := _difference(path, {**file, "sha256": known})):
         raise DataError(
-            f"{path} has changed since its first use ({difference} in {note.name}): put the old file back, or remove "
+            f"{path} has changed since its first use ({difference} in {note.name}): put the old "
+            f"file back, or remove "
             f"{note.name} to trust the new one."
         )
     return download({**file, "sha256": known}, folder)
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
-    """Return the archive (:func:`download`), or its folder ``unpacked`` if the archive is not below data_root."""
+    """Return the archive (:func:`download`), or its folder ``unpacked`` if the archive is not below
+    data_root.
+    """
     if folder is not None and not (folder / file["name"]).exists() and (folder / unpacked).is_dir():
         return folder / unpacked
     return download(file, folder)
 
 
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
-    """Return the path of a published file that must be downloaded by hand, or None if it does not exist.
+    """Return the path of a published file that must be downloaded by hand, or None if it does not
+    exist.
 
     Raises DataError: the existing file differs.
     """
     if folder is None or not (path := folder / file["name"]).exists():
         return None
     if difference := _difference(path, file):
-        raise DataError(f"{path} is not the published file ({difference}): replace it by {published(file)}.")
+        raise DataError(
+            f"{path} is not the published file ({difference}): replace it by {published(file)}."
+        )
     return path
 
 
@@ -135,7 +148,8 @@ def published(file: PublishedFile) -> str:
 
 
 def _checksum(file: PublishedFile) -> tuple[str, str, str]:
-    """Kind of the published checksum, its digits, and what to say of them; all empty if there is none.
+    """Kind of the published checksum, its digits, and what to say of them; all empty if there is
+    none.
 
     Without one nothing shows that a partial download belongs to another file.
     """
@@ -170,14 +184,18 @@ def _complete(file: PublishedFile, part: Path, path: Path) -> None:
     _fetch(file, part, path)
     difference = _difference(part, file)
     if difference and continued:  # the partial download may belong to another file
-        log(f"The partial download of {path} does not match the published file ({difference}): it is downloaded again.")
+        log(
+            f"The partial download of {path} does not match the published file ({difference}): it "
+            f"is downloaded again."
+        )
         part.unlink()
         _fetch(file, part, path)
         difference = _difference(part, file)
     if difference:
         part.unlink()
         raise DataError(
-            f"The download from {file['url']} is not the published file ({difference}): put {published(file)} into "
+            f"The download from {file['url']} is not the published file ({difference}): put "
+            f"{published(file)} into "
             f"{path.parent} by hand."
         )
 
@@ -185,7 +203,9 @@ def _complete(file: PublishedFile, part: Path, path: Path) -> None:
 def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
     """Download the rest of ``part``, with retries while attempts make progress."""
     failures, reason, most = 0, "", 0
-    known = {"size": file.get("size", math.inf)}  # without a registered size that of the first response
+    known = {
+        "size": file.get("size", math.inf)
+    }  # without a registered size that of the first response
     while (have := _size(part)) < known["size"]:
         most = max(most, have)
         try:
@@ -196,7 +216,12 @@ def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
                 return  # the file may be complete; the checksum is verified later
             reason = f"HTTP {error.code} {error.reason}"
             failures += 0 if error.code in PASSING else ATTEMPTS
-        except (http.client.HTTPException, TimeoutError, urllib.error.URLError, ConnectionError) as error:
+        except (
+            http.client.HTTPException,
+            TimeoutError,
+            urllib.error.URLError,
+            ConnectionError,
+        ) as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         except OSError as error:
             raise disk_error(error, part) from error
@@ -204,7 +229,8 @@ def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
         failures = 0 if now > most else failures + 1
         if failures >= ATTEMPTS:
             raise DataError(
-                f"{file['url']} could not be downloaded ({reason}): run again to resume, or put {published(file)} into "
+                f"{file['url']} could not be downloaded ({reason}): run again to resume, or put "
+                f"{published(file)} into "
                 f"{path.parent} by hand."
             )
         if now < known["size"]:
@@ -219,11 +245,17 @@ def _size(path: Path) -> int:
 
 def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]) -> None:
     """Request the bytes from ``have`` on and append them; sets an unknown size in ``known``."""
-    headers = {"User-Agent": "calgrid", "Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+    headers = {
+        "User-Agent": "calgrid",
+        "Accept-Encoding": "identity",
+        **({"Range": f"bytes={have}-"} if have else {}),
+    }
     request = urllib.request.Request(file["url"], headers=headers)
     opener = urllib.request.build_opener(_Redirects(file))
     with opener.open(request, timeout=TIMEOUT) as answer:
-        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
+            f"bytes {have}-"
+        )
         begin = have if goes_on else 0
         if known["size"] == math.inf:
             if answer.length is None:
@@ -233,7 +265,9 @@ def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]
             _copy(answer, target, {**file, "size": int(known["size"])}, begin)
 
 
-def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFile, begin: int) -> None:
+def _copy(
+    answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFile, begin: int
+) -> None:
     """Append an answer to a file, never more than the published size."""
     left = file["size"] - begin
     total = -(-file["size"] // MEGABYTE)
@@ -248,7 +282,8 @@ def _copy(answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFil
 def _check_scheme(url: str, file: PublishedFile) -> None:
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
-            f"{file['name']} would be downloaded over an unencrypted connection ({url}): get {published(file)} by hand."
+            f"{file['name']} would be downloaded over an unencrypted connection ({url}): get "
+            f"{published(file)} by hand."
         )
 
 
@@ -258,7 +293,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self, file: PublishedFile) -> None:
         self.file = file
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         """Return the request for the new address, or raise DataError; see the base class."""
         _check_scheme(newurl, self.file)
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,7 +1,8 @@
 """Images that stay encoded on disk and are decoded when they are read.
 
-As arrays, ImageNet-C would take 114 GB, although a network reads each image only once. A large split is therefore
-stored as one file with the concatenated image files, and an array of their offsets.
+As arrays, ImageNet-C would take 114 GB, although a network reads each image only once. A large
+split is therefore stored as one file with the concatenated image files, and an array of their
+offsets.
 """
 
 import math
@@ -31,7 +32,9 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded images: functions for the bytes and the name in messages of a row, and the total bytes."""
+    """Encoded images: functions for the bytes and the name in messages of a row, and the total
+    bytes.
+    """
 
     read: Callable[[int], bytes]
     name: Callable[[int], str]
@@ -49,7 +52,9 @@ class EncodedImages:
 
     dtype, ndim = np.dtype(np.uint8), 4
 
-    def __init__(self, source: Encoded, shape: tuple[int, ...], scaling: Scaling, threads: int = 1) -> None:
+    def __init__(
+        self, source: Encoded, shape: tuple[int, ...], scaling: Scaling, threads: int = 1
+    ) -> None:
         self._source, self.shape, self.scaling, self._threads = source, shape, scaling, threads
 
     def __len__(self) -> int:
@@ -71,12 +76,17 @@ class EncodedImages:
     def _decode(self, row: int) -> NDArray[np.uint8]:
         where, scaling = self._source.name(row), self.scaling
         picture = decode(
-            self._source.read(row), scaling.size, scaling.resize, where, interpolation=scaling.interpolation
+            self._source.read(row),
+            scaling.size,
+            scaling.resize,
+            where,
+            interpolation=scaling.interpolation,
         )
         if picture.shape != self.shape[1:]:
             height, width = picture.shape[1:]
             raise DataError(
-                f"{where} has {height}x{width} pixels, other images have {self.shape[2]}x{self.shape[3]}: give "
+                f"{where} has {height}x{width} pixels, other images have "
+                f"{self.shape[2]}x{self.shape[3]}: give "
                 "image_size."
             )
         return picture
@@ -92,18 +102,28 @@ class EncodedImages:
 
 
 def is_large(shape: Sequence[int]) -> bool:
-    """Whether an array of images of this shape is too large for the disk, so that they stay encoded."""
+    """Whether an array of images of this shape is too large for the disk, so that they stay
+    encoded.
+    """
     return math.prod(shape) > ENCODED_ABOVE
 
 
 def stays_encoded(parts: Sequence[Any]) -> bool:
-    """Whether images of one file stay encoded: they are encoded, large, and not smaller as an array."""
+    """Whether images of one file stay encoded: they are encoded, large, and not smaller as an
+    array.
+    """
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
     encoded = all(isinstance(part, EncodedImages) for part in parts)
-    return encoded and is_large(shape) and sum(part.encoded_bytes for part in parts) <= math.prod(shape)
+    return (
+        encoded
+        and is_large(shape)
+        and sum(part.encoded_bytes for part in parts) <= math.prod(shape)
+    )
 
 
-def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str) -> Encoded:
+def concatenated(
+    content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str
+) -> Encoded:
     """Images from concatenated bytes: row i is ``offsets[i]`` to ``offsets[i + 1]``."""
     return Encoded(
         lambda row: content[offsets[row] : offsets[row + 1]].tobytes(),
@@ -112,10 +132,14 @@ def concatenated(content: NDArray[np.uint8], offsets: NDArray[np.int64], where: 
     )
 
 
-def collected(pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int) -> Encoded | None:
-    """Collect encoded images, given with their names in messages, in a temporary file in ``folder``.
+def collected(
+    pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int
+) -> Encoded | None:
+    """Collect encoded images, given with their names in messages, in a temporary file in
+    ``folder``.
 
-    Returns None if they take more than ``most`` bytes. Without a folder, the system's temporary folder is used.
+    Returns None if they take more than ``most`` bytes. Without a folder, the system's temporary
+    folder is used.
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

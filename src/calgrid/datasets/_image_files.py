@@ -1,13 +1,14 @@
 """Data sets of users' own image files.
 
-Splits. ``test`` has its own files. ``val`` also has files, or ``val_size`` rows are drawn from the training rows by
-``split_seed``: ``stratified`` by class (see :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the
-first rows of NumPy's legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first
-rows of a stratified order of the remaining training rows, so that subsets are nested.
+Splits. ``test`` has its own files. ``val`` also has files, or ``val_size`` rows are drawn from the
+training rows by ``split_seed``: ``stratified`` by class (see
+:func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the first rows of NumPy's
+legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first rows of a
+stratified order of the remaining training rows, so that subsets are nested.
 
-Missing options are read from the source: the number of classes (the training labels must then be 0 to K - 1, each at
-least once), the image size (which must then be constant), and the mean and standard deviation of
-each channel over the training images.
+Missing options are read from the source: the number of classes (the training labels must then be 0
+to K - 1, each at least once), the image size (which must then be constant), and the mean and
+standard deviation of each channel over the training images.
 """
 
 import itertools
@@ -69,10 +70,12 @@ class ImageFiles(Dataset):
     val_size : number of images drawn from the training files if ``val`` has no files.
     split, split_seed : method of the draw (see above); the seed also determines the ``subset``.
     subset : number of training images to keep.
-    image_size, resize : pixels of a side, and of the shorter side before the crop (see ``_pictures.py``).
+    image_size, resize : pixels of a side, and of the shorter side before the crop (see
+        ``_pictures.py``).
     n_classes : number of classes; that of the training files if None.
     mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
-    duplicates : for images of equal content in two splits, raise an error or count them in the manifest.
+    duplicates : for images of equal content in two splits, raise an error or count them in the
+        manifest.
     """
 
     def __init__(
@@ -93,13 +96,23 @@ class ImageFiles(Dataset):
         duplicates: Literal["refuse", "count"] = "refuse",
     ) -> None:
         named = {"train": train, "val": val or [], "test": test}
-        self.paths = {role: [paths] if isinstance(paths, str) else list(paths) for role, paths in named.items()}
-        self.val_size, self.split, self.split_seed, self.subset = val_size, split, split_seed, subset
+        self.paths = {
+            role: [paths] if isinstance(paths, str) else list(paths)
+            for role, paths in named.items()
+        }
+        self.val_size, self.split, self.split_seed, self.subset = (
+            val_size,
+            split,
+            split_seed,
+            subset,
+        )
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
-        """Open the files of one split; ``train`` is the source of the training split when another one is opened."""
+        """Open the files of one split; ``train`` is the source of the training split when another
+        one is opened.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define open().")
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
@@ -107,11 +120,16 @@ class ImageFiles(Dataset):
         sources, rows = self.plan(data_root)
         train = sources["train"]
         splits, offset = {}, 0
-        for source, roles in ((train, tuple(rows)), *((sources[r], (r,)) for r in sources if r != "train")):
+        for source, roles in (
+            (train, tuple(rows)),
+            *((sources[r], (r,)) for r in sources if r != "train"),
+        ):
             for role in roles:
                 chosen = rows[role] if source is train else np.arange(len(source.labels))
                 # rows are numbered through all files, so that rows of different files differ
-                splits[role] = ImageSplit(self._images(role, source, chosen), source.labels[chosen], chosen + offset)
+                splits[role] = ImageSplit(
+                    self._images(role, source, chosen), source.labels[chosen], chosen + offset
+                )
             offset += len(source.labels)
         self.found = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
@@ -119,8 +137,8 @@ class ImageFiles(Dataset):
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
         """Open all sources and assign the training rows by their labels, without reading images.
 
-        Returns role -> source, and role -> rows of the training source. Raises DataError: a source cannot be read, a
-        label is out of range, or there are too few rows.
+        Returns role -> source, and role -> rows of the training source. Raises DataError: a source
+        cannot be read, a label is out of range, or there are too few rows.
         """
         train = self.open(data_root, self.paths["train"], None)
         sources = {"train": train}
@@ -137,24 +155,38 @@ class ImageFiles(Dataset):
         rows = {"train": np.arange(len(labels))}
         if not self.paths["val"]:
             rows = draw_val(
-                labels, {"split": self.split, "val_size": self.val_size or 0, "split_seed": self.split_seed}
+                labels,
+                {
+                    "split": self.split,
+                    "val_size": self.val_size or 0,
+                    "split_seed": self.split_seed,
+                },
             )
         if self.subset is not None:
             left = rows["train"]
             if self.subset > len(left):
                 raise DataError(
-                    f"subset is {self.subset}, but {len(left)} training rows are left: use a smaller number."
+                    f"subset is {self.subset}, but {len(left)} training rows are left: use a "
+                    f"smaller number."
                 )
-            rows["train"] = left[np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])]
+            rows["train"] = left[
+                np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])
+            ]
         return rows
 
     def _images(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Return the images at ``rows``, encoded or as an array on disk."""
         for where, content in itertools.islice(source.read(rows[:1]), 1):
             shape = (len(rows), *decode(content, self.image_size, self.resize, where).shape)
-            encoded = collected(source.read(rows), self.scratch, math.prod(shape)) if is_large(shape) else None
+            encoded = (
+                collected(source.read(rows), self.scratch, math.prod(shape))
+                if is_large(shape)
+                else None
+            )
             if encoded is not None:
-                images = EncodedImages(encoded, shape, Scaling(self.image_size, self.resize), self.threads)
+                images = EncodedImages(
+                    encoded, shape, Scaling(self.image_size, self.resize), self.threads
+                )
                 return cast(NDArray[np.uint8], images)  # behaves like an array
         return self._decode(role, source, rows)
 
@@ -195,7 +227,8 @@ class ImageFiles(Dataset):
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel, of pixels in [0, 1], from exact sums; four decimals.
+    """Mean and standard deviation of each channel, of pixels in [0, 1], from exact sums; four
+    decimals.
 
     Raises DataError: a channel is constant.
     """
@@ -209,7 +242,9 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     if (std < 0.01).any():
         raise DataError("A channel of the training images is constant: give mean and std.")
-    return [round(float(value) / 255, 4) for value in mean], [round(float(value) / 255, 4) for value in std]
+    return [round(float(value) / 255, 4) for value in mean], [
+        round(float(value) / 255, 4) for value in std
+    ]
 
 
 def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
@@ -218,7 +253,8 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
         raise DataError(f"{files} contains no images: correct the path.")
     if len(wrong):
         raise DataError(
-            f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are {n_classes} classes, "
+            f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are "
+            f"{n_classes} classes, "
             f"0..{n_classes - 1}: correct it, or give n_classes."
         )
 
@@ -230,7 +266,8 @@ def _count_classes(train: Source, files: str) -> int:
     present = np.unique(train.labels[train.labels >= 0])
     if len(missing := np.flatnonzero(present != np.arange(len(present)))):
         raise DataError(
-            f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct the labels, or give "
+            f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct "
+            f"the labels, or give "
             "n_classes."
         )
     return max(len(present), 1)

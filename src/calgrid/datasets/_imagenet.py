@@ -1,12 +1,13 @@
 """The ImageNet family: test images in folders named by WordNet ids, for pretrained networks.
 
-Rows are in the sorted order of ``wnid/file``, and a class is the index of its id in the sorted ids. Every image is
-resized (bilinear) to 256 pixels on its shorter side and centre-cropped to 224 x 224, for all networks, as in SMART.
-This is also the preset of torchvision's V1 weights, except for Swin-B (238 pixels, bicubic), which needs the options
-``resize`` and ``interpolation``.
+Rows are in the sorted order of ``wnid/file``, and a class is the index of its id in the sorted ids.
+Every image is resized (bilinear) to 256 pixels on its shorter side and centre-cropped to 224 x 224,
+for all networks, as in SMART. This is also the preset of torchvision's V1 weights, except for
+Swin-B (238 pixels, bicubic), which needs the options ``resize`` and ``interpolation``.
 
-There is no training split. As in SMART, calibrators are fitted on a random fifth of the images (``val``) and scored on
-the others (``test``); the seed is an option. The draw uses NumPy, SMART's uses torch, so the images differ.
+There is no training split. As in SMART, calibrators are fitted on a random fifth of the images
+(``val``) and scored on the others (``test``); the seed is an option. The draw uses NumPy, SMART's
+uses torch, so the images differ.
 """
 
 import dataclasses
@@ -49,10 +50,11 @@ PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 
 @dataclass(frozen=True)
 class Pictures:
-    """Encoded images with labels int64 ``(N,)``, in the order of rows; ``members`` are their names in the store.
+    """Encoded images with labels int64 ``(N,)``, in the order of rows; ``members`` are their names
+    in the store.
 
-    ``names`` are ``wnid/file``, which identify an image in all stores. ``resize`` (pixels of the shorter side before
-    the crop) and ``interpolation`` define the resizing.
+    ``names`` are ``wnid/file``, which identify an image in all stores. ``resize`` (pixels of the
+    shorter side before the crop) and ``interpolation`` define the resizing.
     """
 
     store: ArchiveReader
@@ -72,7 +74,8 @@ class Pictures:
         wnids = sorted({name.split("/")[0] for name in names})
         if len(wnids) != n_classes:
             raise DataError(
-                f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}: complete it."
+                f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}: "
+                f"complete it."
             )
         number = {wnid: index for index, wnid in enumerate(wnids)}
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
@@ -87,7 +90,9 @@ class Pictures:
             lambda: sum(map(self.store.size, members)),
         )
         shape = (len(rows), 3, SIZE, SIZE)
-        images = EncodedImages(source, shape, Scaling(SIZE, self.resize, self.interpolation), threads)
+        images = EncodedImages(
+            source, shape, Scaling(SIZE, self.resize, self.interpolation), threads
+        )
         return cast(NDArray[np.uint8], images)  # behaves like an array
 
 
@@ -103,10 +108,17 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for name in store.names:
         match = PICTURE.fullmatch(name)
-        if match is None or not name.lower().endswith(SUFFIXES) or not f"/{name[: match.start(1)]}".endswith(inside):
+        if (
+            match is None
+            or not name.lower().endswith(SUFFIXES)
+            or not f"/{name[: match.start(1)]}".endswith(inside)
+        ):
             continue
         if match[1] in found:
-            raise DataError(f"{store.place} has the same image twice, '{found[match[1]]}' and '{name}': remove one.")
+            raise DataError(
+                f"{store.place} has the same image twice, '{found[match[1]]}' and '{name}': remove "
+                f"one."
+            )
         found[match[1]] = name
     return found
 
@@ -122,7 +134,11 @@ class Evaluated(Dataset):
     """
 
     def __init__(
-        self, *, split_seed: int = 1, resize: int = RESIZE, interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+        self,
+        *,
+        split_seed: int = 1,
+        resize: int = RESIZE,
+        interpolation: Literal["bilinear", "bicubic"] = "bilinear",
     ) -> None:
         self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 
@@ -132,7 +148,9 @@ class Evaluated(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``val`` and ``test``; see :class:`Dataset`."""
-        pictures = dataclasses.replace(self.pictures(data_root), resize=self.resize, interpolation=self.interpolation)
+        pictures = dataclasses.replace(
+            self.pictures(data_root), resize=self.resize, interpolation=self.interpolation
+        )
         rows = draw_fifth(pictures.labels, self.split_seed)
         return {
             name: ImageSplit(pictures.at(chosen, self.threads), pictures.labels[chosen], chosen)
@@ -142,5 +160,7 @@ class Evaluated(Dataset):
 
 def draw_fifth(labels: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
     """Rows of ``val``, a random fifth, and of ``test``, both ascending."""
-    rows = draw_val(labels, {"split": "shuffled", "val_size": len(labels) // FIFTH, "split_seed": seed})
+    rows = draw_val(
+        labels, {"split": "shuffled", "val_size": len(labels) // FIFTH, "split_seed": seed}
+    )
     return {"val": rows["val"], "test": rows["train"]}

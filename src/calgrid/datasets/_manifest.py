@@ -1,4 +1,5 @@
-"""Prepared data: one folder of memory-mappable arrays for each data set, described by ``manifest.json``.
+"""Prepared data: one folder of memory-mappable arrays for each data set, described by
+``manifest.json``.
 
 ::
 
@@ -8,9 +9,11 @@
     photos/     test_images.npy  test_labels.npy  manifest.json
 
 Images of a large split stay encoded: ``test_images.bin`` contains the bytes of all image files, and
-``test_images_offsets.npy`` their offsets. They are decoded when they are read, to the same pixels as in an array.
+``test_images_offsets.npy`` their offsets. They are decoded when they are read, to the same pixels
+as in an array.
 
-The manifest is moved into place last, so a folder that has one is complete. Preparing again gives the same bytes.
+The manifest is moved into place last, so a folder that has one is complete. Preparing again gives
+the same bytes.
 """
 
 from collections.abc import Mapping
@@ -34,7 +37,9 @@ SHIFT_SPLIT = "shift"
 
 @dataclass(frozen=True)
 class Setting:
-    """Rows ``start`` to ``stop`` (exclusive) of a shift family: its images under ``shift`` at ``severity``."""
+    """Rows ``start`` to ``stop`` (exclusive) of a shift family: its images under ``shift`` at
+    ``severity``.
+    """
 
     shift: str
     severity: int
@@ -50,10 +55,11 @@ class Prepared:
     ----------
     id, role : registered identifier; ``dataset``, ``shift`` or ``ood``.
     n_classes : K; 0 for an out-of-distribution set.
-    mean, std : normalisation constants of the three channels, for pixels in [0, 1]. A shift family has those of
-        its base, an out-of-distribution set those of the base it was prepared for, or None.
-    splits : read-only splits ``train``, ``val``, ``test`` (dataset), ``test`` (ood) or ``shift`` (all settings of a
-        shift family).
+    mean, std : normalisation constants of the three channels, for pixels in [0, 1]. A shift family
+        has those of its base, an out-of-distribution set those of the base it was prepared for, or
+        None.
+    splits : read-only splits ``train``, ``val``, ``test`` (dataset), ``test`` (ood) or ``shift``
+        (all settings of a shift family).
     settings : the settings of a shift family, in the order of its rows; else empty.
     manifest : the whole manifest.
     folder : folder of the arrays.
@@ -73,7 +79,9 @@ class Prepared:
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of the channels. Raises DataError: the data set has none."""
         if self.mean is None or self.std is None:
-            raise DataError(f"'{self.id}' has no normalisation constants: prepare it for a data set.")
+            raise DataError(
+                f"'{self.id}' has no normalisation constants: prepare it for a data set."
+            )
         return self.mean, self.std
 
     @property
@@ -89,10 +97,11 @@ class Prepared:
 def open_prepared(
     folder: Path | str, verify: bool = False, fingerprint: str | None = None, threads: int = 1
 ) -> Prepared:
-    """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded when they are read.
+    """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded
+    when they are read.
 
-    Raises DataError: no or unreadable manifest, or an array that is missing or differs from the manifest. StateError:
-    the folder holds a configured data set of another configuration.
+    Raises DataError: no or unreadable manifest, or an array that is missing or differs from the
+    manifest. StateError: the folder holds a configured data set of another configuration.
 
     Parameters
     ----------
@@ -106,10 +115,14 @@ def open_prepared(
     found = manifest.get("fingerprint")
     if fingerprint is not None and found not in (None, fingerprint):
         raise StateError(
-            f"{folder} holds '{manifest['id']}' of another configuration or code version (fingerprint {found}, "
-            f"expected {fingerprint}): prepare it again, and give data sets of different options different names."
+            f"{folder} holds '{manifest['id']}' of another configuration or code version "
+            f"(fingerprint {found}, "
+            f"expected {fingerprint}): prepare it again, and give data sets of different options "
+            f"different names."
         )
-    splits = {name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()}
+    splits = {
+        name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()
+    }
     prepared = Prepared(
         id=manifest["id"],
         role=manifest["role"],
@@ -129,7 +142,10 @@ def open_prepared(
 def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(f"{folder} contains no prepared data ({MANIFEST} is missing): prepare the data set there.")
+        raise DataError(
+            f"{folder} contains no prepared data ({MANIFEST} is missing): prepare the data set "
+            f"there."
+        )
     manifest = read_record(path, "manifest")
     if manifest.get("format") != FORMAT:
         raise DataError(f"{path} is not a manifest of format {FORMAT}: prepare the data set again.")
@@ -137,7 +153,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSplit:
-    arrays = {name: _open_array(folder, facts[name]) for name in ("labels", "distribution") if name in facts}
+    arrays = {
+        name: _open_array(folder, facts[name])
+        for name in ("labels", "distribution")
+        if name in facts
+    }
     return ImageSplit(_open_images(folder, facts["images"], threads), **arrays)
 
 
@@ -151,7 +171,9 @@ def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read ({error}): prepare the data set again.") from error
     if len(content) != offsets[-1] or len(offsets) != facts["shape"][0] + 1:
-        raise DataError(f"{path} does not have the size in its manifest: prepare the data set again.")
+        raise DataError(
+            f"{path} does not have the size in its manifest: prepare the data set again."
+        )
     source = concatenated(content, offsets, path)
     return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
 

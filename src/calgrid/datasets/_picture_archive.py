@@ -1,8 +1,8 @@
 """Data sets published as one archive with encoded images and class lists.
 
-Nothing is unpacked: a first pass through the archive reads the lists, a second one decodes each image into arrays on
-disk, so that neither the archive nor the images must fit into memory. Rows are in the order of the lists or names, not
-of the archive.
+Nothing is unpacked: a first pass through the archive reads the lists, a second one decodes each
+image into arrays on disk, so that neither the archive nor the images must fit into memory. Rows are
+in the order of the lists or names, not of the archive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,14 +41,20 @@ class Listed:
     labels: NDArray[np.int64]
 
     @classmethod
-    def of(cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path) -> "Listed":
-        """List images, given as (name of a member, name of its class); labels are positions in ``classes``.
+    def of(
+        cls, pictures: Sequence[tuple[str, str]], classes: Sequence[str], archive: Path
+    ) -> "Listed":
+        """List images, given as (name of a member, name of its class); labels are positions in
+        ``classes``.
 
         Raises DataError: a class is not in ``classes``.
         """
         number = {name: index for index, name in enumerate(classes)}
         if unknown := sorted({name for _, name in pictures} - set(number)):
-            raise DataError(f"{archive} has images of '{unknown[0]}', which is not in its list of classes: replace it.")
+            raise DataError(
+                f"{archive} has images of '{unknown[0]}', which is not in its list of classes: "
+                f"replace it."
+            )
         labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
         return cls([member for member, _ in pictures], labels)
 
@@ -60,9 +66,10 @@ class Listed:
 class PictureArchive(Dataset):
     """Base of these data sets; subclasses define the lists and the size of images.
 
-    ``size`` is the side of the images in pixels. ``stretch`` scales images to a square and ignores their aspect ratio.
-    With ``val_is_test``, the test images are also the validation split, and all training images are for training;
-    else the validation split is drawn from the training images by the registered rule.
+    ``size`` is the side of the images in pixels. ``stretch`` scales images to a square and ignores
+    their aspect ratio. With ``val_is_test``, the test images are also the validation split, and all
+    training images are for training; else the validation split is drawn from the training images by
+    the registered rule.
     """
 
     size: int
@@ -84,13 +91,28 @@ class PictureArchive(Dataset):
         rows = {**drawn, "test": count + np.arange(len(test.labels))}
         parts = {**{name: train.at(chosen) for name, chosen in drawn.items()}, "test": test}
         images = self._decode(archive, {name: part.names for name, part in parts.items()})
-        splits = {name: ImageSplit(images[name], part.labels, rows[name]) for name, part in parts.items()}
-        return {"train": splits["train"], "val": splits.get("val", splits["test"]), "test": splits["test"]}
+        splits = {
+            name: ImageSplit(images[name], part.labels, rows[name]) for name, part in parts.items()
+        }
+        return {
+            "train": splits["train"],
+            "val": splits.get("val", splits["test"]),
+            "test": splits["test"],
+        }
 
-    def _decode(self, archive: Path, names: Mapping[str, Sequence[str]]) -> dict[str, NDArray[np.uint8]]:
+    def _decode(
+        self, archive: Path, names: Mapping[str, Sequence[str]]
+    ) -> dict[str, NDArray[np.uint8]]:
         shape = (3, self.size, self.size)
-        images = {split: scratch_array((len(members), *shape), self.scratch) for split, members in names.items()}
-        places = {name: (split, row) for split, members in names.items() for row, name in enumerate(members)}
+        images = {
+            split: scratch_array((len(members), *shape), self.scratch)
+            for split, members in names.items()
+        }
+        places = {
+            name: (split, row)
+            for split, members in names.items()
+            for row, name in enumerate(members)
+        }
         if len(places) != sum(map(len, names.values())):
             raise DataError(f"The lists in {archive} contain an image twice: replace it.")
         members = each_member(archive, dict.fromkeys(places, LIMIT))
@@ -99,7 +121,9 @@ class PictureArchive(Dataset):
             name, content = member
             return name, decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
 
-        for name, picture in counted(in_threads(read, members, self.threads), len(places), archive.name):
+        for name, picture in counted(
+            in_threads(read, members, self.threads), len(places), archive.name
+        ):
             split, row = places[name]
             images[split][row] = picture
         return images

@@ -33,13 +33,15 @@ def decode(
     stretch: bool = False,
     interpolation: Interpolation = "bilinear",
 ) -> NDArray[np.uint8]:
-    """Decode an image to uint8 ``(3, H, W)``; grey images get three equal channels, transparency is dropped.
+    """Decode an image to uint8 ``(3, H, W)``; grey images get three equal channels, transparency is
+    dropped.
 
-    The image is scaled (with antialiasing) until its shorter side has ``resize`` pixels (``size`` if None) and the
-    longer one is in proportion, rounded down, and then cropped to the central ``size`` x ``size`` pixels, as by
-    ``Resize`` and ``CenterCrop`` of torchvision. With ``stretch``, it is scaled to ``size`` x ``size`` pixels instead,
-    as by ``Resize((size, size))``. The orientation in the metadata of the file is ignored. Raises DataError: the
-    content is not an image, is truncated, or has more than 8 bits per channel.
+    The image is scaled (with antialiasing) until its shorter side has ``resize`` pixels (``size``
+    if None) and the longer one is in proportion, rounded down, and then cropped to the central
+    ``size`` x ``size`` pixels, as by ``Resize`` and ``CenterCrop`` of torchvision. With
+    ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, as by ``Resize((size, size))``.
+    The orientation in the metadata of the file is ignored. Raises DataError: the content is not an
+    image, is truncated, or has more than 8 bits per channel.
 
     Parameters
     ----------
@@ -49,27 +51,46 @@ def decode(
     """
     try:
         picture = Image.open(io.BytesIO(content), formats=FORMATS)
-        if picture.width * picture.height > (Image.MAX_IMAGE_PIXELS or math.inf):  # Pillow itself would only warn
+        if picture.width * picture.height > (
+            Image.MAX_IMAGE_PIXELS or math.inf
+        ):  # Pillow itself would only warn
             raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
         picture.load()
     except UnidentifiedImageError:
-        raise DataError(f"{where} is not an image ({', '.join(FORMATS)} can be read): replace or remove it.") from None
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError, Warning) as error:
+        raise DataError(
+            f"{where} is not an image ({', '.join(FORMATS)} can be read): replace or remove it."
+        ) from None
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        Image.DecompressionBombError,
+        Warning,
+    ) as error:
         raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
     if picture.mode.split(";")[0] in DEEP_MODES:
-        raise DataError(f"{where} has more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits.")
+        raise DataError(
+            f"{where} has more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits."
+        )
     rgb = picture.convert("RGB")
     scaling = FILTERS[interpolation]
-    fitted = rgb.resize((size, size), scaling) if stretch and size else _fit(rgb, size, resize, scaling)
+    fitted = (
+        rgb.resize((size, size), scaling) if stretch and size else _fit(rgb, size, resize, scaling)
+    )
     return np.asarray(fitted).transpose(2, 0, 1)
 
 
-def _fit(picture: Image.Image, size: int | None, resize: int | None, scaling: Image.Resampling) -> Image.Image:
+def _fit(
+    picture: Image.Image, size: int | None, resize: int | None, scaling: Image.Resampling
+) -> Image.Image:
     if size is None:
         return picture
     shorter = resize or size
     if min(picture.size) != shorter:
-        width, height = (max(shorter, int(side * shorter / min(picture.size))) for side in picture.size)
+        width, height = (
+            max(shorter, int(side * shorter / min(picture.size))) for side in picture.size
+        )
         picture = picture.resize((width, height), scaling)
     left, top = (round((side - size) / 2.0) for side in picture.size)
     return picture.crop((left, top, left + size, top + size))

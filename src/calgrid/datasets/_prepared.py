@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.registry import ComponentSpec, load, spec
 from calgrid.conventions import NO_LABEL
 from calgrid.datasets._encoded import EncodedImages, stays_encoded
 from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
-from calgrid.registry import ComponentSpec, load, spec
 from calgrid.specs import DataSpec
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import validate_distribution
@@ -38,10 +38,11 @@ def prepare(
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
-    Everything is first written under temporary names; a process killed at any time leaves either no manifest or a
-    complete folder. Files of the same names in ``out_dir`` are replaced. Returns the path of the manifest. Raises
-    ConfigError: unknown identifier, or a base that is missing, unnecessary or another data set. DataError: the built
-    splits differ from the registration or from the plan, or share images.
+    Everything is first written under temporary names; a process killed at any time leaves either no
+    manifest or a complete folder. Files of the same names in ``out_dir`` are replaced. Returns the
+    path of the manifest. Raises ConfigError: unknown identifier, or a base that is missing,
+    unnecessary or another data set. DataError: the built splits differ from the registration or
+    from the plan, or share images.
 
     Parameters
     ----------
@@ -62,7 +63,10 @@ def prepare(
     entry = dataclasses.replace(entry, info={**entry.info, **found})
     for name, splits in parts.items():
         if stays_encoded([split.images for split in splits]):
-            log(f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for validation")
+            log(
+                f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for "
+                f"validation"
+            )
     twins = _check_built(entry, parts, settings)
     path = Path(out_dir) / MANIFEST
     before = _present(path)
@@ -72,14 +76,21 @@ def prepare(
             _describe(entry, base)
             | {name: entry.info[name] for name in ("repeats", "warning") if name in entry.info}
             | _origin(configured, found, twins)
-            | {"splits": {name: _write_split(pending, path.parent, name, each, files) for name, each in parts.items()}}
+            | {
+                "splits": {
+                    name: _write_split(pending, path.parent, name, each, files)
+                    for name, each in parts.items()
+                }
+            }
             | {FILES: files}
             | {"settings": _setting_ranges(settings)}
         )
         if before != json.loads(json.dumps(manifest)):  # until the end the folder is incomplete
             path.unlink(missing_ok=True)
     write_record(path, manifest)
-    for name in set(before.get(FILES, ())) - set(manifest[FILES]):  # such as arrays of images that are encoded now
+    for name in set(before.get(FILES, ())) - set(
+        manifest[FILES]
+    ):  # such as arrays of images that are encoded now
         path.with_name(name).unlink(missing_ok=True)
     return path
 
@@ -87,12 +98,15 @@ def prepare(
 def _build(
     entry: ComponentSpec, component: Dataset | ShiftFamily, base: Prepared | None, root: Path | None
 ) -> tuple[ComponentSpec, dict[str, Sequence[ImageSplit]], Sequence[ShiftSetting]]:
-    """Return the specification (of a shift family, with facts of its base), the splits by name, and the settings."""
+    """Return the specification (of a shift family, with facts of its base), the splits by name, and
+    the settings.
+    """
     if not isinstance(component, ShiftFamily):
         return entry, {name: [split] for name, split in component.build(root).items()}, []
     if base is None:
         raise ConfigError(
-            f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that and give its folder as "
+            f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that and "
+            f"give its folder as "
             "base_dir."
         )
     shared = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
@@ -109,19 +123,28 @@ def _component(
         entry = spec("dataset", dataset_id)
         if entry.info.get("configurable", False):
             raise ConfigError(
-                f"'{dataset_id}' is a kind of data set: define a data set of this kind and give its specification."
+                f"'{dataset_id}' is a kind of data set: define a data set of this kind and give "
+                f"its specification."
             )
         return entry, load("dataset", dataset_id)()
     if configured["unit"] != dataset_id:
-        raise ConfigError(f"The specification is that of '{configured['unit']}', not of '{dataset_id}'.")
+        raise ConfigError(
+            f"The specification is that of '{configured['unit']}', not of '{dataset_id}'."
+        )
     for name, planned in configured["sources"].items():
         if identity(data_root, name) != planned:
-            raise DataError(f"The source {name} of '{dataset_id}' has changed since it was planned: run again.")
-    entry = dataclasses.replace(spec("dataset", configured["kind"]), id=dataset_id, info=configured["info"])
+            raise DataError(
+                f"The source {name} of '{dataset_id}' has changed since it was planned: run again."
+            )
+    entry = dataclasses.replace(
+        spec("dataset", configured["kind"]), id=dataset_id, info=configured["info"]
+    )
     return entry, load("dataset", configured["kind"])(**configured["options"])
 
 
-def _origin(configured: DataSpec | None, found: Mapping[str, Any], twins: Mapping[str, int]) -> dict[str, Any]:
+def _origin(
+    configured: DataSpec | None, found: Mapping[str, Any], twins: Mapping[str, int]
+) -> dict[str, Any]:
     """Return the manifest's facts about the origin of images, if any."""
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}
     if configured is not None:
@@ -136,10 +159,13 @@ def _origin(configured: DataSpec | None, found: Mapping[str, Any], twins: Mappin
 def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """Hash each image ``(N, 3, H, W)`` to 64 bits: equal images have equal hashes ``(N,)``.
 
-    Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a probability below 2^-56,
-    about 10^-7 for any pair among 100,000 images.
+    Multilinear hashing modulo 2^64 with fixed odd weights. Two different images collide with a
+    probability below 2^-56, about 10^-7 for any pair among 100,000 images.
     """
-    weights = np.random.RandomState(0).randint(0, 2**63, math.prod(images.shape[1:]), dtype=np.uint64) * 2 + 1
+    weights = (
+        np.random.RandomState(0).randint(0, 2**63, math.prod(images.shape[1:]), dtype=np.uint64) * 2
+        + 1
+    )
     parts = [chunk.reshape(len(chunk), -1).astype(np.uint64) @ weights for chunk in chunked(images)]
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
@@ -152,37 +178,52 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
         raise ConfigError(f"Data set '{entry.id}' has no base data set: remove base_dir.")
     base = open_prepared(base_dir)
     if base.id != entry.info.get("base", base.id):
-        raise ConfigError(f"'{entry.id}' belongs to '{entry.info['base']}', but {base_dir} holds '{base.id}'.")
+        raise ConfigError(
+            f"'{entry.id}' belongs to '{entry.info['base']}', but {base_dir} holds '{base.id}'."
+        )
     shape = entry.info["image_shape"]
     if shape is not None and tuple(base.manifest["image_shape"]) != tuple(shape):
         raise ConfigError(
-            f"Images of '{entry.id}' are {entry.info['image_shape']}, those of '{base.id}' in {base_dir} are "
-            f"{tuple(base.manifest['image_shape'])}: give the folder of a data set with equal image shapes."
+            f"Images of '{entry.id}' are {entry.info['image_shape']}, those of '{base.id}' in "
+            f"{base_dir} are "
+            f"{tuple(base.manifest['image_shape'])}: give the folder of a data set with equal "
+            f"image shapes."
         )
     return base
 
 
 def _check_built(
-    entry: ComponentSpec, parts: Mapping[str, Sequence[ImageSplit]], settings: Sequence[ShiftSetting]
+    entry: ComponentSpec,
+    parts: Mapping[str, Sequence[ImageSplit]],
+    settings: Sequence[ShiftSetting],
 ) -> dict[str, int]:
-    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are disjoint.
+    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are
+    disjoint.
 
     Returns the number of images with equal content in two splits, if duplicates are counted.
     """
     twins: dict[str, int] = {}
     if entry.info["role"] == "shift":
         named = [(setting.shift, setting.severity) for setting in settings]
-        registered = [(s, severity) for s in entry.info["shifts"] for severity in entry.info["severities"]]
+        registered = [
+            (s, severity) for s in entry.info["shifts"] for severity in entry.info["severities"]
+        ]
         if named != registered:
-            raise DataError(f"Settings built for '{entry.id}' are {named}, registered are {registered}.")
+            raise DataError(
+                f"Settings built for '{entry.id}' are {named}, registered are {registered}."
+            )
         if stays_encoded([setting.split.images for setting in settings]):
-            for _ in itertools.chain.from_iterable(chunked(setting.split.images) for setting in settings):
-                pass  # raises for damaged images; images of data sets are decoded when they are compared
+            for _ in itertools.chain.from_iterable(
+                chunked(setting.split.images) for setting in settings
+            ):
+                # raises for damaged images; images of data sets are decoded when they are compared
+                pass
     else:
         sizes = {name: len(split) for name, (split,) in parts.items()}
         if sizes != entry.info.get("sizes", sizes):
             raise DataError(
-                f"Splits built for '{entry.id}' hold {sizes} images, registered are {entry.info['sizes']}: "
+                f"Splits built for '{entry.id}' hold {sizes} images, registered are "
+                f"{entry.info['sizes']}: "
                 f"the source is incomplete or of another version."
             )
         twins = _check_disjoint(entry, {name: split for name, (split,) in parts.items()})
@@ -198,7 +239,9 @@ def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
             f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
             f"registered is {tuple(entry.info['image_shape'])}."
         )
-    low, high = (NO_LABEL, NO_LABEL) if entry.info["role"] == "ood" else (0, entry.info["n_classes"] - 1)
+    low, high = (
+        (NO_LABEL, NO_LABEL) if entry.info["role"] == "ood" else (0, entry.info["n_classes"] - 1)
+    )
     if len(split) and not (low <= split.labels.min() and split.labels.max() <= high):
         raise DataError(
             f"Labels of '{entry.id}' ({name}) must lie in {low}..{high}, "
@@ -210,7 +253,8 @@ def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
 
 
 def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
-    """Raise DataError if two splits share a source row, or equal images and these are not to be counted.
+    """Raise DataError if two splits share a source row, or equal images and these are not to be
+    counted.
 
     Splits registered as repetitions (``repeats``) are allowed.
     """
@@ -221,12 +265,19 @@ def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> d
         if repeats.get(first) == second or repeats.get(second) == first:
             continue
         rows, others = splits[first].rows, splits[second].rows
-        if rows is not None and others is not None and (shared := len(np.intersect1d(rows, others))):
-            raise DataError(f"Splits {first} and {second} of '{entry.id}' share {shared} source rows.")
+        if (
+            rows is not None
+            and others is not None
+            and (shared := len(np.intersect1d(rows, others)))
+        ):
+            raise DataError(
+                f"Splits {first} and {second} of '{entry.id}' share {shared} source rows."
+            )
         equal = np.intersect1d(hashes[first], hashes[second])
         if len(equal) and entry.info.get("duplicates", "refuse") == "refuse":
             raise DataError(
-                f"Splits {first} and {second} of '{entry.id}' share {len(equal)} images of equal content: "
+                f"Splits {first} and {second} of '{entry.id}' share {len(equal)} images of equal "
+                f"content: "
                 f"remove the duplicates from one of them{_where(entry, splits, hashes, equal[0])}."
             )
         if len(equal):
@@ -235,9 +286,14 @@ def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> d
 
 
 def _where(
-    entry: ComponentSpec, splits: Mapping[str, ImageSplit], hashes: Mapping[str, NDArray[np.uint64]], twin: np.uint64
+    entry: ComponentSpec,
+    splits: Mapping[str, ImageSplit],
+    hashes: Mapping[str, NDArray[np.uint64]],
+    twin: np.uint64,
 ) -> str:
-    """Describe the position of the first duplicate of a configured data set, and the option for duplicates."""
+    """Describe the position of the first duplicate of a configured data set, and the option for
+    duplicates.
+    """
     if "sources" not in entry.info:
         return ""
     sources = ((splits[name].rows, each == twin) for name, each in hashes.items())
@@ -263,7 +319,12 @@ def _describe(entry: ComponentSpec, base: Prepared | None) -> dict[str, Any]:
 def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
     stops = np.cumsum([len(setting.split) for setting in settings]).tolist()
     return [
-        {"shift": setting.shift, "severity": setting.severity, "start": stop - len(setting.split), "stop": stop}
+        {
+            "shift": setting.shift,
+            "severity": setting.severity,
+            "start": stop - len(setting.split),
+            "stop": stop,
+        }
         for setting, stop in zip(settings, stops, strict=True)
     ]
 
@@ -275,7 +336,9 @@ def _write_split(
     splits: Sequence[ImageSplit],
     files: dict[str, FileFacts],
 ) -> dict[str, Any]:
-    """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final; list the files."""
+    """Write the arrays of ``splits``, one after another, under names that ``pending`` makes final;
+    list the files.
+    """
     prefix = "" if name == SHIFT_SPLIT else f"{name}_"
     rows = [split.rows for split in splits if split.rows is not None]
     names = ("images", "labels", *(["distribution"] if splits[0].distribution is not None else []))
@@ -287,18 +350,27 @@ def _write_split(
     return {
         "size": sum(len(split) for split in splits),
         **arrays,
-        "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8").data).hexdigest() if rows else None,
+        "rows_sha256": hashlib.sha256(np.concatenate(rows).astype("<i8").data).hexdigest()
+        if rows
+        else None,
     }
 
 
 def _write_array(
-    pending: contextlib.ExitStack, path: Path, parts: Sequence[NDArray[Any]], files: dict[str, FileFacts]
+    pending: contextlib.ExitStack,
+    path: Path,
+    parts: Sequence[NDArray[Any]],
+    files: dict[str, FileFacts],
 ) -> dict[str, Any]:
     """Write arrays as one ``.npy`` file in chunks: encoded images need not fit into memory."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
     header = io.BytesIO()
-    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    described = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
     np.lib.format.write_array_header_1_0(header, described)
     digest = hashlib.sha256(header.getvalue())
     with pending.enter_context(replacing(path)).open("wb") as file:
@@ -312,7 +384,10 @@ def _write_array(
 
 
 def _write_encoded(
-    pending: contextlib.ExitStack, path: Path, parts: Sequence[EncodedImages], files: dict[str, FileFacts]
+    pending: contextlib.ExitStack,
+    path: Path,
+    parts: Sequence[EncodedImages],
+    files: dict[str, FileFacts],
 ) -> dict[str, Any]:
     """Write encoded images as one file, and their offsets as an array."""
     encoded, offsets, digest = path.with_suffix(".bin"), [0], hashlib.sha256()
@@ -322,10 +397,18 @@ def _write_encoded(
             file.write(content)
             offsets.append(offsets[-1] + len(content))
     files[encoded.name] = {"bytes": offsets[-1], "sha256": digest.hexdigest()}
-    begins = _write_array(pending, path.with_name(f"{path.stem}_offsets.npy"), [np.array(offsets)], files)
+    begins = _write_array(
+        pending, path.with_name(f"{path.stem}_offsets.npy"), [np.array(offsets)], files
+    )
     shape = [sum(map(len, parts)), *parts[0].shape[1:]]
     scaling = dataclasses.asdict(parts[0].scaling)
-    return {"file": encoded.name, "dtype": "uint8", "shape": shape, "offsets": begins, "scaling": scaling}
+    return {
+        "file": encoded.name,
+        "dtype": "uint8",
+        "shape": shape,
+        "offsets": begins,
+        "scaling": scaling,
+    }
 
 
 def _present(path: Path) -> dict[str, Any]:

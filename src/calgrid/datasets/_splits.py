@@ -15,11 +15,12 @@ Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Return all rows in a random order in which every prefix is stratified by class, so that subsets are nested.
+    """Return all rows in a random order in which every prefix is stratified by class, so that
+    subsets are nested.
 
-    Rows are shuffled by NumPy's legacy generator, whose stream never changes. Row number r of the n_k rows of
-    a class then has the position (r + 1/2) / n_k in [0, 1], and rows are ordered by position: in a range of the order,
-    a class count differs from its exact share by about one row.
+    Rows are shuffled by NumPy's legacy generator, whose stream never changes. Row number r of the
+    n_k rows of a class then has the position (r + 1/2) / n_k in [0, 1], and rows are ordered by
+    position: in a range of the order, a class count differs from its exact share by about one row.
 
     Parameters
     ----------
@@ -37,24 +38,36 @@ def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows.
 
-    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for training.
+    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for
+    training.
 
     Parameters
     ----------
     labels : int64 ``(N,)`` of the training rows.
-    rule : ``split`` (``stratified`` by class, or ``shuffled`` regardless of class), ``val_size``, ``split_seed``.
+    rule : ``split`` (``stratified`` by class, or ``shuffled`` regardless of class), ``val_size``,
+        ``split_seed``.
     """
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):
-        raise DataError(f"val_size is {size}, but the training files have {len(labels)} rows: use a smaller number.")
+        raise DataError(
+            f"val_size is {size}, but the training files have {len(labels)} rows: use a smaller "
+            f"number."
+        )
     stratified = rule["split"] == "stratified"
     # NumPy's legacy shuffle, whose stream never changes
-    order = stratified_order(labels, seed) if stratified else np.random.RandomState(seed).permutation(len(labels))
+    order = (
+        stratified_order(labels, seed)
+        if stratified
+        else np.random.RandomState(seed).permutation(len(labels))
+    )
     return deal_rows(order, {"val": size, "train": len(labels) - size})
 
 
-def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any], source: Path) -> dict[str, ImageSplit]:
-    """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue theirs.
+def split_published(
+    train: Labelled, test: Labelled, rule: Mapping[str, Any], source: Path
+) -> dict[str, ImageSplit]:
+    """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue
+    theirs.
 
     Raises DataError: ``source``, the file of the training images, has too few of them.
     """
@@ -62,16 +75,22 @@ def split_published(train: Labelled, test: Labelled, rule: Mapping[str, Any], so
     if len(labels) <= rule["val_size"]:
         raise DataError(f"{source} has only {len(labels)} training images: replace it.")
     rows = draw_val(labels, rule)
-    drawn = {name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name]) for name in ("train", "val")}
+    drawn = {
+        name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name])
+        for name in ("train", "val")
+    }
     return {**drawn, "test": ImageSplit(*test, len(labels) + np.arange(len(test[1])))}
 
 
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``.
 
-    Returns split name -> int64 rows, ascending. Raises DataError: the sizes do not add up to the number of rows.
+    Returns split name -> int64 rows, ascending. Raises DataError: the sizes do not add up to the
+    number of rows.
     """
     if sum(sizes.values()) != len(order):
-        raise DataError(f"Split sizes {dict(sizes)} must add up to the {len(order)} rows of the source.")
+        raise DataError(
+            f"Split sizes {dict(sizes)} must add up to the {len(order)} rows of the source."
+        )
     parts = np.split(order, np.cumsum(list(sizes.values()))[:-1])
     return {name: np.sort(part) for name, part in zip(sizes, parts, strict=True)}

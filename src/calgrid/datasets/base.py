@@ -1,4 +1,6 @@
-"""Base classes of data sets and shift families: uint8 images with integer labels, in splits or settings."""
+"""Base classes of data sets and shift families: uint8 images with integer labels, in splits or
+settings.
+"""
 
 import math
 import tempfile
@@ -25,7 +27,8 @@ class ImageSplit:
     ----------
     images : uint8 ``(N, 3, H, W)``, RGB, 0 to 255; or an array-like that slices to such arrays.
     labels : int64 ``(N,)``, classes from 0, or -1 without a label.
-    rows : int64 ``(N,)``, position of each image in its source; None for generated or already prepared images.
+    rows : int64 ``(N,)``, position of each image in its source; None for generated or already
+        prepared images.
     distribution : float32 ``(N, K)``, probability of each class given the image; None if unknown.
 
     Raises
@@ -40,18 +43,26 @@ class ImageSplit:
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
-            raise DataError(f"Images must be uint8 of shape (N, 3, H, W), got {self.images.dtype} {self.images.shape}.")
+            raise DataError(
+                f"Images must be uint8 of shape (N, 3, H, W), got {self.images.dtype} "
+                f"{self.images.shape}."
+            )
         for name in ("labels", "rows"):
             values = getattr(self, name)
-            if values is not None and (values.dtype != np.int64 or values.shape != (len(self.images),)):
+            if values is not None and (
+                values.dtype != np.int64 or values.shape != (len(self.images),)
+            ):
                 raise DataError(
                     f"{name} must be int64 of shape ({len(self.images)},), one for each image, "
                     f"got {values.dtype} {values.shape}."
                 )
         given = self.distribution
-        if given is not None and (given.dtype != np.float32 or given.ndim != 2 or len(given) != len(self.images)):
+        if given is not None and (
+            given.dtype != np.float32 or given.ndim != 2 or len(given) != len(self.images)
+        ):
             raise DataError(
-                f"distribution must be float32 of shape ({len(self.images)}, K), one row for each image, "
+                f"distribution must be float32 of shape ({len(self.images)}, K), one row for each "
+                f"image, "
                 f"got {given.dtype} {given.shape}."
             )
 
@@ -61,7 +72,9 @@ class ImageSplit:
 
 @dataclass(frozen=True)
 class ShiftSetting:
-    """One shifted test set: ``split`` under the shift named ``shift`` at ``severity`` (1 = mildest)."""
+    """One shifted test set: ``split`` under the shift named ``shift`` at ``severity`` (1 =
+    mildest).
+    """
 
     shift: str
     severity: int
@@ -84,11 +97,13 @@ class Dataset(Images):
     """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
-        """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an out-of-distribution set.
+        """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an
+        out-of-distribution set.
 
         Parameters
         ----------
-        data_root : folder with the downloaded source files; unused by data sets that are part of a library.
+        data_root : folder with the downloaded source files; unused by data sets that are part of a
+            library.
         """
         raise NotImplementedError(f"{type(self).__name__} must define build().")
 

@@ -1,14 +1,14 @@
 """CIFAR-10 and CIFAR-100 from their original Python archives.
 
-Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in order, as in
-torchvision. The unpacked folder ``cifar-10-batches-py`` or ``cifar-100-python`` below data_root can replace the
-archive; its files are verified by their published MD5. Labels of CIFAR-100 are the fine ones. Validation rows are the
-first of NumPy's legacy shuffle, not stratified: the split of focal_calibration (``random_seed=1``), the same for all
-seeds of a run.
+Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in
+order, as in torchvision. The unpacked folder ``cifar-10-batches-py`` or ``cifar-100-python`` below
+data_root can replace the archive; its files are verified by their published MD5. Labels of
+CIFAR-100 are the fine ones. Validation rows are the first of NumPy's legacy shuffle, not
+stratified: the split of focal_calibration (``random_seed=1``), the same for all seeds of a run.
 
-Images of both are normalised by the constants of CIFAR-10, as in the training of the official code of focal_calibration
-and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all splits use the same constants unless the
-protocol sets ``test_normalisation``.
+Images of both are normalised by the constants of CIFAR-10, as in the training of the official code
+of focal_calibration and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all
+splits use the same constants unless the protocol sets ``test_normalisation``.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import read_members, unpickle_arrays
 from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"
 SHAPE = (3, 32, 32)
@@ -44,7 +44,9 @@ LIMIT = 200_000_000
 
 
 class Cifar(Dataset):
-    """Base of CIFAR-10 and CIFAR-100; subclasses list the members of the archive and their MD5, the test batch last."""
+    """Base of CIFAR-10 and CIFAR-100; subclasses list the members of the archive and their MD5, the
+    test batch last.
+    """
 
     members: Mapping[str, str]
     label_key: str
@@ -58,10 +60,13 @@ class Cifar(Dataset):
         for name, content in contents.items() if archive.is_dir() else ():
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
                 raise DataError(
-                    f"{archive.parent / name} is not the published file (its MD5 differs): replace it, or remove "
+                    f"{archive.parent / name} is not the published file (its MD5 differs): replace "
+                    f"it, or remove "
                     f"the folder {archive} so that the archive is downloaded."
                 )
-        *parts, tested = (self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test))
+        *parts, tested = (
+            self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test)
+        )
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return split_published((images, labels), tested, self.registered["drawn_val"], archive)
 
@@ -74,7 +79,10 @@ class Cifar(Dataset):
             or not isinstance(labels, list)
             or len(labels) != len(images)
         ):
-            raise DataError(f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}': replace it.")
+            raise DataError(
+                f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}': "
+                f"replace it."
+            )
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)
 
 

@@ -1,8 +1,9 @@
 """CIFAR-10-C and CIFAR-100-C: the test images of CIFAR under 15 corruptions at five severities.
 
-The archive has one array per corruption, of 5 x 10,000 images by ascending severity in the order of the test split,
-and the labels. Nothing is unpacked: the arrays are memory-mapped in the archive, or in the unpacked folder
-``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions for validation are not used.
+The archive has one array per corruption, of 5 x 10,000 images by ascending severity in the order of
+the test split, and the labels. Nothing is unpacked: the arrays are memory-mapped in the archive, or
+in the unpacked folder ``CIFAR-10-C`` or ``CIFAR-100-C`` below data_root. The four extra corruptions
+for validation are not used.
 """
 
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._shifts import STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
 FACTS: dict[str, Any] = {
@@ -32,7 +33,9 @@ class CifarC(ShiftFamily):
     """Base of CIFAR-10-C and CIFAR-100-C, which differ in their registered facts."""
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
+        """Return the settings, corruption by corruption, severities ascending; see
+        :class:`ShiftFamily`.
+        """
         file = self.registered["files"][0]
         archive = unpacked_or_download(file, data_root, file["name"].removesuffix(".tar"))
         shifts, severities = self.registered["shifts"], self.registered["severities"]
@@ -41,14 +44,16 @@ class CifarC(ShiftFamily):
         count = len(labels)
         if not np.array_equal(arrays["labels.npy"], np.tile(labels, len(severities))):
             raise DataError(
-                f"The labels in {archive} differ from those of the test split: replace one of the two archives."
+                f"The labels in {archive} differ from those of the test split: replace one of the "
+                f"two archives."
             )
         settings = []
         for shift in shifts:
             images = arrays[f"{shift}.npy"]
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
                 raise DataError(
-                    f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} {images.shape}: "
+                    f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} "
+                    f"{images.shape}: "
                     "replace it."
                 )
             for number, severity in enumerate(severities):

@@ -1,12 +1,14 @@
-"""Corruptions of the test images of ``digits``, or of any data set of 32x32 pixels or more, computed in preparation.
+"""Corruptions of the test images of ``digits``, or of any data set of 32x32 pixels or more,
+computed in preparation.
 
-Mechanisms are those of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019, ``make_cifar_c.py`` of hendrycks/robustness),
-for other data sets than ``digits`` also strengths. The images differ from the published ones: brightness is added to
-each channel instead of to the value in HSV, elastic displacement is one smooth random field, and the noise is drawn
-again. Results are not comparable with those on CIFAR-10-C.
+Mechanisms are those of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019, ``make_cifar_c.py`` of
+hendrycks/robustness), for other data sets than ``digits`` also strengths. The images differ from
+the published ones: brightness is added to each channel instead of to the value in HSV, elastic
+displacement is one smooth random field, and the noise is drawn again. Results are not comparable
+with those on CIFAR-10-C.
 
-The function of a corruption maps images ``(N, ..., H, W)`` in [0, 1], one strength and a generator to images of the
-same shape, not clipped to [0, 1].
+The function of a corruption maps images ``(N, ..., H, W)`` in [0, 1], one strength and a generator
+to images of the same shape, not clipped to [0, 1].
 """
 
 import io
@@ -20,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
+from calgrid.components.registry import register
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting, grey_to_rgb
-from calgrid.registry import register
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions below)
 STRENGTHS: dict[str, tuple[float, ...]] = {
@@ -87,11 +89,17 @@ def contrast(images: Images, factor: float, rng: np.random.Generator) -> Images:
 
 
 def elastic_transform(images: Images, strength: float, rng: np.random.Generator) -> Images:
-    """Displace each pixel by a smooth random field of ``strength`` pixels (root mean square per axis)."""
+    """Displace each pixel by a smooth random field of ``strength`` pixels (root mean square per
+    axis).
+    """
     n, *channels, height, width = images.shape
-    noise = ndimage.gaussian_filter(rng.standard_normal((2, n, height, width)), sigma=(0, 0, 1.5, 1.5), mode="reflect")
+    noise = ndimage.gaussian_filter(
+        rng.standard_normal((2, n, height, width)), sigma=(0, 0, 1.5, 1.5), mode="reflect"
+    )
     field = strength * noise / noise.std()
-    number, row, column = np.meshgrid(np.arange(n), np.arange(height), np.arange(width), indexing="ij")
+    number, row, column = np.meshgrid(
+        np.arange(n), np.arange(height), np.arange(width), indexing="ij"
+    )
     where = np.stack([number, row + field[0], column + field[1]])
     planes = np.moveaxis(images.reshape(n, -1, height, width), 1, 0)
     moved = [ndimage.map_coordinates(plane, where, order=1, mode="nearest") for plane in planes]
@@ -99,12 +107,16 @@ def elastic_transform(images: Images, strength: float, rng: np.random.Generator)
 
 
 def pixelate(images: Images, factor: float, rng: np.random.Generator) -> Images:
-    """Downsample each image to ``factor`` of its side by averaging, and upsample it by repeating pixels."""
+    """Downsample each image to ``factor`` of its side by averaging, and upsample it by repeating
+    pixels.
+    """
     height, width = images.shape[-2:]
     small = (round(width * factor), round(height * factor))
 
     def coarse(picture: Image.Image) -> Image.Image:
-        return picture.resize(small, Image.Resampling.BOX).resize((width, height), Image.Resampling.NEAREST)
+        return picture.resize(small, Image.Resampling.BOX).resize(
+            (width, height), Image.Resampling.NEAREST
+        )
 
     return _each_picture(images, coarse)
 
@@ -120,7 +132,9 @@ def jpeg_compression(images: Images, quality: float, rng: np.random.Generator) -
 
 
 def _each_picture(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
-    """Apply a function to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, in 8 bits."""
+    """Apply a function to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, in
+    8 bits.
+    """
     last = np.rint(255 * images).astype(np.uint8)
     last = np.moveaxis(last, 1, -1) if images.ndim == 4 else last
     changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in last]) / 255.0
@@ -143,10 +157,14 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 }
 
 
-def corrupt(images: NDArray[np.uint8], name: str, severity: int, strength: float) -> NDArray[np.uint8]:
-    """Corrupt images uint8 ``(N, H, W)`` or ``(N, 3, H, W)``; the result is rounded and clipped to 0..255.
+def corrupt(
+    images: NDArray[np.uint8], name: str, severity: int, strength: float
+) -> NDArray[np.uint8]:
+    """Corrupt images uint8 ``(N, H, W)`` or ``(N, 3, H, W)``; the result is rounded and clipped to
+    0..255.
 
-    Name and severity seed the noise, so that settings are independent and equal calls give equal images.
+    Name and severity seed the noise, so that settings are independent and equal calls give equal
+    images.
     """
     rng = np.random.default_rng([zlib.crc32(name.encode()), severity])
     shifted = CORRUPTIONS[name](images / 255.0, strength, rng)
@@ -158,7 +176,8 @@ def corrupted_settings(
 ) -> list[ShiftSetting]:
     """Corrupt images at severities 1, 2, ...: corruption by corruption, severities ascending.
 
-    Grey images become three equal channels; ``strengths`` has the strength of a corruption at each severity.
+    Grey images become three equal channels; ``strengths`` has the strength of a corruption at each
+    severity.
     """
     settings = []
     for name, steps in strengths.items():
@@ -190,7 +209,9 @@ class Corruptions(ShiftFamily):
         self.of, self.images = of, images
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
+        """Return the settings, corruption by corruption, severities ascending; see
+        :class:`ShiftFamily`.
+        """
         test = base["test"]
         return corrupted_settings(test.images[: self.images], test.labels[: self.images], STRENGTHS)
 
@@ -207,10 +228,13 @@ class Corruptions(ShiftFamily):
 class DigitsC(ShiftFamily):
     """Corrupted test images of ``digits``, in the order of the clean test split.
 
-    The accuracy of a plain ``resnet8`` (protocol ``digits``, mean of five seeds) falls from severity to severity for
-    every corruption: on average 89, 84, 74, 62 and 48 %, while ECE rises: 7, 10, 16, 24 and 34 %.
+    The accuracy of a plain ``resnet8`` (protocol ``digits``, mean of five seeds) falls from
+    severity to severity for every corruption: on average 89, 84, 74, 62 and 48 %, while ECE rises:
+    7, 10, 16, 24 and 34 %.
     """
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see :class:`ShiftFamily`."""
+        """Return the settings, corruption by corruption, severities ascending; see
+        :class:`ShiftFamily`.
+        """
         return corrupted_settings(base["test"].images[:, 0], base["test"].labels, DIGITS_STRENGTHS)

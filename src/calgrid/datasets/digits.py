@@ -1,10 +1,11 @@
 """Digits: 1,797 handwritten digits of 8x8 pixels, included in scikit-learn.
 
-There are 12 training images per class. A network that fits them all is over-confident on the others: ``resnet8``
-with cross-entropy under the protocol ``digits`` reaches 91.1 % accuracy at 97.3 % mean confidence (ECE 6.3 %, where
-a perfectly calibrated model would score 0.9 % on 1,200 images; means of five seeds). With 300 training
-images and a learning rate of 0.05 there is little to calibrate: 96.6 % accuracy, ECE 1.0 % (three seeds). Grey images
-get three equal channels. No two images are equal.
+There are 12 training images per class. A network that fits them all is over-confident on the
+others: ``resnet8`` with cross-entropy under the protocol ``digits`` reaches 91.1 % accuracy at 97.3
+% mean confidence (ECE 6.3 %, where a perfectly calibrated model would score 0.9 % on 1,200 images;
+means of five seeds). With 300 training images and a learning rate of 0.05 there is little to
+calibrate: 96.6 % accuracy, ECE 1.0 % (three seeds). Grey images get three equal channels. No two
+images are equal.
 """
 
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.registry import register
 from calgrid.datasets._splits import deal_rows, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
-from calgrid.registry import register
 
 SPLIT_SEED = 1
 #: the source counts the set pixels of 4x4 blocks: 0 to 16
@@ -37,7 +38,9 @@ class Digits(Dataset):
     """Handwritten digits of 8x8 pixels, few for training and many for testing."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
-        """Return the three splits, drawn once for all runs and stratified by class; see :class:`Dataset`."""
+        """Return the three splits, drawn once for all runs and stratified by class; see
+        :class:`Dataset`.
+        """
         images, labels = digit_bank()
         images = grey_to_rgb(images)
         splits = deal_rows(stratified_order(labels, SPLIT_SEED), self.registered["sizes"])
@@ -45,8 +48,12 @@ class Digits(Dataset):
 
 
 def digit_bank() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """All digits as 8-bit grey images ``(1797, 8, 8)`` and their labels, in the order of the source."""
+    """All digits as 8-bit grey images ``(1797, 8, 8)`` and their labels, in the order of the
+    source.
+    """
     from sklearn.datasets import load_digits  # noqa: PLC0415  (a second to import, needed here only)
 
     source = load_digits()
-    return np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8), source.target.astype(np.int64)
+    return np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8), source.target.astype(
+        np.int64
+    )

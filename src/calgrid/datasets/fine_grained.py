@@ -1,20 +1,22 @@
-"""CUB-200-2011, 11,788 photographs of birds, and FGVC-Aircraft 2013b, 10,000 photographs of aircraft.
+"""CUB-200-2011, 11,788 photographs of birds, and FGVC-Aircraft 2013b, 10,000 photographs of
+aircraft.
 
-A tenth of the training images is drawn for validation, stratified by class, with the same seed for all runs. The
-official code of MbLS and FeDLaS validates on the test images instead and selects its checkpoint on them, so its results
-are optimistic.
+A tenth of the training images is drawn for validation, stratified by class, with the same seed for
+all runs. The official code of MbLS and FeDLaS validates on the test images instead and selects its
+checkpoint on them, so its results are optimistic.
 
-Images differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels, ignoring the aspect
-ratio: 256 in the published configuration of MbLS for ResNet-101 on birds (then cropped to 224; that of FeDLaS for
-aircraft is not public), 448 for ViT-B/16 at 384 in the code of FeDLaS. Grey images get three equal channels.
+Images differ in size and are scaled once, when they are prepared, to ``size`` x ``size`` pixels,
+ignoring the aspect ratio: 256 in the published configuration of MbLS for ResNet-101 on birds (then
+cropped to 224; that of FeDLaS for aircraft is not public), 448 for ViT-B/16 at 384 in the code of
+FeDLaS. Grey images get three equal channels.
 """
 
 from pathlib import Path
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, read_members
 from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 BIRDS, PLANES = "CUB_200_2011", "fgvc-aircraft-2013b/data"
 BIRD_LISTS = ("classes", "images", "image_class_labels", "train_test_split")
@@ -55,13 +57,19 @@ class Cub200(StretchedPictures):
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the training and the test images; see :class:`PictureArchive`."""
         lists = read_members(archive, {f"{BIRDS}/{name}.txt": LIST_LIMIT for name in BIRD_LISTS})
-        classes, images, labels, parts = (dict(_pairs(lists[f"{BIRDS}/{name}.txt"])) for name in BIRD_LISTS)
+        classes, images, labels, parts = (
+            dict(_pairs(lists[f"{BIRDS}/{name}.txt"])) for name in BIRD_LISTS
+        )
         ids = sorted(images, key=int)
         if set(ids) != set(labels) or set(ids) != set(parts):
             raise DataError(f"The lists in {archive} name different images: replace it.")
         known = sorted(classes, key=int)
         train, test = (
-            Listed.of([(f"{BIRDS}/images/{images[id]}", labels[id]) for id in ids if parts[id] == part], known, archive)
+            Listed.of(
+                [(f"{BIRDS}/images/{images[id]}", labels[id]) for id in ids if parts[id] == part],
+                known,
+                archive,
+            )
             for part in ("1", "0")
         )
         return train, test
@@ -87,19 +95,27 @@ class Cub200(StretchedPictures):
     limits={"size": "[1, 4096]"},
 )
 class FgvcAircraft(StretchedPictures):
-    """Photographs of aircraft of one hundred variants, in the order of the lists, as torchvision's ``FGVCAircraft``.
+    """Photographs of aircraft of one hundred variants, in the order of the lists, as torchvision's
+    ``FGVCAircraft``.
 
-    The published ``trainval`` images are for training. The line with the photographer's name at the bottom of each
-    image is kept, as in the code of FeDLaS.
+    The published ``trainval`` images are for training. The line with the photographer's name at the
+    bottom of each image is kept, as in the code of FeDLaS.
     """
 
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the ``trainval`` and the test images; see :class:`PictureArchive`."""
-        lists = read_members(archive, {f"{PLANES}/{name}.txt": LIST_LIMIT for name in ("variants", *PLANE_LISTS)})
-        variants = [line.strip() for line in lists[f"{PLANES}/variants.txt"].decode("utf-8").splitlines()]
+        lists = read_members(
+            archive, {f"{PLANES}/{name}.txt": LIST_LIMIT for name in ("variants", *PLANE_LISTS)}
+        )
+        variants = [
+            line.strip() for line in lists[f"{PLANES}/variants.txt"].decode("utf-8").splitlines()
+        ]
         train, test = (
             Listed.of(
-                [(f"{PLANES}/images/{id}.jpg", variant) for id, variant in _pairs(lists[f"{PLANES}/{name}.txt"])],
+                [
+                    (f"{PLANES}/images/{id}.jpg", variant)
+                    for id, variant in _pairs(lists[f"{PLANES}/{name}.txt"])
+                ],
                 variants,
                 archive,
             )
@@ -110,5 +126,7 @@ class FgvcAircraft(StretchedPictures):
 
 def _pairs(content: bytes) -> list[tuple[str, str]]:
     """Lines of a list, each split at its first space."""
-    cut = (line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip())
+    cut = (
+        line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip()
+    )
     return [(first, rest.strip()) for first, _, rest in cut]

@@ -1,7 +1,8 @@
 """Images in Parquet files, in the format of dataset hubs.
 
-Each row has an encoded image, in a column of structs ``{bytes, path}`` or of plain bytes, and an integer label from 0.
-Nothing is unpickled. The columns are found by their usual names unless the options name them.
+Each row has an encoded image, in a column of structs ``{bytes, path}`` or of plain bytes, and an
+integer label from 0. Nothing is unpickled. The columns are found by their usual names unless the
+options name them.
 """
 
 import contextlib
@@ -13,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, Rows, Source
 from calgrid.errors import DataError
-from calgrid.registry import register
 from calgrid.storage.sources import record
 
 IMAGE_COLUMNS = ("image", "img")
@@ -36,8 +37,8 @@ BATCH = 256
 class ImageParquet(ImageFiles):
     """Your own images in Parquet files, under a name that a configuration defines.
 
-    Options are those of :class:`ImageFiles`; ``n_classes`` defaults to the largest training label + 1, and then every
-    class must occur in the training split.
+    Options are those of :class:`ImageFiles`; ``n_classes`` defaults to the largest training label +
+    1, and then every class must occur in the training split.
 
     Parameters
     ----------
@@ -82,13 +83,15 @@ class ImageParquet(ImageFiles):
                 column = file.read(columns=[name]).column(name)
         if not pa.types.is_integer(column.type) or column.null_count:
             raise DataError(
-                f"The column '{name}' of {path} must have an integer label in every row, but is {column.type}."
+                f"The column '{name}' of {path} must have an integer label in every row, but is "
+                f"{column.type}."
             )
         try:
             return column.cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid as error:
             raise DataError(
-                f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): correct them."
+                f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): "
+                f"correct them."
             ) from None
 
     def _pictures(self, path: Path, rows: Rows) -> Iterator[tuple[str, bytes]]:
@@ -96,7 +99,9 @@ class ImageParquet(ImageFiles):
         with _opened(path) as file:
             name = _column(file, self.image_columns, path)
             leaf = _leaf(file, name, path)
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            sizes = [
+                file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)
+            ]
             starts = np.cumsum([0, *sizes])
             for group in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
                 begin = int(starts[group])
@@ -108,7 +113,8 @@ class ImageParquet(ImageFiles):
                         content = values[int(row) - begin].as_py()
                         if content is None:
                             raise DataError(
-                                f"Row {row} of {path} has no image bytes in '{name}': write the images into the file."
+                                f"Row {row} of {path} has no image bytes in '{name}': write the "
+                                f"images into the file."
                             )
                         yield f"Row {row} of {path}", content
                     begin += len(values)
@@ -147,7 +153,9 @@ def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
     option = "image_column" if set(names) & set(IMAGE_COLUMNS) else "label_column"
     wanted = " or ".join(f"'{name}'" for name in names)
     problem = "has several of the columns" if found else "has no column"
-    raise DataError(f"{path} {problem} {wanted} (it has {', '.join(present)}): give its name as {option}.")
+    raise DataError(
+        f"{path} {problem} {wanted} (it has {', '.join(present)}): give its name as {option}."
+    )
 
 
 def _leaf(file: pq.ParquetFile, name: str, path: Path) -> str:
@@ -157,4 +165,7 @@ def _leaf(file: pq.ParquetFile, name: str, path: Path) -> str:
         return f"{name}.bytes"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return name
-    raise DataError(f"The column '{name}' of {path} must have bytes or structs with a field 'bytes', but is {kind}.")
+    raise DataError(
+        f"The column '{name}' of {path} must have bytes or structs with a field 'bytes', but is "
+        f"{kind}."
+    )

@@ -1,13 +1,15 @@
-"""ImageNet-1K validation images: 50,000 photographs of 1,000 classes, to evaluate pretrained networks.
+"""ImageNet-1K validation images: 50,000 photographs of 1,000 classes, to evaluate pretrained
+networks.
 
-They must be downloaded by hand. Put the two published archives below data_root, or the folder ``imagenet/val`` or
-``val`` with one folder of images per WordNet id. Both give the same rows: the class numbers
-of the devkit's ground truth differ from the order of the sorted ids and are translated with its ``meta.mat``.
+They must be downloaded by hand. Put the two published archives below data_root, or the folder
+``imagenet/val`` or ``val`` with one folder of images per WordNet id. Both give the same rows: the
+class numbers of the devkit's ground truth differ from the order of the sorted ids and are
+translated with its ``meta.mat``.
 
-``imagenet_lt`` is the test set of ImageNet-LT. Only the training list of ImageNet-LT is long-tailed; its test list has
-these 50,000 balanced images. Evaluating networks trained on ImageNet on it, as in SMART, repeats the evaluation on
-ImageNet: there is no long tail, and results differ from those on ``imagenet`` only by the draw of the calibration
-images. Results have a warning.
+``imagenet_lt`` is the test set of ImageNet-LT. Only the training list of ImageNet-LT is
+long-tailed; its test list has these 50,000 balanced images. Evaluating networks trained on ImageNet
+on it, as in SMART, repeats the evaluation on ImageNet: there is no long tail, and results differ
+from those on ``imagenet`` only by the draw of the calibration images. Results have a warning.
 """
 
 import io
@@ -18,14 +20,17 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
 from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 FOLDERS = ("imagenet/val", "val")
-TRUTH, META = (f"ILSVRC2012_devkit_t12/data/{name}" for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat"))
+TRUTH, META = (
+    f"ILSVRC2012_devkit_t12/data/{name}"
+    for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat")
+)
 
 
 @register(
@@ -64,19 +69,26 @@ class Imagenet(Evaluated):
         tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
-                f"The validation images of ImageNet require a registration: put {published(files[0])} and "
-                f"{published(files[1])} into {data_root or 'a data_root'}, or the images into its folder {FOLDERS[0]}, "
+                f"The validation images of ImageNet require a registration: put "
+                f"{published(files[0])} and "
+                f"{published(files[1])} into {data_root or 'a data_root'}, or the images into its "
+                f"folder {FOLDERS[0]}, "
                 "in one folder per WordNet id."
             )
         store = open_archive(tar)
         wnids = _labels(devkit)
         if len(wnids) != len(store.names):
             raise DataError(
-                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels: replace them."
+                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels: "
+                f"replace them."
             )
         # the ground truth is in the order of the numbers in the file names, which have equal length
         names = sorted(store.names)
-        return Pictures.of(store, {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}, n_classes)
+        return Pictures.of(
+            store,
+            {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)},
+            n_classes,
+        )
 
 
 @register(
@@ -100,7 +112,12 @@ def _labels(devkit: Path) -> list[str]:
     members = read_members(devkit, {TRUTH: LIST_LIMIT, META: LIST_LIMIT})
     try:
         table: Any = scipy.io.loadmat(io.BytesIO(members[META]), squeeze_me=True)["synsets"]
-        wnid = {int(number): str(name) for number, name in zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)}
+        wnid = {
+            int(number): str(name)
+            for number, name in zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)
+        }
         return [wnid[number] for number in np.array(members[TRUTH].split(), dtype=int)]
     except (MatReadError, ValueError, TypeError, KeyError, IndexError) as error:
-        raise DataError(f"{devkit} has no valid ground truth and class table ({error}): replace it.") from None
+        raise DataError(
+            f"{devkit} has no valid ground truth and class table ({error}): replace it."
+        ) from None

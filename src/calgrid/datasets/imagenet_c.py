@@ -1,12 +1,15 @@
-"""ImageNet-C: the test images of ``imagenet`` under 19 corruptions at severity 5, as SMART scores them.
+"""ImageNet-C: the test images of ``imagenet`` under 19 corruptions at severity 5, as SMART scores
+them.
 
-The published sets have all 50,000 validation images; here each setting has the 40,000 of the split ``test``, so that
-no calibrator is scored on images whose clean version it was fitted on. The published images have 224 x 224 pixels; as
-in SMART they are scaled and cropped like the clean images, although their authors only cropped them.
+The published sets have all 50,000 validation images; here each setting has the 40,000 of the split
+``test``, so that no calibrator is scored on images whose clean version it was fitted on. The
+published images have 224 x 224 pixels; as in SMART they are scaled and cropped like the clean
+images, although their authors only cropped them.
 
-The published archives are downloaded to data_root; the folder ``imagenet_c`` with ``corruption/severity/wnid/file`` or
-``category/corruption/severity/wnid/file`` can replace them. The images of the 19 settings stay encoded and need as much
-disk space as the archives; as arrays they would take 114 GB.
+The published archives are downloaded to data_root; the folder ``imagenet_c`` with
+``corruption/severity/wnid/file`` or ``category/corruption/severity/wnid/file`` can replace them.
+The images of the 19 settings stay encoded and need as much disk space as the archives; as arrays
+they would take 114 GB.
 """
 
 import re
@@ -16,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid import registry
+from calgrid.components import registry
+from calgrid.components.registry import register
 from calgrid.datasets._archives import ArchiveReader, open_archive
 from calgrid.datasets._download import download
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 FOLDER = "imagenet_c"
 
@@ -74,7 +77,11 @@ class ImagenetC(ShiftFamily):
         """Return the settings in the registered order; see :class:`ShiftFamily`."""
         where: Path | None
         find: Callable[[str, int], Found]
-        wanted = [(s, severity) for s in self.registered["shifts"] for severity in self.registered["severities"]]
+        wanted = [
+            (s, severity)
+            for s in self.registered["shifts"]
+            for severity in self.registered["severities"]
+        ]
         if data_root is not None and (data_root / FOLDER).is_dir():
             where, find = data_root / FOLDER, partial(_in_folder, data_root / FOLDER)
         else:
@@ -84,29 +91,43 @@ class ImagenetC(ShiftFamily):
             found = find(shift, severity)
             if len(found) != 1:
                 raise DataError(
-                    f"{where} has the images of '{shift}/{severity}' in {len(found)} places: each archive or folder of "
+                    f"{where} has the images of '{shift}/{severity}' in {len(found)} places: each "
+                    f"archive or folder of "
                     "ImageNet-C must occur once."
                 )
-            settings.append(ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base)))
+            settings.append(
+                ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base))
+            )
         return settings
 
     def _split(
-        self, store: ArchiveReader, members: Mapping[str, str], name: str, base: Mapping[str, ImageSplit]
+        self,
+        store: ArchiveReader,
+        members: Mapping[str, str],
+        name: str,
+        base: Mapping[str, ImageSplit],
     ) -> ImageSplit:
         """The test images under one corruption at one severity."""
         pictures = Pictures.of(store, members, self.registered["n_classes"])
-        rows = draw_fifth(pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default)["test"]
+        rows = draw_fifth(
+            pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default
+        )["test"]
         complete = len(members) == sum(map(len, base.values()))
         if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):
             raise DataError(
-                f"{store.place} does not have exactly the validation images of ImageNet under {name}: complete them."
+                f"{store.place} does not have exactly the validation images of ImageNet under "
+                f"{name}: complete them."
             )
         return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
 
-    def _archives(self, data_root: Path | None, wanted: list[tuple[str, int]]) -> list[ArchiveReader]:
+    def _archives(
+        self, data_root: Path | None, wanted: list[tuple[str, int]]
+    ) -> list[ArchiveReader]:
         """The published archives, restricted to the given settings."""
         paths = [download(file, data_root) for file in self.registered["files"]]
-        setting = re.compile(rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*")
+        setting = re.compile(
+            rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*"
+        )
         return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]
 
 
@@ -116,8 +137,15 @@ Found = list[tuple[ArchiveReader, Mapping[str, str]]]
 
 def _in_folder(folder: Path, shift: str, severity: int) -> Found:
     places = (folder / shift / str(severity), *sorted(folder.glob(f"*/{shift}/{severity}")))
-    return [(store, by_class(store)) for store in (open_archive(place) for place in places if place.is_dir())]
+    return [
+        (store, by_class(store))
+        for store in (open_archive(place) for place in places if place.is_dir())
+    ]
 
 
 def _in_archives(stores: list[ArchiveReader], shift: str, severity: int) -> Found:
-    return [(store, members) for store in stores if (members := by_class(store, f"/{shift}/{severity}/"))]
+    return [
+        (store, members)
+        for store in stores
+        if (members := by_class(store, f"/{shift}/{severity}/"))
+    ]

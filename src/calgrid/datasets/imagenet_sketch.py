@@ -1,17 +1,19 @@
-"""ImageNet-Sketch: some 50,000 drawings of the 1,000 classes of ImageNet, to evaluate networks trained elsewhere.
+"""ImageNet-Sketch: some 50,000 drawings of the 1,000 classes of ImageNet, to evaluate networks
+trained elsewhere.
 
-The documentation gives 50 drawings per class, but other sources 50,889 in total, so the number is not checked.
-The archive (7.8 GB) is downloaded from the copy of its second author to data_root; the folder ``imagenet_sketch`` with
-one folder of images per WordNet id can replace it. There is no published checksum: the first download is trusted and
-recorded; size and SHA-256 of the archive are in the manifest.
+The documentation gives 50 drawings per class, but other sources 50,889 in total, so the number is
+not checked. The archive (7.8 GB) is downloaded from the copy of its second author to data_root; the
+folder ``imagenet_sketch`` with one folder of images per WordNet id can replace it. There is no
+published checksum: the first download is trusted and recorded; size and SHA-256 of the archive are
+in the manifest.
 """
 
 from pathlib import Path
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
 from calgrid.datasets._download import download_pinned
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
-from calgrid.registry import register
 from calgrid.storage.sources import record
 
 FOLDER = "imagenet_sketch"
@@ -36,9 +38,17 @@ class ImagenetSketch(Evaluated):
         """Return all drawings; see :class:`Evaluated`."""
         (file,) = self.registered["files"]
         unpacked = data_root / FOLDER if data_root is not None else None
-        place = unpacked if unpacked is not None and unpacked.is_dir() else download_pinned(file, data_root)
+        place = (
+            unpacked
+            if unpacked is not None and unpacked.is_dir()
+            else download_pinned(file, data_root)
+        )
         store = open_archive(place)
         found = Pictures.of(store, by_class(store), self.registered["n_classes"])
-        source = record(place, file["name"]) if place.is_file() else {"path": FOLDER, "files": len(found.names)}
+        source = (
+            record(place, file["name"])
+            if place.is_file()
+            else {"path": FOLDER, "files": len(found.names)}
+        )
         self.found = {"sources": [source]}
         return found

@@ -1,7 +1,8 @@
-"""Patches of the two photographs that come with scikit-learn, as out-of-distribution sets of two sizes.
+"""Patches of the two photographs that come with scikit-learn, as out-of-distribution sets of two
+sizes.
 
-The mean confidence of a ``resnet8`` trained on ``digits`` is 71 % on the small patches (62 to 82 % over five seeds)
-and 97 % on the test digits. None of the large patches shows a whole object.
+The mean confidence of a ``resnet8`` trained on ``digits`` is 71 % on the small patches (62 to 82 %
+over five seeds) and 97 % on the test digits. None of the large patches shows a whole object.
 """
 
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.components.registry import register
 from calgrid.conventions import NO_LABEL
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
-from calgrid.registry import register
 
 #: facts of both data sets
 PATCHES: dict[str, Any] = {
@@ -47,11 +48,20 @@ class Photos32(Dataset):
     """Colour 32x32 patches that tile both photographs."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
-        """Return ``test``: all whole patches, photograph by photograph, row by row; see :class:`Dataset`."""
-        cut = [[_patches(channel, 32) for channel in photo.transpose(2, 0, 1)] for photo in _photographs()]
+        """Return ``test``: all whole patches, photograph by photograph, row by row; see
+        :class:`Dataset`.
+        """
+        cut = [
+            [_patches(channel, 32) for channel in photo.transpose(2, 0, 1)]
+            for photo in _photographs()
+        ]
         tiles = np.concatenate([np.stack(channels, axis=1) for channels in cut])
         count = len(tiles)
-        return {"test": ImageSplit(tiles, np.full(count, NO_LABEL, np.int64), np.arange(count, dtype=np.int64))}
+        return {
+            "test": ImageSplit(
+                tiles, np.full(count, NO_LABEL, np.int64), np.arange(count, dtype=np.int64)
+            )
+        }
 
 
 def _photographs() -> list[NDArray[Any]]:
@@ -62,7 +72,9 @@ def _photographs() -> list[NDArray[Any]]:
 
 
 def _shrink(photo: NDArray[Any]) -> NDArray[Any]:
-    """Average blocks of SHRINK x SHRINK pixels of a grey photograph ``(H, W)``; a remainder is cut off."""
+    """Average blocks of SHRINK x SHRINK pixels of a grey photograph ``(H, W)``; a remainder is cut
+    off.
+    """
     height, width = (length // SHRINK for length in photo.shape)
     blocks = photo[: height * SHRINK, : width * SHRINK].reshape(height, SHRINK, width, SHRINK)
     return blocks.mean(axis=(1, 3))

@@ -1,10 +1,11 @@
 """SVHN: 99,289 house numbers of 32x32 pixels, cropped to one digit; ``ood/svhn`` is its test split.
 
-From the publisher's MATLAB files (images in a 4-dimensional array, height x width x channel x image; the label 10 means
-the digit 0). The 531,131 easier images of ``extra_32x32.mat`` are not used. A tenth of the training rows is drawn for
-validation as for CIFAR: not stratified, with the same seed for all runs. This split is our choice, because the
-published methods use SVHN for testing only. Images are normalised by the constants of CIFAR-10, as the
-official code of focal_calibration does.
+From the publisher's MATLAB files (images in a 4-dimensional array, height x width x channel x
+image; the label 10 means the digit 0). The 531,131 easier images of ``extra_32x32.mat`` are not
+used. A tenth of the training rows is drawn for validation as for CIFAR: not stratified, with the
+same seed for all runs. This split is our choice, because the published methods use SVHN for testing
+only. Images are normalised by the constants of CIFAR-10, as the official code of focal_calibration
+does.
 """
 
 from pathlib import Path
@@ -13,11 +14,11 @@ import numpy as np
 import scipy.io
 from scipy.io.matlab import MatReadError
 
+from calgrid.components.registry import register
 from calgrid.datasets._download import download
 from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit
 from calgrid.errors import DataError
-from calgrid.registry import register
 
 #: label of the digit 0 in the files
 ZERO = 10
@@ -69,7 +70,12 @@ def _read(path: Path) -> Labelled:
     except (MatReadError, ValueError, TypeError, KeyError, OSError) as error:
         raise DataError(f"{path} has no arrays 'X' and 'y' ({error}): replace it.") from None
     if images.dtype != np.uint8 or images.ndim != 4:
-        raise DataError(f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}: replace it.")
+        raise DataError(
+            f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}: "
+            f"replace it."
+        )
     if labels.size != images.shape[3] or not np.isin(labels, np.arange(1, ZERO + 1)).all():
-        raise DataError(f"'y' in {path} must have a label from 1 to {ZERO} for each image: replace the file.")
+        raise DataError(
+            f"'y' in {path} must have a label from 1 to {ZERO} for each image: replace the file."
+        )
     return images.transpose(3, 2, 0, 1), labels.ravel().astype(np.int64) % ZERO

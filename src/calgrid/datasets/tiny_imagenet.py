@@ -1,23 +1,25 @@
 """Tiny-ImageNet-200: 110,000 photographs of 64x64 pixels in 200 classes of ImageNet.
 
-Classes are numbered in the sorted order of their WordNet ids, which is not the order of ``wnids.txt``. Training rows
-are in the sorted order of their paths, as in torchvision's ``ImageFolder``, test rows in the sorted order of their file
-names. Grey images get three equal channels. The published test images have no labels and are not used.
+Classes are numbered in the sorted order of their WordNet ids, which is not the order of
+``wnids.txt``. Training rows are in the sorted order of their paths, as in torchvision's
+``ImageFolder``, test rows in the sorted order of their file names. Grey images get three equal
+channels. The published test images have no labels and are not used.
 
-Splits. The published validation images are the test split, and 50 images of each class are drawn from the training
-images for validation, with one seed for all runs: the sizes of MbLS, ACLS and FeDLaS, whose random draw differs. With
-``val: official``, all 100,000 training images are used for training, and the published validation images are both the
-validation and the test split, as in the code of focal_calibration. Results are then comparable with that literature,
-but optimistic, because checkpoints, temperatures and other choices use the test labels. They have a warning.
+Splits. The published validation images are the test split, and 50 images of each class are drawn
+from the training images for validation, with one seed for all runs: the sizes of MbLS, ACLS and
+FeDLaS, whose random draw differs. With ``val: official``, all 100,000 training images are used for
+training, and the published validation images are both the validation and the test split, as in the
+code of focal_calibration. Results are then comparable with that literature, but optimistic, because
+checkpoints, temperatures and other choices use the test labels. They have a warning.
 """
 
 import re
 from pathlib import Path
 from typing import Literal
 
+from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
 from calgrid.datasets._picture_archive import PHOTOGRAPHS, Listed, PictureArchive
-from calgrid.registry import register
 
 ROOT = "tiny-imagenet-200"
 ANNOTATIONS = f"{ROOT}/val/val_annotations.txt"
@@ -37,7 +39,8 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
             "sizes": {"train": 100_000, "val": 10_000, "test": 10_000},
             "repeats": {"val": "test"},
             "warning": (
-                "the validation split is the test split: whatever was chosen or fitted on validation data has seen "
+                "the validation split is the test split: whatever was chosen or fitted on "
+                "validation data has seen "
                 "the test labels"
             ),
         }
@@ -56,7 +59,8 @@ class TinyImagenet(PictureArchive):
 
     Parameters
     ----------
-    val : ``drawn`` from the training images, or ``official``: the same images as the test split (see above).
+    val : ``drawn`` from the training images, or ``official``: the same images as the test split
+        (see above).
     """
 
     size = 64
@@ -69,7 +73,9 @@ class TinyImagenet(PictureArchive):
         lists = read_members(archive, {f"{ROOT}/wnids.txt": LIST_LIMIT, ANNOTATIONS: LIST_LIMIT})
         wnids = sorted(lists[f"{ROOT}/wnids.txt"].decode("utf-8").split())
         paths = sorted(open_archive(archive, lambda name: TRAIN.fullmatch(name) is not None).names)
-        rows = sorted(line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines())
+        rows = sorted(
+            line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines()
+        )
         return (
             Listed.of([(path, path.split("/")[2]) for path in paths], wnids, archive),
             Listed.of([(f"{ROOT}/val/images/{file}", wnid) for file, wnid in rows], wnids, archive),

@@ -8,19 +8,25 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calgrid import registry
-from calgrid.lazy import lazy_names
+from calgrid.components import registry
+from calgrid.components.lazy import lazy_names
 
 if TYPE_CHECKING:
     from calgrid.losses.base import Loss, LossTerms, Terms
 
 __all__ = ["Loss", "LossTerms", "Terms", "build_loss"]
 
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Loss", "LossTerms", "Terms"), "calgrid.losses.base"))
+__getattr__, __dir__ = lazy_names(
+    __name__, dict.fromkeys(("Loss", "LossTerms", "Terms"), "calgrid.losses.base")
+)
 
 
 def build_loss(
-    id: str, num_classes: int, dataset: str | None = None, backbone: str | None = None, **overrides: Any
+    id: str,
+    num_classes: int,
+    dataset: str | None = None,
+    backbone: str | None = None,
+    **overrides: Any,
 ) -> "Loss":
     """Build a training loss with the published hyper-parameters of a data set.
 
@@ -29,8 +35,9 @@ def build_loss(
     id : identifier of the loss, the name of its file (``"fedlas_ls"``).
     num_classes : number of classes C, at least 2.
     dataset, backbone : where the loss will be used; they select its published defaults there.
-    overrides : hyper-parameters of the loss, and ``reduction`` (``"mean"``, or ``"sum"`` over the batch), that
-        win over the defaults. Learned gates and random indicators are initialised from torch's global generator.
+    overrides : hyper-parameters of the loss, and ``reduction`` (``"mean"``, or ``"sum"`` over the
+        batch), that win over the defaults. Learned gates and random indicators are initialised from
+        torch's global generator.
 
     Returns
     -------
@@ -38,7 +45,8 @@ def build_loss(
 
     Raises
     ------
-    ConfigError : the loss or a hyper-parameter does not exist, or a value has the wrong type or range.
+    ConfigError : the loss or a hyper-parameter does not exist, or a value has the wrong type or
+        range.
     """
     values = registry.spec("loss", id).resolve(overrides, dataset, backbone)
     reduction = values.pop("reduction")

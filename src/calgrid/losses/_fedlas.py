@@ -1,6 +1,7 @@
 """FeDLaS: Feature-Modulated Bidirectional Label Smoothing (ECCV 2026, arXiv 2606.28654).
 
-The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS, calibrate/losses/fedlas.py):
+The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS,
+calibrate/losses/fedlas.py):
 
 - NCI, norm-based confidence indicator (Eqs. 10-12): ``gamma_i = (n_i - mu) / (sigma + eps)``, n the L1 norm of the
   features, mu and sigma moving averages;
@@ -20,7 +21,8 @@ from calgrid.losses._samples import SampleRecord
 from calgrid.losses._terms import cross_entropy
 from calgrid.losses.base import Loss, LossTerms
 
-#: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15 steps
+#: initial moving averages of the official code; with momentum >= 0.5 they have no effect after 15
+#: steps
 OFFICIAL_MEAN, OFFICIAL_STD = 20.0, 100.0
 
 #: indicator -> n_i (N,) from logits (N, C) and features (N, d)
@@ -32,37 +34,47 @@ STATISTICS: Mapping[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 class StandardisedIndicator(nn.Module):
-    """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the training batches.
+    """Indicator ``gamma = (n - mu) / (sigma + eps)`` with moving averages mu, sigma over the
+    training batches.
 
-    In training mode the averages are updated before they normalise the same batch, as in the official code:
-    ``mu <- theta mean(n) + (1 - theta) mu``, and sigma from the unbiased standard deviation. A batch of one sample has
-    no standard deviation and does not update them. In evaluation mode they are constant.
+    In training mode the averages are updated before they normalise the same batch, as in the
+    official code: ``mu <- theta mean(n) + (1 - theta) mu``, and sigma from the unbiased standard
+    deviation. A batch of one sample has no standard deviation and does not update them. In
+    evaluation mode they are constant.
 
     Parameters
     ----------
     name : key of ``STATISTICS``.
     momentum : theta, weight of the current batch, in [0, 1].
-    start : initial averages: ``constants`` of the official code, or the values of the ``first_batch``, before which
-        gamma is 0, so that the smoothing is alpha. ``auto`` uses the constants for the L1 norm with momentum >= 0.5; in
-        other cases they would dominate (small momentum) or be far from the scale of the statistic.
+    start : initial averages: ``constants`` of the official code, or the values of the
+        ``first_batch``, before which gamma is 0, so that the smoothing is alpha. ``auto`` uses the
+        constants for the L1 norm with momentum >= 0.5; in other cases they would dominate (small
+        momentum) or be far from the scale of the statistic.
     """
 
     mean: Tensor
     std: Tensor
     started: Tensor
 
-    def __init__(self, name: str, momentum: float, start: Literal["auto", "constants", "first_batch"]) -> None:
+    def __init__(
+        self, name: str, momentum: float, start: Literal["auto", "constants", "first_batch"]
+    ) -> None:
         super().__init__()
         self.name, self.momentum = name, momentum
-        # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code is too large
+        # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code
+        # is too large
         self.eps = 1e-3 if name == "nci_l1" else 1e-6
-        constants = start == "constants" or (start == "auto" and name == "nci_l1" and momentum >= 0.5)
+        constants = start == "constants" or (
+            start == "auto" and name == "nci_l1" and momentum >= 0.5
+        )
         self.register_buffer("mean", torch.tensor(OFFICIAL_MEAN if constants else 0.0))
         self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
         self.register_buffer("started", torch.tensor(constants))
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Update the averages (training mode); return n and gamma (N,) of logits (N, C) and features (N, d)."""
+        """Update the averages (training mode); return n and gamma (N,) of logits (N, C) and
+        features (N, d).
+        """
         values = STATISTICS[self.name](logits, features)
         if self.training and len(values) > 1:
             weight = torch.where(self.started, self.momentum, 1.0)
@@ -75,9 +87,11 @@ class StandardisedIndicator(nn.Module):
 
 
 class ConstantIndicator(nn.Module):
-    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: the gate alone decides.
+    """Indicator gamma = 1 for every sample, ``a = 2 alpha sigmoid(+-beta)``: the gate alone
+    decides.
 
-    gamma is not standardised: a standardised constant would be 0, without an effect or a gradient of the gate.
+    gamma is not standardised: a standardised constant would be 0, without an effect or a gradient
+    of the gate.
     """
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -89,8 +103,8 @@ class ConstantIndicator(nn.Module):
 class RandomIndicator(nn.Module):
     """Indicator gamma ~ N(0, 1), new in each step: the scale of a z-score without information.
 
-    It has its own generator on the CPU, seeded from torch's global one, so that all devices get the same numbers and
-    other draws of the run do not change; its state is saved with the module.
+    It has its own generator on the CPU, seeded from torch's global one, so that all devices get the
+    same numbers and other draws of the run do not change; its state is saved with the module.
     """
 
     def __init__(self) -> None:
@@ -99,7 +113,9 @@ class RandomIndicator(nn.Module):
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return n and gamma, the same standard normal draws (N,)."""
-        draws = torch.randn(len(logits), generator=self.generator).to(logits.device, non_blocking=True)
+        draws = torch.randn(len(logits), generator=self.generator).to(
+            logits.device, non_blocking=True
+        )
         return draws, draws
 
     def get_extra_state(self) -> Tensor:
@@ -112,7 +128,8 @@ class RandomIndicator(nn.Module):
 
 
 class LearnedGate(nn.Module):
-    """Gate ``psi = sign(pi_1 - pi_0)``, ``pi = softmax(MLP(s))``; in the backward pass sign is the identity.
+    """Gate ``psi = sign(pi_1 - pi_0)``, ``pi = softmax(MLP(s))``; in the backward pass sign is the
+    identity.
 
     ``sign(0) = 0`` as in the code (-1 in the paper), for which the smoothing is alpha.
 
@@ -124,7 +141,9 @@ class LearnedGate(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         hidden = num_classes // 2
-        self.mlp = nn.Sequential(nn.Linear(num_classes, hidden), nn.LeakyReLU(0.01), nn.Linear(hidden, 2))
+        self.mlp = nn.Sequential(
+            nn.Linear(num_classes, hidden), nn.LeakyReLU(0.01), nn.Linear(hidden, 2)
+        )
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return psi (N,) in {-1, 0, +1} of detached logits (N, C)."""
@@ -141,7 +160,9 @@ def fixed_gate(psi: float, logits: Tensor) -> Tensor:
 
 
 class Modulation(NamedTuple):
-    """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi, smoothing a."""
+    """Outputs of the three modules for a batch, each (N,): indicator n and gamma, gate psi,
+    smoothing a.
+    """
 
     norm: Tensor
     nci: Tensor
@@ -152,15 +173,18 @@ class Modulation(NamedTuple):
 class FeDLaS(Loss):
     """Loss ``mean((1 - a_i) CE_i + a_i Reg_i)``; a subclass defines the regulariser Reg.
 
-    gamma is computed from detached features and logits, psi is not detached: the gate reduces the training loss, by
-    ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i gamma_i)``. Its parameters are in
-    the optimiser of the network (official code: same group) and excluded from gradient clipping.
+    gamma is computed from detached features and logits, psi is not detached: the gate reduces the
+    training loss, by ``dL/dpsi_i = (1/N) (Reg_i - CE_i) 2 alpha beta gamma_i sigmoid'(beta psi_i
+    gamma_i)``. Its parameters are in the optimiser of the network (official code: same group) and
+    excluded from gradient clipping.
 
-    Diagnostics are computed over the samples of an epoch if calls get their ``index``: see ``_samples``.
+    Diagnostics are computed over the samples of an epoch if calls get their ``index``: see
+    ``_samples``.
 
     Parameters
     ----------
-    strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay non-negative.
+    strength : alpha, mean of the smoothing range (0, 2 alpha), in [0, 0.5] so that weights stay
+        non-negative.
     beta : slope of the smoothing in gamma, at least 0; 0 smooths every sample by alpha.
     momentum, indicator, gate, ema_start : as in ``fedlas_ls``.
     """
@@ -187,7 +211,9 @@ class FeDLaS(Loss):
         else:
             self.indicator = ConstantIndicator() if indicator == "const" else RandomIndicator()
         fixed = functools.partial(fixed_gate, 1.0 if gate == "positive" else -1.0)
-        self.gate: Callable[[Tensor], Tensor] = LearnedGate(num_classes) if gate == "learned" else fixed
+        self.gate: Callable[[Tensor], Tensor] = (
+            LearnedGate(num_classes) if gate == "learned" else fixed
+        )
         self.samples = SampleRecord()
 
     @property
@@ -200,14 +226,18 @@ class FeDLaS(Loss):
         raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")
 
     def modulate(self, logits: Tensor, features: Tensor | None) -> Modulation:
-        """Run the three modules on a batch; in training mode the averages of the indicator are updated."""
+        """Run the three modules on a batch; in training mode the averages of the indicator are
+        updated.
+        """
         logits = logits.detach()
         with torch.no_grad():
             norm, nci = self.indicator(logits, features)
         gate = self.gate(logits)
         return Modulation(norm, nci, gate, 2 * self.strength * (gate * (self.beta * nci)).sigmoid())
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return the adaptively smoothed loss of logits (N, C), labels (N,) and features (N, d)."""
         log_probs = logits.log_softmax(dim=1)
         ce, regulariser = cross_entropy(log_probs, labels), self.regulariser(logits, log_probs)
@@ -225,7 +255,9 @@ class FeDLaS(Loss):
         }
 
     def sample_table(self, epoch: int) -> dict[str, Tensor]:
-        """Return index, label, correct, confidence, norm, nci, gate and smoothing of the samples of the epoch (S,)."""
+        """Return index, label, correct, confidence, norm, nci, gate and smoothing of the samples of
+        the epoch (S,).
+        """
         return self.samples.table()
 
     def pop_diagnostics(self) -> dict[str, float]:

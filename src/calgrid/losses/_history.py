@@ -11,8 +11,8 @@ from calgrid.errors import DataError
 class PerSample(nn.Module):
     """A buffer with one row per training sample, initially zero, that grows to the largest index.
 
-    Losses are built before the number of training samples is known, so ``rows`` starts empty. Loading a state replaces
-    all rows, whatever their number.
+    Losses are built before the number of training samples is known, so ``rows`` starts empty.
+    Loading a state replaces all rows, whatever their number.
 
     Parameters
     ----------
@@ -49,14 +49,16 @@ class PerSample(nn.Module):
     def cover(self, index: Tensor) -> Tensor:
         """Allocate rows for each ``index`` (N,), and return it as int64.
 
-        On an accelerator reserved rows are assumed to be sufficient, because a check would synchronise with the device.
-        Raises DataError: an index is negative.
+        On an accelerator reserved rows are assumed to be sufficient, because a check would
+        synchronise with the device. Raises DataError: an index is negative.
         """
         self.grow(self._reserved)
         if index.device.type == "cpu" or not self._reserved:
             low, high = (int(bound) for bound in index.aminmax())
             if low < 0:
-                raise DataError(f"index must hold positions in the training split, from 0 on, got {low}.")
+                raise DataError(
+                    f"index must hold positions in the training split, from 0 on, got {low}."
+                )
             self.grow(high + 1)
         return index.long()
 

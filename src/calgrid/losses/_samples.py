@@ -42,7 +42,8 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
     """Probability that a positive sample scores above a negative one; ties count half.
 
-    Returns the Mann-Whitney U statistic divided by the number of pairs, in [0, 1]; NaN if a kind is missing.
+    Returns the Mann-Whitney U statistic divided by the number of pairs, in [0, 1]; NaN if a kind is
+    missing.
 
     Parameters
     ----------
@@ -72,10 +73,11 @@ SEEN = 2
 
 
 class SampleRecord(nn.Module):
-    """Last training pass of each sample in the current epoch, and the mode of its gate in the previous one.
+    """Last training pass of each sample in the current epoch, and the mode of its gate in the
+    previous one.
 
-    Both are saved state on the device, so that an interrupted epoch reports the same numbers. The rows of the current
-    epoch are deleted at its end, so checkpoints have one byte per sample.
+    Both are saved state on the device, so that an interrupted epoch reports the same numbers. The
+    rows of the current epoch are deleted at its end, so checkpoints have one byte per sample.
     """
 
     def __init__(self) -> None:
@@ -84,19 +86,26 @@ class SampleRecord(nn.Module):
         self.previous = PerSample(dtype=torch.int8)
 
     def write(self, index: Tensor, **columns: Tensor) -> None:
-        """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; later ones replace earlier ones."""
+        """Record the samples ``index`` (N,): a value (N,) for each of ``COLUMNS``; later ones
+        replace earlier ones.
+        """
         index = self.running.cover(index)
         rows = self.running.rows
         # one write into one buffer, because seven writes would take longer than the loss
         rows[index] = torch.stack([columns[name].to(rows) for name in COLUMNS], dim=1).detach()
 
     def table(self) -> dict[str, Tensor]:
-        """Return the current epoch: ``index`` (int32) and ``COLUMNS``, each (S,) on the CPU, sorted by index."""
+        """Return the current epoch: ``index`` (int32) and ``COLUMNS``, each (S,) on the CPU, sorted
+        by index.
+        """
         rows = self.running.rows.cpu()
         # recorded samples have a confidence of at least 1/C
         index = rows[:, list(COLUMNS).index("confidence")].nonzero().squeeze(1)
         chosen = rows[index].unbind(dim=1)
-        columns = {name: values.to(dtype) for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True)}
+        columns = {
+            name: values.to(dtype)
+            for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True)
+        }
         return {"index": index.int(), **columns}
 
     def pop(self) -> dict[str, float]:
@@ -106,14 +115,20 @@ class SampleRecord(nn.Module):
         modes[table["index"]] = table["gate"] + SEEN
         self.previous.grow(len(modes))
         before = self.previous.rows.cpu().numpy()
-        statistics = {**smoothing_statistics(table), "flip_rate": flip_rate(before, modes), **indicator_value(table)}
+        statistics = {
+            **smoothing_statistics(table),
+            "flip_rate": flip_rate(before, modes),
+            **indicator_value(table),
+        }
         self.running.clear()
         self.previous.rows = torch.from_numpy(modes).to(self.previous.rows.device)
         return statistics
 
 
 def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
-    """Share of samples in positive mode, mean and quantiles of the smoothing a_i; NaN without samples."""
+    """Share of samples in positive mode, mean and quantiles of the smoothing a_i; NaN without
+    samples.
+    """
     amounts = table["smoothing"].astype(np.float64)
     some = len(amounts) > 0
     quantiles = np.quantile(amounts, QUANTILES) if some else np.full(len(QUANTILES), math.nan)
@@ -126,7 +141,8 @@ def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
 
 
 def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
-    """Share of samples whose mode (S,) changed, among those seen in both epochs; NaN if there are none.
+    """Share of samples whose mode (S,) changed, among those seen in both epochs; NaN if there are
+    none.
 
     ``before`` may have more rows than ``now``.
     """
@@ -136,7 +152,9 @@ def flip_rate(before: NDArray[np.int8], now: NDArray[np.int8]) -> float:
 
 
 def indicator_value(table: dict[str, Floats]) -> dict[str, float]:
-    """Association of the indicator with correctness and with the largest probability, over the samples of an epoch."""
+    """Association of the indicator with correctness and with the largest probability, over the
+    samples of an epoch.
+    """
     nci, correct, confidence = table["nci"], table["correct"], table["confidence"]
     return {
         "nci_correct_pearson": pearson(nci, correct),

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-#: keeps the gradient of ``x ** gamma`` finite at x = 0 for gamma < 1 (0 * inf would be NaN); far below 1 - p in float32
+#: keeps the gradient of ``x ** gamma`` finite at x = 0 for gamma < 1 (0 * inf would be NaN); far
+#: below 1 - p in float32
 FLOOR = 1e-20
 #: width of the Laplacian kernel of MMCE in units of confidence, as in all official code
 KERNEL_WIDTH = 0.4
@@ -25,10 +26,12 @@ def entropy(log_probs: Tensor) -> Tensor:
 
 
 def margin_excess(logits: Tensor, margin: float) -> Tensor:
-    """Mean excess of the logit distances over a margin, ``mean_c relu(max_l s_l - s_c - m)``: (N, C) -> (N,).
+    """Mean excess of the logit distances over a margin, ``mean_c relu(max_l s_l - s_c - m)``: (N,
+    C) -> (N,).
 
-    The gradient also flows through the largest logit. The papers of MbLS and FeDLaS (Eq. 6) have a sum over classes;
-    the official code of MbLS, ACLS and FeDLaS averages, and the published weights are for the average.
+    The gradient also flows through the largest logit. The papers of MbLS and FeDLaS (Eq. 6) have a
+    sum over classes; the official code of MbLS, ACLS and FeDLaS averages, and the published weights
+    are for the average.
     """
     largest = logits.max(dim=1, keepdim=True).values
     return (largest - logits - margin).relu().mean(dim=1)
@@ -51,9 +54,11 @@ def modulation(base: Tensor, gamma: float | Tensor) -> Tensor:
 
 
 def frequency_gap(probs: Tensor, labels: Tensor) -> Tensor:
-    """``(1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``, scalar, of probabilities (N, C) and labels (N,).
+    """``(1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``, scalar, of probabilities (N, C) and labels
+    (N,).
 
-    The factor 1/C makes the term small for many classes; for N < C the frequencies in a batch are mostly noise.
+    The factor 1/C makes the term small for many classes; for N < C the frequencies in a batch are
+    mostly noise.
     """
     return (probs.mean(dim=0) - one_hot(labels, probs.shape[1]).mean(dim=0)).abs().mean()
 
@@ -73,5 +78,7 @@ def kernel_form(gap: Tensor, pairs: Tensor) -> Tensor:
 
 
 def kernel(confidence: Tensor) -> Tensor:
-    """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,); the gradient flows through it."""
+    """Laplacian kernel ``exp(-|k_i - k_j| / 0.4)`` (N, N) of confidences (N,); the gradient flows
+    through it.
+    """
     return ((confidence.unsqueeze(0) - confidence.unsqueeze(1)).abs() / -KERNEL_WIDTH).exp()

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import complement, cross_entropy, modulation
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -25,13 +25,15 @@ from calgrid.registry import register
 class AdaFocal(Loss):
     """Focal loss whose exponent follows the miscalibration of the validation split, bin by bin.
 
-    With the signed exponent g of the bin of p_y: ``mean((1 - p_y)^g CE)`` for g > 0, and inverse focal loss
-    ``mean((1 + p_y)^|g| CE)`` for g < 0. After each epoch the bins are set to equal mass of the validation confidences,
-    and each exponent to ``g exp(+-lambda gap)``, + for g > 0, gap the mean confidence of the bin minus its accuracy;
-    below ``switch`` it changes sign. The official trainer sums over the batch (``reduction="sum"``).
+    With the signed exponent g of the bin of p_y: ``mean((1 - p_y)^g CE)`` for g > 0, and inverse
+    focal loss ``mean((1 + p_y)^|g| CE)`` for g < 0. After each epoch the bins are set to equal mass
+    of the validation confidences, and each exponent to ``g exp(+-lambda gap)``, + for g > 0, gap
+    the mean confidence of the bin minus its accuracy; below ``switch`` it changes sign. The
+    official trainer sums over the batch (``reduction="sum"``).
 
-    Exponents belong to the index of a bin, whose edges change. If confidences tie at 1, upper bins are empty and their
-    exponents do not change. Defaults are those of the official run of ResNet-50 on CIFAR-10.
+    Exponents belong to the index of a bin, whose edges change. If confidences tie at 1, upper bins
+    are empty and their exponents do not change. Defaults are those of the official run of ResNet-50
+    on CIFAR-10.
 
     Parameters
     ----------
@@ -66,8 +68,12 @@ class AdaFocal(Loss):
         self.register_buffer("gammas", torch.full((num_bins,), gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.linspace(0, 1, num_bins + 1, dtype=torch.float64))
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the loss of logits (N, C) and labels (N,); parts ``focal``, the plain ``ce`` and mean ``gamma``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the loss of logits (N, C) and labels (N,); parts ``focal``, the plain ``ce`` and
+        mean ``gamma``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = self.exponents((-ce).exp().detach())
         base = torch.where(gamma > 0, complement(-ce), 1 + (-ce).exp())
@@ -75,7 +81,9 @@ class AdaFocal(Loss):
         return total, {"focal": total, "ce": ce.mean(), "gamma": gamma.mean()}
 
     def exponents(self, p: Tensor) -> Tensor:
-        """Return the signed exponent (N,) of probabilities (N,): bins ``lower <= p < upper``, open at both ends."""
+        """Return the signed exponent (N,) of probabilities (N,): bins ``lower <= p < upper``, open
+        at both ends.
+        """
         bins = torch.bucketize(p.double(), self.edges[1:-1].contiguous(), right=True)
         return self.gammas[bins].to(p.dtype)
 
@@ -92,7 +100,8 @@ class AdaFocal(Loss):
 
 
 def equal_mass_edges(values: Tensor, num_bins: int) -> Tensor:
-    """Edges (B + 1,) of bins of equal mass of values (M,): the sorted values at 0, M/B, 2M/B, ..., M - 1.
+    """Edges (B + 1,) of bins of equal mass of values (M,): the sorted values at 0, M/B, 2M/B, ...,
+    M - 1.
 
     Interpolated linearly between neighbours, term by term as ``numpy.interp`` in the official code.
     """
@@ -105,7 +114,9 @@ def equal_mass_edges(values: Tensor, num_bins: int) -> Tensor:
 
 
 def calibration_gaps(confidence: Tensor, correct: Tensor, edges: Tensor) -> Tensor:
-    """Mean confidence minus accuracy (B,) in the bins ``lower < confidence <= upper``; 0 for an empty bin."""
+    """Mean confidence minus accuracy (B,) in the bins ``lower < confidence <= upper``; 0 for an
+    empty bin.
+    """
     # (M, B) instead of a scatter, whose order of summation is not deterministic on a GPU
     inside = (confidence.unsqueeze(1) > edges[:-1]) & (confidence.unsqueeze(1) <= edges[1:])
     excess = ((confidence - correct.to(confidence)).unsqueeze(1) * inside).sum(dim=0)
@@ -113,7 +124,9 @@ def calibration_gaps(confidence: Tensor, correct: Tensor, edges: Tensor) -> Tens
 
 
 def moved(gammas: Tensor, gaps: Tensor, rate: float, switch: float) -> Tensor:
-    """Exponents (B,) after ``g exp(+-rate gap)``; one of magnitude below ``switch`` becomes -+switch."""
+    """Exponents (B,) after ``g exp(+-rate gap)``; one of magnitude below ``switch`` becomes
+    -+switch.
+    """
     focal = gammas > 0
     following = gammas * (rate * torch.where(focal, gaps, -gaps)).exp()
     turned = torch.where(focal, -switch, switch).to(gammas)

@@ -20,8 +20,9 @@ INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 class Loss(nn.Module):
     """Base class of the training losses; a subclass defines :meth:`compute`.
 
-    Losses are computed in float32 without autocast, because the small constants of the formulas vanish in half
-    precision. All state is in parameters, buffers or extra state, so that training resumes exactly from ``state_dict``.
+    Losses are computed in float32 without autocast, because the small constants of the formulas
+    vanish in half precision. All state is in parameters, buffers or extra state, so that training
+    resumes exactly from ``state_dict``.
 
     Facts in ``@register``, as literals:
 
@@ -37,8 +38,8 @@ class Loss(nn.Module):
 
     Attributes
     ----------
-    reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, including batch-level terms (as in
-        focal_calibration, where MMCE is multiplied by N too).
+    reduction : ``"mean"`` over the batch, or ``"sum"`` = N times the mean, including batch-level
+        terms (as in focal_calibration, where MMCE is multiplied by N too).
     last_terms : terms of the last call by name, detached scalars, always means over the batch.
 
     Raises
@@ -51,7 +52,9 @@ class Loss(nn.Module):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         if num_classes < 2:
-            raise ConfigError(f"loss '{self.id}': num_classes must be at least 2, got {num_classes}.")
+            raise ConfigError(
+                f"loss '{self.id}': num_classes must be at least 2, got {num_classes}."
+            )
         self.num_classes = int(num_classes)
         self.reduction: Literal["mean", "sum"] = "mean"
         self.last_terms: Terms = {}
@@ -68,7 +71,11 @@ class Loss(nn.Module):
         return tuple(self.registered.get("needs", ()))
 
     def forward(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None = None, index: Tensor | None = None
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        features: Tensor | None = None,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Return the loss of a batch.
 
@@ -77,7 +84,8 @@ class Loss(nn.Module):
         logits : (N, C) of any floating type.
         labels : (N,) integers in [0, C).
         features : (N, d), input of the classifier head, for losses that need it.
-        index : (N,) integers, stable position of each sample in the training split, for losses that need it.
+        index : (N,) integers, stable position of each sample in the training split, for losses that
+            need it.
 
         Returns
         -------
@@ -86,9 +94,9 @@ class Loss(nn.Module):
 
         Raises
         ------
-        DataError : a shape, type or label is invalid, a needed input is missing, or a logit is not finite. On an
-            accelerator the range of the labels is checked in the first call only, and logits are not checked, because
-            reading values synchronises with the device.
+        DataError : a shape, type or label is invalid, a needed input is missing, or a logit is not
+            finite. On an accelerator the range of the labels is checked in the first call only, and
+            logits are not checked, because reading values synchronises with the device.
         """
         self._check(logits, labels, features, index, self.needs)
         features = None if features is None else features.float()
@@ -100,7 +108,9 @@ class Loss(nn.Module):
         self.last_terms = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return the batch mean of the loss and its terms by name, from checked float32 inputs."""
         raise NotImplementedError(f"{type(self).__name__} does not define compute().")
 
@@ -108,10 +118,13 @@ class Loss(nn.Module):
         """Update state after the optimiser step, from the training-mode forward of that batch."""
 
     def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
-        """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and labels (M,)."""
+        """Update state after ``epoch`` (counted from 0), from the validation logits (M, C) and
+        labels (M,).
+        """
 
     def sample_table(self, epoch: int) -> dict[str, Tensor] | None:
-        """Return records of each training sample in ``epoch``, by column, each (S,) on the CPU, or None.
+        """Return records of each training sample in ``epoch``, by column, each (S,) on the CPU, or
+        None.
 
         Called at the end of sampled epochs, before :meth:`pop_diagnostics`.
         """
@@ -120,7 +133,8 @@ class Loss(nn.Module):
     def pop_diagnostics(self) -> dict[str, float]:
         """Return additional columns of the history for the epoch, and reset them.
 
-        A loss that uses the validation split during training has a column ``sees_validation`` of ones.
+        A loss that uses the validation split during training has a column ``sees_validation`` of
+        ones.
         """
         return {"sees_validation": 1.0} if self.registered.get("sees_validation") else {}
 
@@ -131,32 +145,51 @@ class Loss(nn.Module):
                 module.reserve(samples)
 
     def validation(self, logits: Tensor | None, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`end_epoch`, checked.
+        """Return the validation logits (M, C) as float32 and labels (M,) of :meth:`end_epoch`,
+        checked.
 
         Raises
         ------
         DataError : they are missing, empty or invalid.
         """
         if logits is None or labels is None:
-            raise DataError(f"loss '{self.id}' reads the validation split: pass its logits to end_epoch().")
+            raise DataError(
+                f"loss '{self.id}' reads the validation split: pass its logits to end_epoch()."
+            )
         self._check(logits, labels, None, None, ())
         return logits.detach().float(), labels
 
     def _check(
-        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None, needs: tuple[str, ...]
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        features: Tensor | None,
+        index: Tensor | None,
+        needs: tuple[str, ...],
     ) -> None:
-        if logits.ndim != 2 or logits.shape[1] != self.num_classes or not logits.is_floating_point():
+        if (
+            logits.ndim != 2
+            or logits.shape[1] != self.num_classes
+            or not logits.is_floating_point()
+        ):
             shape, kind = tuple(logits.shape), logits.dtype
-            raise DataError(f"loss '{self.id}': logits must be floating (N, {self.num_classes}), got {kind} {shape}.")
+            raise DataError(
+                f"loss '{self.id}': logits must be floating (N, {self.num_classes}), got {kind} "
+                f"{shape}."
+            )
         count = logits.shape[0]
         if count == 0:
-            raise DataError(f"loss '{self.id}': the batch is empty; a loss needs at least one sample.")
+            raise DataError(
+                f"loss '{self.id}': the batch is empty; a loss needs at least one sample."
+            )
         self._check_integers("labels", labels, count)
         for name, value in (("features", features), ("index", index)):
             if value is None and name in needs:
                 raise DataError(f"loss '{self.id}' needs {name}: pass {name}= in the call.")
         if features is not None and (features.ndim != 2 or features.shape[0] != count):
-            raise DataError(f"loss '{self.id}': features must be ({count}, d), got {tuple(features.shape)}.")
+            raise DataError(
+                f"loss '{self.id}': features must be ({count}, d), got {tuple(features.shape)}."
+            )
         if index is not None:
             self._check_integers("index", index, count)
         if labels.is_cpu or not self._labels_seen:
@@ -175,13 +208,17 @@ class Loss(nn.Module):
         self._labels_seen = True
 
     def _check_finite(self, logits: Tensor) -> None:
-        if math.isfinite(logits.sum()):  # one pass; checked again below, because the sum of finite logits may overflow
+        if math.isfinite(
+            logits.sum()
+        ):  # one pass; checked again below, because the sum of finite logits may overflow
             return
         wrong = (~logits.isfinite()).any(dim=1).nonzero()
         if len(wrong) > 0:
             raise DataError(
-                f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are not finite, first "
-                f"row {int(wrong[0])}; training diverged or the input is damaged: lower the learning rate or clip "
+                f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are "
+                f"not finite, first "
+                f"row {int(wrong[0])}; training diverged or the input is damaged: lower the "
+                f"learning rate or clip "
                 "gradients."
             )
 
@@ -189,4 +226,6 @@ class Loss(nn.Module):
         kind = values.dtype
         if values.shape != (count,) or kind not in INTEGERS:
             shape = tuple(values.shape)
-            raise DataError(f"loss '{self.id}': {name} must be integers ({count},), got {kind} {shape}.")
+            raise DataError(
+                f"loss '{self.id}': {name} must be integers ({count},), got {kind} {shape}."
+            )

@@ -1,13 +1,15 @@
-"""Class-adaptive label smoothing by an augmented Lagrangian, CALS-ALM (Liu et al., CVPR 2023, arXiv 2211.15088)."""
+"""Class-adaptive label smoothing by an augmented Lagrangian, CALS-ALM (Liu et al., CVPR 2023, arXiv
+2211.15088).
+"""
 
 import math
 
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 #: range of the multipliers in the official code
 LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
@@ -16,7 +18,8 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
 @register(
     source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS calibrate/lagrangian/aug_lagrangian_class.py",
     sees_validation=True,
-    hard_labels=False,  # the penalty does not depend on the label, and the state changes at the end of an epoch
+    # the penalty does not depend on the label, and the state changes at the end of an epoch
+    hard_labels=False,
     state="epoch",
     limits={
         "margin": "[1e-6, inf)",  # a divisor, like the penalty weight
@@ -29,13 +32,16 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
     },
 )
 class AugmentedLagrangian(Loss):
-    """Cross-entropy with a margin constraint per class, whose multipliers are set by the validation split.
+    """Cross-entropy with a margin constraint per class, whose multipliers are set by the validation
+    split.
 
-    Constraint of class c: ``h_c = (max_l s_l - s_c - m) / m <= 0``. With ``x = lambda_c + rho_c h_c`` its PHR penalty
-    is ``P = (relu(x)^2 - lambda_c^2) / (2 rho_c)``, its slope ``P' = relu(x)``, and ``L = mean(CE) + mean_{i,c} P``.
-    After each epoch, over the validation logits: ``lambda_c <- mean_i P'`` (clamped to [1e-6, 1e6]), and every
-    ``period`` epochs ``rho_c <- min(growth rho_c, rho_max)`` where the mean of h_c exceeds ``tolerance`` times the
-    positive part of that of the epoch before. Official settings exist only for Tiny-ImageNet (margin 10) and ImageNet.
+    Constraint of class c: ``h_c = (max_l s_l - s_c - m) / m <= 0``. With ``x = lambda_c + rho_c
+    h_c`` its PHR penalty is ``P = (relu(x)^2 - lambda_c^2) / (2 rho_c)``, its slope ``P' =
+    relu(x)``, and ``L = mean(CE) + mean_{i,c} P``. After each epoch, over the validation logits:
+    ``lambda_c <- mean_i P'`` (clamped to [1e-6, 1e6]), and every ``period`` epochs ``rho_c <-
+    min(growth rho_c, rho_max)`` where the mean of h_c exceeds ``tolerance`` times the positive part
+    of that of the epoch before. Official settings exist only for Tiny-ImageNet (margin 10) and
+    ImageNet.
 
     Parameters
     ----------
@@ -48,7 +54,8 @@ class AugmentedLagrangian(Loss):
 
     Attributes
     ----------
-    lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch, inf before there is one.
+    lambdas, rhos : (C,). previous : (C,), mean constraint after the last epoch, inf before there is
+        one.
     """
 
     lambdas: Tensor
@@ -75,8 +82,12 @@ class AugmentedLagrangian(Loss):
         self.register_buffer("rhos", torch.full((num_classes,), rho_init))
         self.register_buffer("previous", torch.full((num_classes,), math.inf))
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean ``constraint``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``penalty`` and mean
+        ``constraint``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         constraint = self.constraint(logits)
         slope = self._slope(constraint)
@@ -84,7 +95,9 @@ class AugmentedLagrangian(Loss):
         return ce + penalty, {"ce": ce, "penalty": penalty, "constraint": constraint.mean()}
 
     def constraint(self, logits: Tensor) -> Tensor:
-        """Return h (N, C) of logits (N, C), at most 0 if the constraint is met; with gradient of the largest logit."""
+        """Return h (N, C) of logits (N, C), at most 0 if the constraint is met; with gradient of
+        the largest logit.
+        """
         return (logits.max(dim=1, keepdim=True).values - logits - self.margin) / self.margin
 
     @torch.no_grad()

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -14,7 +14,9 @@ from calgrid.registry import register
 class CrossEntropy(Loss):
     """Cross-entropy ``mean_i -log p_iy``."""
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return the mean negative log-likelihood of logits (N, C) and labels (N,)."""
         total = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         return total, {"ce": total}

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, one_hot
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 #: maximum entries of a (n, C, C) block of pairs, 4 MiB in float32
 BLOCK_ENTRIES = 2**20
@@ -24,10 +24,11 @@ BLOCK_ENTRIES = 2**20
 class PairwiseConstraints(Loss):
     """Cross-entropy plus calibration terms of all binary sub-problems.
 
-    With the C - 1 non-target classes J: ``BD = mean_i 1/(C-1) sum_{j in J} softplus(s_j - s_y)`` separates each from
-    the target, ``BE = mean_i 1/((C-1)(C-2)) sum_{j,k in J} softplus(s_k - s_j) / 2`` over ordered pairs, including the
-    diagonal, makes them equal; ``L = mean(CE) + lambda_d BD + lambda_e BE``. BE is at least
-    ``log(2) / 2 (1 + 1/(C-2))``. For C = 2 there is no pair of non-target classes and BE is 0.
+    With the C - 1 non-target classes J: ``BD = mean_i 1/(C-1) sum_{j in J} softplus(s_j - s_y)``
+    separates each from the target, ``BE = mean_i 1/((C-1)(C-2)) sum_{j,k in J} softplus(s_k - s_j)
+    / 2`` over ordered pairs, including the diagonal, makes them equal; ``L = mean(CE) + lambda_d BD
+    + lambda_e BE``. BE is at least ``log(2) / 2 (1 + 1/(C-2))``. For C = 2 there is no pair of
+    non-target classes and BE is 0.
 
     Parameters
     ----------
@@ -38,8 +39,12 @@ class PairwiseConstraints(Loss):
         super().__init__(num_classes)
         self.lambda_d, self.lambda_e = lambda_d, lambda_e
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``discrimination`` and ``equality``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the loss of logits (N, C) and labels (N,); parts ``ce``, ``discrimination`` and
+        ``equality``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         others = 1 - one_hot(labels, self.num_classes)
         margins = logits - logits.gather(1, labels.unsqueeze(1))
@@ -56,20 +61,24 @@ class PairwiseConstraints(Loss):
 
 
 class PairSum(torch.autograd.Function):
-    """``sum_i sum_{j,k} o_ij o_ik softplus(s_ik - s_ij)`` of logits s and mask o (N, C), in bounded memory.
+    """``sum_i sum_{j,k} o_ij o_ik softplus(s_ik - s_ij)`` of logits s and mask o (N, C), in bounded
+    memory.
 
-    Its gradient is known in closed form, ``o_ik sum_j o_ij tanh((s_ik - s_ij) / 2)``, and computed together
-    with the value, so that no (N, C, C) array is stored for the backward pass.
+    Its gradient is known in closed form, ``o_ik sum_j o_ij tanh((s_ik - s_ij) / 2)``, and computed
+    together with the value, so that no (N, C, C) array is stored for the backward pass.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, others: Tensor) -> Tensor:
         """Return the sum, scalar."""
         others = others.to(logits)
-        # written in place: small arrays between freed large ones would fragment the memory of the process
+        # written in place: small arrays between freed large ones would fragment the memory of the
+        # process
         values, slopes = torch.empty_like(logits), torch.empty_like(logits)
         rows = max(BLOCK_ENTRIES // logits.shape[1] ** 2, 1)
-        for block in zip(*(tensor.split(rows) for tensor in (logits, others, values, slopes)), strict=True):
+        for block in zip(
+            *(tensor.split(rows) for tensor in (logits, others, values, slopes)), strict=True
+        ):
             _pair_block(*block)
         ctx.save_for_backward(slopes.mul_(others))
         return (values * others).sum()
@@ -86,7 +95,9 @@ _pair_sum: Callable[[Tensor, Tensor], Tensor] = PairSum.apply
 
 
 def _pair_block(logits: Tensor, others: Tensor, values: Tensor, slopes: Tensor) -> None:
-    """Write ``sum_j o_j softplus(s_k - s_j)`` and ``sum_j o_j tanh((s_k - s_j) / 2)`` of a block, each (n, C)."""
+    """Write ``sum_j o_j softplus(s_k - s_j)`` and ``sum_j o_j tanh((s_k - s_j) / 2)`` of a block,
+    each (n, C).
+    """
     gaps = logits.unsqueeze(1) - logits.unsqueeze(2)  # [i, j, k] = s_k - s_j
     weights = others.unsqueeze(2)
     # sums of products instead of a matrix product, which a GPU may compute in TF32

@@ -6,11 +6,11 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.losses._history import PerSample
 from calgrid.losses._terms import cross_entropy, entropy
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -21,20 +21,22 @@ from calgrid.registry import register
     limits={"lambda_": "[0, inf)"},
 )
 class CorrectnessRanking(Loss):
-    """Cross-entropy plus a ranking loss of confidences, ordered by the number of correct classifications so far.
+    """Cross-entropy plus a ranking loss of confidences, ordered by the number of correct
+    classifications so far.
 
-    Sample i is paired with j = i + 1 of its batch, the last with the first: with ``g = sign(c_i - c_j)``, ``mean(CE) +
-    lambda mean_i relu(-g (k_i - k_j) + |c_i - c_j|)``. Pairs with g = 0 add 0 and count in the mean. ``c = (count -
-    min) / (max_c - min)``, count the number of epochs with a correct prediction, min over all training samples, max_c
-    the number of completed epochs, at least 1, so the term is 0 in the first epoch. The paper has c = correct /
-    examined, without the minimum. Confidences have a gradient, c has not. For max_c = min the code divides by zero;
-    here c is 0.
+    Sample i is paired with j = i + 1 of its batch, the last with the first: with ``g = sign(c_i -
+    c_j)``, ``mean(CE) + lambda mean_i relu(-g (k_i - k_j) + |c_i - c_j|)``. Pairs with g = 0 add 0
+    and count in the mean. ``c = (count - min) / (max_c - min)``, count the number of epochs with a
+    correct prediction, min over all training samples, max_c the number of completed epochs, at
+    least 1, so the term is 0 in the first epoch. The paper has c = correct / examined, without the
+    minimum. Confidences have a gradient, c has not. For max_c = min the code divides by zero; here
+    c is 0.
 
     Parameters
     ----------
     lambda_ : weight of the ranking term, at least 0.
-    indicator : confidence k: largest probability, negative entropy over its maximum ``-H / log C``, or the largest
-        probability minus the second (``margin``).
+    indicator : confidence k: largest probability, negative entropy over its maximum ``-H / log C``,
+        or the largest probability minus the second (``margin``).
 
     Attributes
     ----------
@@ -44,7 +46,11 @@ class CorrectnessRanking(Loss):
     max_count: Tensor
 
     def __init__(
-        self, num_classes: int, *, lambda_: float = 1.0, indicator: Literal["maxprob", "entropy", "margin"] = "maxprob"
+        self,
+        num_classes: int,
+        *,
+        lambda_: float = 1.0,
+        indicator: Literal["maxprob", "entropy", "margin"] = "maxprob",
     ) -> None:
         super().__init__(num_classes)
         self.lambda_ = lambda_
@@ -52,7 +58,9 @@ class CorrectnessRanking(Loss):
         self.counts = PerSample(dtype=torch.int32)
         self.register_buffer("max_count", torch.ones((), dtype=torch.int64))
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
@@ -71,7 +79,9 @@ class CorrectnessRanking(Loss):
         self.counts.rows.index_add_(0, index, correct)
 
     def end_epoch(self, epoch: int, val_logits: Tensor | None, val_labels: Tensor | None) -> None:
-        """Set max_c to the number of completed epochs; it is 1 in the second epoch, as in the official code."""
+        """Set max_c to the number of completed epochs; it is 1 in the second epoch, as in the
+        official code.
+        """
         self.max_count.fill_(epoch + 1)
 
     def _correctness_gap(self, index: Tensor) -> Tensor:

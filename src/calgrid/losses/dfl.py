@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import complement, cross_entropy, modulation
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -23,11 +23,13 @@ from calgrid.registry import register
     limits={"gamma": "[0, inf)"},
 )
 class DualFocalLoss(Loss):
-    """Focal loss on the gap to the class ranked below the target, ``mean((1 - p_y + p_j)^gamma CE)``.
+    """Focal loss on the gap to the class ranked below the target, ``mean((1 - p_y + p_j)^gamma
+    CE)``.
 
-    ``p_j = max{p_c : p_c < p_y}``, 0 if there is none: for a misclassified sample this lies below the target and is not
-    the second largest probability. The gradient flows through p_y and p_j. gamma is the authors' value per data set and
-    backbone; if they list none, that of ResNet-50. The official trainer sums over the batch.
+    ``p_j = max{p_c : p_c < p_y}``, 0 if there is none: for a misclassified sample this lies below
+    the target and is not the second largest probability. The gradient flows through p_y and p_j.
+    gamma is the authors' value per data set and backbone; if they list none, that of ResNet-50. The
+    official trainer sums over the batch.
 
     Parameters
     ----------
@@ -38,11 +40,16 @@ class DualFocalLoss(Loss):
         super().__init__(num_classes)
         self.gamma = gamma
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the dual focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the dual focal loss of logits (N, C) and labels (N,); parts ``focal`` and the
+        plain ``ce``.
+        """
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)
-        # compares log-probabilities of one tensor, so that the target is never below itself by rounding
+        # compares log-probabilities of one tensor, so that the target is never below itself by
+        # rounding
         below = log_probs < -ce.unsqueeze(1)
         runner_up = log_probs.exp().where(below, 0.0).max(dim=1).values
         total = (modulation(complement(-ce) + runner_up, self.gamma) * ce).mean()

@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._fedlas import FeDLaS
 from calgrid.losses._terms import uniform_cross_entropy
-from calgrid.registry import register
 
 
 @register(
@@ -29,16 +29,19 @@ class FeDLaSLabelSmoothing(FeDLaS):
     ----------
     alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).
     beta : slope of the strength in the indicator, at least 0.
-    momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT configurations: 0.001).
-    indicator : statistic of gamma: L1 norm of the features, largest probability, largest logit, constant 1, or
-        standard normal noise.
+    momentum : theta, weight of the current batch in the moving averages (FEDLAS's ViT
+        configurations: 0.001).
+    indicator : statistic of gamma: L1 norm of the features, largest probability, largest logit,
+        constant 1, or standard normal noise.
     gate : ``learned``, or fixed to ``positive`` or ``negative``.
     ema_start : initial values of the moving averages, see ``_fedlas.StandardisedIndicator``.
     """
 
     regulariser_name = "uniform"
 
-    def __init__(self, num_classes: int, *, alpha: float = 0.05, beta: float = 4.0, **options: Any) -> None:
+    def __init__(
+        self, num_classes: int, *, alpha: float = 0.05, beta: float = 4.0, **options: Any
+    ) -> None:
         super().__init__(num_classes, alpha, beta=beta, **options)
 
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
-"""FeDLaS over margin-based label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLASplus`` in the official code."""
+"""FeDLaS over margin-based label smoothing (ECCV 2026, arXiv 2606.28654); ``FEDLASplus`` in the
+official code.
+"""
 
 from typing import Any
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._fedlas import FeDLaS
 from calgrid.losses._terms import margin_excess
-from calgrid.registry import register
 
 
 @register(
@@ -23,10 +25,12 @@ from calgrid.registry import register
     limits={"lambda_": "[0, 0.5]", "beta": "[0, inf)", "margin": "[0, inf)", "momentum": "[0, 1]"},
 )
 class FeDLaSMarginLabelSmoothing(FeDLaS):
-    """Margin penalty with an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2 lambda).
+    """Margin penalty with an adaptive strength, ``mean((1 - a_i) CE_i + a_i R_i)``, a_i in (0, 2
+    lambda).
 
-    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code (a sum in Eq. 6). The
-    cross-entropy keeps the weight (1 - a_i), so beta = 0 gives (1 - lambda) CE + lambda R and not plain MbLS.
+    ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code (a sum in Eq. 6).
+    The cross-entropy keeps the weight (1 - a_i), so beta = 0 gives (1 - lambda) CE + lambda R and
+    not plain MbLS.
 
     Parameters
     ----------
@@ -39,7 +43,13 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
     regulariser_name = "margin"
 
     def __init__(
-        self, num_classes: int, *, lambda_: float = 0.1, beta: float = 0.5, margin: float = 6.0, **options: Any
+        self,
+        num_classes: int,
+        *,
+        lambda_: float = 0.1,
+        beta: float = 0.5,
+        margin: float = 6.0,
+        **options: Any,
     ) -> None:
         super().__init__(num_classes, lambda_, beta=beta, **options)
         self.margin = margin

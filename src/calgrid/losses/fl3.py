@@ -1,10 +1,12 @@
-"""Focal loss with one exponent (Lin et al., ICCV 2017; for calibration Mukhoti et al., NeurIPS 2020)."""
+"""Focal loss with one exponent (Lin et al., ICCV 2017; for calibration Mukhoti et al., NeurIPS
+2020).
+"""
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import complement, cross_entropy, modulation
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -15,7 +17,8 @@ from calgrid.registry import register
 class FocalLoss(Loss):
     """Focal loss ``mean((1 - p_y)^gamma CE)`` with gamma 3.
 
-    The gradient also flows through the weight. The official trainer sums over the batch (``reduction="sum"``).
+    The gradient also flows through the weight. The official trainer sums over the batch
+    (``reduction="sum"``).
 
     Parameters
     ----------
@@ -26,8 +29,12 @@ class FocalLoss(Loss):
         super().__init__(num_classes)
         self.gamma = gamma
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain
+        ``ce``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         total = (modulation(complement(-ce), self.gamma) * ce).mean()
         return total, {"focal": total, "ce": ce.mean()}

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import complement, cross_entropy, modulation
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -16,8 +16,9 @@ from calgrid.registry import register
 class SampleDependentFocalLoss(Loss):
     """Focal loss with gamma 5 where p_y < 0.2 and gamma 3 elsewhere.
 
-    gamma is chosen from p_y without a gradient. The official file takes 3 for p_y in [0.2, 0.5) from a table and for
-    p_y >= 0.5 from an argument, which its scripts set to 3. The official trainer sums over the batch.
+    gamma is chosen from p_y without a gradient. The official file takes 3 for p_y in [0.2, 0.5)
+    from a table and for p_y >= 0.5 from an argument, which its scripts set to 3. The official
+    trainer sums over the batch.
 
     Parameters
     ----------
@@ -27,13 +28,22 @@ class SampleDependentFocalLoss(Loss):
     """
 
     def __init__(
-        self, num_classes: int, *, gamma: float = 3.0, gamma_hard: float = 5.0, threshold: float = 0.2
+        self,
+        num_classes: int,
+        *,
+        gamma: float = 3.0,
+        gamma_hard: float = 5.0,
+        threshold: float = 0.2,
     ) -> None:
         super().__init__(num_classes)
         self.gamma, self.gamma_hard, self.threshold = gamma, gamma_hard, threshold
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain ``ce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the focal loss of logits (N, C) and labels (N,); parts ``focal`` and the plain
+        ``ce``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels)
         gamma = torch.where((-ce).exp() < self.threshold, self.gamma_hard, self.gamma)
         total = (modulation(complement(-ce), gamma) * ce).mean()

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, uniform_cross_entropy
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -14,10 +14,12 @@ from calgrid.registry import register
     limits={"alpha": "[0, 1]"},
 )
 class LabelSmoothing(Loss):
-    """Label smoothing ``mean((1 - alpha) CE + alpha U)``, U the cross-entropy against the uniform distribution.
+    """Label smoothing ``mean((1 - alpha) CE + alpha U)``, U the cross-entropy against the uniform
+    distribution.
 
     The mass on the true class is ``1 - alpha + alpha / C``: the same as ``label_smoothing`` of
-    ``torch.nn.functional.cross_entropy``. (Code that spreads alpha over the other C - 1 classes smooths more.)
+    ``torch.nn.functional.cross_entropy``. (Code that spreads alpha over the other C - 1 classes
+    smooths more.)
 
     Parameters
     ----------
@@ -28,8 +30,15 @@ class LabelSmoothing(Loss):
         super().__init__(num_classes)
         self.alpha = alpha
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return the smoothed cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and ``uniform``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return the smoothed cross-entropy of logits (N, C) and labels (N,); parts ``ce`` and
+        ``uniform``.
+        """
         log_probs = logits.log_softmax(dim=1)
-        ce, uniform = cross_entropy(log_probs, labels).mean(), uniform_cross_entropy(log_probs).mean()
+        ce, uniform = (
+            cross_entropy(log_probs, labels).mean(),
+            uniform_cross_entropy(log_probs).mean(),
+        )
         return (1 - self.alpha) * ce + self.alpha * uniform, {"ce": ce, "uniform": uniform}

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, margin_excess
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -20,8 +20,9 @@ from calgrid.registry import register
 class MarginLabelSmoothing(Loss):
     """Margin-based label smoothing ``mean(CE) + lambda mean_{i,c} relu(max_l s_l - s_c - m)``.
 
-    Averaged over classes as in the official code (a sum in the paper). Defaults are those of the FeDLaS paper, so that
-    ``fedlas_mbls`` differs only by its modules; the official run on Tiny-ImageNet has ``lambda_=0.1``.
+    Averaged over classes as in the official code (a sum in the paper). Defaults are those of the
+    FeDLaS paper, so that ``fedlas_mbls`` differs only by its modules; the official run on
+    Tiny-ImageNet has ``lambda_=0.1``.
 
     Parameters
     ----------
@@ -33,8 +34,12 @@ class MarginLabelSmoothing(Loss):
         super().__init__(num_classes)
         self.margin, self.lambda_ = margin, lambda_
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return cross-entropy plus penalty of logits (N, C) and labels (N,); parts ``ce`` and ``margin``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return cross-entropy plus penalty of logits (N, C) and labels (N,); parts ``ce`` and
+        ``margin``.
+        """
         ce = cross_entropy(logits.log_softmax(dim=1), labels).mean()
         margin = margin_excess(logits, self.margin).mean()
         return ce + self.lambda_ * margin, {"ce": ce, "margin": margin}

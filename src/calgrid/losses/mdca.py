@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import complement, cross_entropy, frequency_gap, modulation
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -15,8 +15,9 @@ from calgrid.registry import register
 class FocalMDCA(Loss):
     """Focal loss plus the per-class gap between mean probability and frequency in the batch.
 
-    ``mean((1 - p_y)^gamma CE) + beta (1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``. Defaults are those of the
-    official CIFAR-10 script (the argument parser has beta 10); the value depends on the batch size.
+    ``mean((1 - p_y)^gamma CE) + beta (1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``. Defaults are
+    those of the official CIFAR-10 script (the argument parser has beta 10); the value depends on
+    the batch size.
 
     Parameters
     ----------
@@ -28,8 +29,12 @@ class FocalMDCA(Loss):
         super().__init__(num_classes)
         self.beta, self.gamma = beta, gamma
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return FL+MDCA of logits (N, C) and labels (N,); parts ``focal``, ``mdca`` and the plain ``ce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return FL+MDCA of logits (N, C) and labels (N,); parts ``focal``, ``mdca`` and the plain
+        ``ce``.
+        """
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels)
         focal = (modulation(complement(-ce), self.gamma) * ce).mean()

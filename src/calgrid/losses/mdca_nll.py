@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, frequency_gap
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -15,7 +15,8 @@ from calgrid.registry import register
 class CrossEntropyMDCA(Loss):
     """Cross-entropy plus the per-class gap between mean probability and frequency in the batch.
 
-    ``mean(CE) + beta (1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``; the value depends on the batch size.
+    ``mean(CE) + beta (1/C) sum_c |mean_i p_ic - mean_i 1[y_i = c]|``; the value depends on the
+    batch size.
 
     Parameters
     ----------
@@ -26,7 +27,9 @@ class CrossEntropyMDCA(Loss):
         super().__init__(num_classes)
         self.beta = beta
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return NLL+MDCA of logits (N, C) and labels (N,); parts ``ce`` and ``mdca``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()

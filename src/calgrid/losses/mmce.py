@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confidence
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
@@ -15,9 +15,9 @@ from calgrid.registry import register
 class MMCE(Loss):
     """Cross-entropy plus the kernel calibration error of the batch, MMCE_m.
 
-    ``mean(CE) + lambda (1/N^2) sum_ij (c_i - k_i)(c_j - k_j) exp(-|k_i - k_j| / 0.4)`` with correctness c and
-    confidence k. The paper has the square root of the quadratic form, official code does not. It costs O(N^2) and
-    depends on the batch size.
+    ``mean(CE) + lambda (1/N^2) sum_ij (c_i - k_i)(c_j - k_j) exp(-|k_i - k_j| / 0.4)`` with
+    correctness c and confidence k. The paper has the square root of the quadratic form, official
+    code does not. It costs O(N^2) and depends on the batch size.
 
     Parameters
     ----------
@@ -28,8 +28,12 @@ class MMCE(Loss):
         super().__init__(num_classes)
         self.lambda_ = lambda_
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return cross-entropy plus MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return cross-entropy plus MMCE of logits (N, C) and labels (N,); parts ``ce`` and
+        ``mmce``.
+        """
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
         confidence, correct = top_confidence(log_probs, labels)

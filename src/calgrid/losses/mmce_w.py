@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, kernel, kernel_form, top_confidence
 from calgrid.losses.base import Loss, LossTerms
-from calgrid.registry import register
 
 #: keeps the gradient of the square root finite, as in the official code
 ROOT_FLOOR = 1e-10
@@ -23,11 +23,12 @@ COUNT_GUARD = 1e-5
 class WeightedMMCE(Loss):
     """Cross-entropy plus the weighted kernel calibration error of the batch, MMCE_w.
 
-    With m correct samples of confidence q and n incorrect ones of confidence r, the blocks are pair means:
-    ``A = mean (1-q_i)(1-q_j) k``, ``B = mean r_i r_j k``, ``D = mean (1-q_i) r_j k``. The paper has
-    ``sqrt(A + B - 2D)``; Kumar's code and every port divide again, ``sqrt(A/m^2 + B/n^2 - 2D/(mn))``, where the smaller
-    group dominates. The published lambda 2 is for the code. The term is 0 in a batch without correct or without
-    incorrect samples, depends on the batch size and costs O(N^2).
+    With m correct samples of confidence q and n incorrect ones of confidence r, the blocks are pair
+    means: ``A = mean (1-q_i)(1-q_j) k``, ``B = mean r_i r_j k``, ``D = mean (1-q_i) r_j k``. The
+    paper has ``sqrt(A + B - 2D)``; Kumar's code and every port divide again, ``sqrt(A/m^2 + B/n^2 -
+    2D/(mn))``, where the smaller group dominates. The published lambda 2 is for the code. The term
+    is 0 in a batch without correct or without incorrect samples, depends on the batch size and
+    costs O(N^2).
 
     Parameters
     ----------
@@ -35,20 +36,26 @@ class WeightedMMCE(Loss):
     norm : scaling of the blocks, ``code`` or ``paper``.
     """
 
-    def __init__(self, num_classes: int, *, lambda_: float = 2.0, norm: Literal["code", "paper"] = "code") -> None:
+    def __init__(
+        self, num_classes: int, *, lambda_: float = 2.0, norm: Literal["code", "paper"] = "code"
+    ) -> None:
         super().__init__(num_classes)
         self.lambda_ = lambda_
         self.norm = norm
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
-        """Return cross-entropy plus weighted MMCE of logits (N, C) and labels (N,); parts ``ce`` and ``mmce``."""
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
+        """Return cross-entropy plus weighted MMCE of logits (N, C) and labels (N,); parts ``ce``
+        and ``mmce``.
+        """
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
         confidence, correct = top_confidence(log_probs, labels)
         m = correct.sum()
         n = len(correct) - m
-        # 1 - q for a correct sample and -r for an incorrect one: the sum over all pairs then is A + B - 2D, if each
-        # pair is divided by the number of pairs in its block
+        # 1 - q for a correct sample and -r for an incorrect one: the sum over all pairs then is A +
+        # B - 2D, if each pair is divided by the number of pairs in its block
         gap = correct - confidence
         size = torch.where(correct > 0, m, n)
         count = size.unsqueeze(0) * size.unsqueeze(1)

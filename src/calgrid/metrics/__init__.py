@@ -25,11 +25,25 @@ from calgrid.metrics.calibration import (
 from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.failure import augrc, aurc, auroc_failure, e_aurc, fpr95_failure
 from calgrid.metrics.human import ece_human, kl_human, tv_human
-from calgrid.metrics.intervals import bootstrap, bootstrap_difference, bootstrap_ood, bootstrap_soft, resampled_metrics
+from calgrid.metrics.intervals import (
+    bootstrap,
+    bootstrap_difference,
+    bootstrap_ood,
+    bootstrap_soft,
+    resampled_metrics,
+)
 from calgrid.metrics.kernel import smece
 from calgrid.metrics.null import ece_null
 from calgrid.metrics.ood import auroc, fpr95, fpr95_oodpos, max_softmax, negative_entropy
-from calgrid.metrics.scoring import accuracy, brier, brier_calibration, brier_refinement, brier_top_label, nll, top5
+from calgrid.metrics.scoring import (
+    accuracy,
+    brier,
+    brier_calibration,
+    brier_refinement,
+    brier_top_label,
+    nll,
+    top5,
+)
 from calgrid.metrics.smooth import smce
 from calgrid.metrics.table import METRICS, Metric
 

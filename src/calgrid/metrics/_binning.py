@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from calgrid.metrics._inputs import Predictions, check_bins
 
 Floats = NDArray[np.float64]
-_erf = np.vectorize(math.erf, otypes=[np.float64])  # slow, but called only on values of bins, not on samples
+_erf = np.vectorize(
+    math.erf, otypes=[np.float64]
+)  # slow, but called only on values of bins, not on samples
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,12 @@ class BinSums:
         return BinSums(self.count, gap, np.zeros_like(gap))
 
     def noise(self, sample: "BinSums") -> "BinSums":
-        """Difference between the sums of the resample and of the sample, at the counts of the resample."""
-        return BinSums(self.count, self.confidence - sample.confidence, self.correct - sample.correct)
+        """Difference between the sums of the resample and of the sample, at the counts of the
+        resample.
+        """
+        return BinSums(
+            self.count, self.confidence - sample.confidence, self.correct - sample.correct
+        )
 
 
 def inner_edges(n_bins: int) -> Floats:
@@ -51,7 +57,9 @@ def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
     """Sums of the M equal-width bins of the confidence, each (M,)."""
     index = bin_index(predictions.confidence, n_bins)
     weights = (None, predictions.confidence, predictions.correct)
-    return BinSums(*(np.bincount(index, weight, minlength=n_bins).astype(np.float64) for weight in weights))
+    return BinSums(
+        *(np.bincount(index, weight, minlength=n_bins).astype(np.float64) for weight in weights)
+    )
 
 
 def mean_gap(sums: BinSums) -> Floats:
@@ -80,7 +88,8 @@ def rms_gap(sums: BinSums) -> Floats:
 
 
 def debiased_square(sums: BinSums) -> Floats:
-    """:func:`rms_gap` squared, minus its expected excess from the variance of bin accuracies; may be negative, (...).
+    """:func:`rms_gap` squared, minus its expected excess from the variance of bin accuracies; may
+    be negative, (...).
 
     Bins with fewer than two samples, whose variance is unknown, are ignored.
     """
@@ -92,7 +101,8 @@ def debiased_square(sums: BinSums) -> Floats:
 
 
 def debiased_gap(sums: BinSums) -> Floats:
-    """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from normal distributions, (...).
+    """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from normal
+    distributions, (...).
 
     The expectation uses the exact mean of |X| for X ~ N(m, s^2), without simulation.
     """
@@ -100,7 +110,9 @@ def debiased_gap(sums: BinSums) -> Floats:
     gap, accuracy = sums.gap / count, sums.correct / count
     spread = np.sqrt(accuracy * (1 - accuracy) / count)
     ratio = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
-    folded = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * _erf(ratio / math.sqrt(2))
+    folded = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * _erf(
+        ratio / math.sqrt(2)
+    )
     resampled = np.where(spread > 0, folded, np.abs(gap))
     excess = (sums.count * (resampled - np.abs(gap))).sum(axis=-1) / sums.count.sum(axis=-1)
     return mean_gap(sums) - excess

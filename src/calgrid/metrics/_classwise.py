@@ -13,8 +13,9 @@ Floats = NDArray[np.float64]
 class ClasswiseBins:
     """The M equal-width bins of p_ik for each class k, with 1[y_i = k] in place of "correct".
 
-    A row of probabilities sums to 1, so fewer than M of its entries are above the first bin for any K. Only these are
-    stored; the first bin is the total of the class, one dense product, minus them.
+    A row of probabilities sums to 1, so fewer than M of its entries are above the first bin for any
+    K. Only these are stored; the first bin is the total of the class, one dense product, minus
+    them.
 
     Parameters
     ----------
@@ -30,7 +31,9 @@ class ClasswiseBins:
         cell = column * n_bins + bin_index(p, n_bins)
         label_cell = predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)
 
-        def cells(value: Floats, row: NDArray[np.intp], where: NDArray[np.intp]) -> sparse.csr_array:
+        def cells(
+            value: Floats, row: NDArray[np.intp], where: NDArray[np.intp]
+        ) -> sparse.csr_array:
             return sparse.csr_array((value, (row, where)), shape=(k * n_bins, n))
 
         self._above = cells(np.ones(len(p)), cell, sample)

@@ -1,10 +1,11 @@
 """Metrics of many resamples at once: each estimator maps weights to one value per resample.
 
-A resample is a row of weights: how often each sample was drawn. Sums over resamples are matrix products, and samples
-are sorted and binned only once.
+A resample is a row of weights: how often each sample was drawn. Sums over resamples are matrix
+products, and samples are sorted and binned only once.
 
-Calibration errors are absolute values of sums of residuals. Their estimators also return the possible excess due to
-noise, from the change of these sums under resampling: see :mod:`calgrid.metrics.intervals`.
+Calibration errors are absolute values of sums of residuals. Their estimators also return the
+possible excess due to noise, from the change of these sums under resampling: see
+:mod:`calgrid.metrics.intervals`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +22,11 @@ from calgrid.metrics.table import Metric
 
 Floats = NDArray[np.float64]
 
-#: gaps within this many standard deviations are treated as possibly 0: sqrt(ln N), the usual choice, for N = 8,000
+#: gaps within this many standard deviations are treated as possibly 0: sqrt(ln N), the usual
+#: choice, for N = 8,000
 NEAR = 3.0
-#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into equal cells
+#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
+#: equal cells
 SMOOTH_CELLS = 1000
 
 
@@ -49,12 +52,15 @@ def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 def smooth_estimator(predictions: Predictions) -> Estimator:
     """Estimator of the smooth calibration error: slow, one dynamic programme per resample.
 
-    Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on SMOOTH_CELLS cells of [0, 1], which
-    changes the value by at most half the width of a cell times the mean |a_i - p_i|.
+    Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on SMOOTH_CELLS
+    cells of [0, 1], which changes the value by at most half the width of a cell times the mean |a_i
+    - p_i|.
     """
     positions, cell = np.unique(predictions.confidence, return_inverse=True)
     if len(positions) > SMOOTH_CELLS:
-        occupied, cell = np.unique(np.floor(predictions.confidence * SMOOTH_CELLS), return_inverse=True)
+        occupied, cell = np.unique(
+            np.floor(predictions.confidence * SMOOTH_CELLS), return_inverse=True
+        )
         positions = (occupied + 0.5) / SMOOTH_CELLS
     residual = (predictions.correct - predictions.confidence) / predictions.n_samples
 
@@ -65,7 +71,9 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
     return lambda weights: Draws({"smce": each(weights)}, {"smce": each(weights - 1)})
 
 
-def function_estimator(predictions: Predictions, metrics: Sequence[Metric], n_bins: int) -> Estimator:
+def function_estimator(
+    predictions: Predictions, metrics: Sequence[Metric], n_bins: int
+) -> Estimator:
     """Estimator of any metrics: slow, one call of each function per resample."""
     rows = np.arange(predictions.n_samples)
 
@@ -105,7 +113,9 @@ _BINNED = {
 def _binned(predictions: Predictions, n_bins: int) -> Estimator:
     index = _binning.bin_index(predictions.confidence, n_bins)
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
-    columns = np.hstack([member, member * predictions.confidence[:, None], member * predictions.correct[:, None]])
+    columns = np.hstack(
+        [member, member * predictions.confidence[:, None], member * predictions.correct[:, None]]
+    )
     sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
     residual = predictions.confidence - predictions.correct
     expected = (predictions.confidence * (1 - predictions.confidence)) @ member
@@ -126,9 +136,9 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
 def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:
     """Gaps of bins, with insignificant ones set to 0, and a factor for the noise of these.
 
-    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the empirical sum of
-    squares that resampling uses, both with the shape of ``gap``. The factor corrects bins without observed errors, for
-    which resampling would estimate no noise.
+    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the
+    empirical sum of squares that resampling uses, both with the shape of ``gap``. The factor
+    corrects bins without observed errors, for which resampling would estimate no noise.
     """
     largest = np.maximum(seen, expected)
     near = np.abs(gap) <= NEAR * np.sqrt(largest)
@@ -159,7 +169,11 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
                 }
             )
         failure = Confidences(ends, ranks.before, right.cumulated)
-        separation = {"aurc": failure.aurc(), "auroc_failure": failure.auroc(), "fpr95_failure": failure.fpr95()}
+        separation = {
+            "aurc": failure.aurc(),
+            "auroc_failure": failure.auroc(),
+            "fpr95_failure": failure.fpr95(),
+        }
         return Draws(both[0] | separation, both[1])
 
     return estimate
@@ -168,7 +182,9 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
     plain = classwise_sums(predictions, n_bins)
-    sample = _binning.BinSums(*(part[:, None] for part in (plain.count, plain.confidence, plain.correct)))
+    sample = _binning.BinSums(
+        *(part[:, None] for part in (plain.count, plain.confidence, plain.correct))
+    )
     centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
     base = _binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
@@ -194,16 +210,23 @@ def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
     def estimate(weights: Floats) -> Draws:
         # half of the resamples are enough for a quantile of the noise
         added = weights[::2] - 1
-        return Draws({"smece": kernel.fixed_points(weights @ nodes)}, {"smece": kernel.fixed_points(added @ nodes)})
+        return Draws(
+            {"smece": kernel.fixed_points(weights @ nodes)},
+            {"smece": kernel.fixed_points(added @ nodes)},
+        )
 
     return estimate
 
 
 def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Estimator:
-    """Estimator of the soft metrics, from probabilities (N, K) and the distribution (N, K) of the classes."""
+    """Estimator of the soft metrics, from probabilities (N, K) and the distribution (N, K) of the
+    classes.
+    """
     checked = human.check_votes(probs, distribution)
     columns = human.bin_columns(*checked, n_bins)
-    means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(columns)
+    means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(
+        columns
+    )
     sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
 
     def estimate(weights: Floats) -> Draws:
@@ -217,7 +240,10 @@ def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Es
 
 def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
     """Estimator of the out-of-distribution metrics of one score, from scores (N,) and (M,)."""
-    order_id, order_ood = np.argsort(scores_id, kind="stable"), np.argsort(scores_ood, kind="stable")
+    order_id, order_ood = (
+        np.argsort(scores_id, kind="stable"),
+        np.argsort(scores_ood, kind="stable"),
+    )
     positive, negative = scores_id[order_id], scores_ood[order_ood]
 
     def estimate(weights_id: Floats, weights_ood: Floats) -> dict[Callable[..., float], Floats]:

@@ -16,7 +16,8 @@ TOLERANCE_LOW_PRECISION = 1e-4
 
 @dataclass(frozen=True)
 class Predictions:
-    """Probabilities and labels validated by :func:`check_probabilities`; metrics accept it as ``probs``.
+    """Probabilities and labels validated by :func:`check_probabilities`; metrics accept it as
+    ``probs``.
 
     Attributes
     ----------
@@ -63,9 +64,11 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
 
     Parameters
     ----------
-    probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input of less than
-        64 bits). Entries are clipped to [0, 1] within this tolerance. `Predictions` pass unchanged.
-    labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are refused.
+    probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input
+        of less than 64 bits). Entries are clipped to [0, 1] within this tolerance. `Predictions`
+        pass unchanged.
+    labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are
+        refused.
     """
     if isinstance(probs, Predictions):
         return probs
@@ -78,14 +81,25 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
     given = _as_numbers(probs, name)
     if given.ndim != 2 or 0 in given.shape:
         raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {given.shape}.")
-    tolerance = TOLERANCE if given.dtype.kind in "iub" or given.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION
-    rows = np.asarray(given, dtype=np.float64, order="C")  # rounding of sums must not depend on the layout
+    tolerance = (
+        TOLERANCE
+        if given.dtype.kind in "iub" or given.dtype.itemsize >= 8
+        else TOLERANCE_LOW_PRECISION
+    )
+    rows = np.asarray(
+        given, dtype=np.float64, order="C"
+    )  # rounding of sums must not depend on the layout
     lowest, highest = rows.min(), rows.max()
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         raise _bad_entry(name, rows, ~np.isfinite(rows), "must be finite")
     if lowest < -tolerance or highest > 1 + tolerance:
         outside = (rows < -tolerance) | (rows > 1 + tolerance)
-        raise _bad_entry(name, rows, outside, "must hold probabilities in [0, 1] (apply a softmax to logits first)")
+        raise _bad_entry(
+            name,
+            rows,
+            outside,
+            "must hold probabilities in [0, 1] (apply a softmax to logits first)",
+        )
     if lowest < 0 or highest > 1:
         rows = rows.clip(0, 1)
     _check_sums(rows.sum(axis=1), name, tolerance)
@@ -109,7 +123,9 @@ def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def _bad_entry(name: str, rows: NDArray[np.float64], bad: NDArray[np.bool_], rule: str) -> DataError:
+def _bad_entry(
+    name: str, rows: NDArray[np.float64], bad: NDArray[np.bool_], rule: str
+) -> DataError:
     row, column = np.argwhere(bad)[0]
     return DataError(f"{name} {rule}, got {rows[row, column]:.6g} in row {row}, class {column}.")
 
@@ -118,18 +134,27 @@ def _check_sums(sums: NDArray[np.float64], name: str, tolerance: float) -> None:
     bad = np.abs(sums - 1) > tolerance
     if bad.any():
         row = int(bad.argmax())
-        raise DataError(f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to {sums[row]:.8g}.")
+        raise DataError(
+            f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to "
+            f"{sums[row]:.8g}."
+        )
 
 
 def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[np.int64]:
     given = _as_numbers(labels, "labels")
     if given.ndim != 1 or len(given) != n_samples:
-        raise DataError(f"labels must have shape ({n_samples},) as probs has that many rows, got {given.shape}.")
+        raise DataError(
+            f"labels must have shape ({n_samples},) as probs has that many rows, got {given.shape}."
+        )
     if given.dtype.kind not in "iu":
         raise DataError(f"labels must be integers, got dtype {given.dtype}.")
     bad = (given < 0) | (given >= n_classes)
     if bad.any():
         row = int(bad.argmax())
-        hint = " (rows without a label, such as out-of-distribution ones, cannot be scored)" if given[row] == -1 else ""
+        hint = (
+            " (rows without a label, such as out-of-distribution ones, cannot be scored)"
+            if given[row] == -1
+            else ""
+        )
         raise DataError(f"labels must be in [0, {n_classes}), got {given[row]} in row {row}{hint}.")
     return given.astype(np.int64)

@@ -28,8 +28,12 @@ class Carried(NamedTuple):
     less: int
     cumulated: Floats
 
-    def up_to(self, inner: NDArray[Any], ranks: Ranks, holders: NDArray[np.intp], rows: NDArray[np.intp]) -> Floats:
-        """Sum over the draws before each of the ranks 0, ``inner`` (Q,), N in each resample of ``rows``, (R, Q + 2)."""
+    def up_to(
+        self, inner: NDArray[Any], ranks: Ranks, holders: NDArray[np.intp], rows: NDArray[np.intp]
+    ) -> Floats:
+        """Sum over the draws before each of the ranks 0, ``inner`` (Q,), N in each resample of
+        ``rows``, (R, Q + 2).
+        """
         row = rows[:, None]
         share = 1 - self.less / np.maximum(self.weights[row, holders], 1)
         partial = (inner - ranks.before[row, holders]) * share * self.values[holders]
@@ -48,7 +52,9 @@ def noise(carried: Carried) -> Carried:
 
 
 def equal_runs(n: int, n_bins: int) -> Floats:
-    """Inner edges (M - 1,) of M runs of n samples whose lengths differ by at most one, longer ones first."""
+    """Inner edges (M - 1,) of M runs of n samples whose lengths differ by at most one, longer ones
+    first.
+    """
     length, longer = divmod(n, n_bins)
     first = np.arange(1, n_bins)
     return (first * length + np.minimum(first, longer)).astype(np.float64)
@@ -64,14 +70,17 @@ def run_gaps(carried: Carried, ranks: Ranks, n_bins: int) -> Floats:
 
 
 def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:
-    """Error of each of ``carried``, (R,), with the largest number of equal bins with non-decreasing accuracies.
+    """Error of each of ``carried``, (R,), with the largest number of equal bins with non-decreasing
+    accuracies.
 
-    Numbers of bins b are tried from 1 upwards until accuracy decreases between neighbours; bin i has the ranks r with
-    floor(r b / N) = i. If all errors come before all correct predictions, accuracy never decreases.
+    Numbers of bins b are tried from 1 upwards until accuracy decreases between neighbours; bin i
+    has the ranks r with floor(r b / N) = i. If all errors come before all correct predictions,
+    accuracy never decreases.
 
     Parameters
     ----------
-    correct : correct predictions, in ascending order of confidence. ranks, carried : of the same resamples.
+    correct : correct predictions, in ascending order of confidence. ranks, carried : of the same
+        resamples.
     norm : norm of the gaps, 1 or 2.
     """
     n = len(correct.values)
@@ -89,7 +98,9 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
         kept = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
         rows, holders = rows[kept], holders[kept]
         for values, one in zip(found, carried, strict=True):
-            values[rows] = _norm(np.diff(one.up_to(inner, ranks, holders, rows), axis=1), size, n, norm)
+            values[rows] = _norm(
+                np.diff(one.up_to(inner, ranks, holders, rows), axis=1), size, n, norm
+            )
         n_bins += 1
     return found
 

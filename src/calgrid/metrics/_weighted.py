@@ -1,7 +1,8 @@
-"""Order-based estimators of weighted samples: one row of weights per resample, ones for the plain estimate.
+"""Order-based estimators of weighted samples: one row of weights per resample, ones for the plain
+estimate.
 
-Weights are how often each sample was drawn. Samples are sorted once; order statistics of resamples come from cumulative
-weights.
+Weights are how often each sample was drawn. Samples are sorted once; order statistics of resamples
+come from cumulative weights.
 """
 
 import math
@@ -21,7 +22,8 @@ def cumulative(weights: Floats) -> Floats:
 
 
 class Ranks:
-    """Resamples of sorted samples addressed by rank, from 0 for the smallest drawn to N - 1 for the largest.
+    """Resamples of sorted samples addressed by rank, from 0 for the smallest drawn to N - 1 for the
+    largest.
 
     Parameters
     ----------
@@ -30,12 +32,15 @@ class Ranks:
 
     def __init__(self, before: Floats) -> None:
         self.before = before
-        # each row is shifted beyond the previous one: one search over all rows instead of one per row
+        # each row is shifted beyond the previous one: one search over all rows instead of one per
+        # row
         self._row = np.arange(len(before))[:, None]
         self._shift = (before[0, -1] + 1) * self._row
         self._ascending = (before + self._shift).ravel()
 
-    def holders(self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.intp]:
+    def holders(
+        self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)
+    ) -> NDArray[np.intp]:
         """Index of the sample at each rank (Q,) in each resample of ``rows``, (R, Q)."""
         wanted = ranks + self._shift[rows]
         found = np.searchsorted(self._ascending, wanted.ravel(), side="right").reshape(wanted.shape)
@@ -48,10 +53,11 @@ def tie_ends(ascending: Floats) -> NDArray[np.intp]:
 
 
 def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray[np.intp]:
-    """Positions of the edges of equal-mass bins in the sorted samples, (R, M + 1), as in focal_calibration.
+    """Positions of the edges of equal-mass bins in the sorted samples, (R, M + 1), as in
+    focal_calibration.
 
-    Bin edges interpolate the sorted confidences at ranks 0, N/M, ..., N; bins are (low, high], so the lowest
-    confidence (with its ties) is in no bin, and ties merge bins.
+    Bin edges interpolate the sorted confidences at ranks 0, N/M, ..., N; bins are (low, high], so
+    the lowest confidence (with its ties) is in no bin, and ties merge bins.
 
     Parameters
     ----------
@@ -80,8 +86,11 @@ def auroc(positive: Floats, negative: Floats, weights: Floats, negatives_before:
     return wins / (2 * len(positive) * len(negative))
 
 
-def share_kept(positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats) -> Floats:
-    """Fraction of negatives at or above the largest threshold that keeps at least 95 % of the positives, (R,).
+def share_kept(
+    positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats
+) -> Floats:
+    """Fraction of negatives at or above the largest threshold that keeps at least 95 % of the
+    positives, (R,).
 
     Scores ascending, (n,) and (m,), with their cumulative weights (R, n + 1) and (R, m + 1).
     """
@@ -92,8 +101,11 @@ def share_kept(positive: Floats, negative: Floats, positives_before: Floats, neg
     return (len(negative) - below) / len(negative)
 
 
-def share_flagged(positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats) -> Floats:
-    """Fraction of positives at or below the smallest threshold that finds at least 95 % of the negatives, (R,).
+def share_flagged(
+    positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats
+) -> Floats:
+    """Fraction of positives at or below the smallest threshold that finds at least 95 % of the
+    negatives, (R,).
 
     Arguments as in :func:`share_kept`.
     """
@@ -104,5 +116,7 @@ def share_flagged(positive: Floats, negative: Floats, positives_before: Floats, 
 
 
 def _needed(n: int) -> int:
-    """Smallest integer of at least 95 % of ``n``, in integer arithmetic because 0.95 * n may be rounded up."""
+    """Smallest integer of at least 95 % of ``n``, in integer arithmetic because 0.95 * n may be
+    rounded up.
+    """
     return math.ceil(95 * n / 100)

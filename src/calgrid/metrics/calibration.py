@@ -1,8 +1,8 @@
 """Calibration errors over confidence bins: ECE and its relatives.
 
-All take probabilities (N, K) and labels (N,), compute in float64 and return a fraction, not percent. p_i is the
-confidence (largest probability) of sample i; a_i is 1 if its arg max is correct. The M = ``n_bins`` equal-width bins
-are (low, high]; a confidence of 0 is in the first bin.
+All take probabilities (N, K) and labels (N,), compute in float64 and return a fraction, not
+percent. p_i is the confidence (largest probability) of sample i; a_i is 1 if its arg max is
+correct. The M = ``n_bins`` equal-width bins are (low, high]; a confidence of 0 is in the first bin.
 """
 
 from typing import Literal
@@ -18,7 +18,8 @@ from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie
 
 
 def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Expected calibration error, sum_b (n_b / N) |conf_b - acc_b| = sum_b |sum_{i in b} (p_i - a_i)| / N.
+    """Expected calibration error, sum_b (n_b / N) |conf_b - acc_b| = sum_b |sum_{i in b} (p_i -
+    a_i)| / N.
 
     Biased upwards by finite bins: see :func:`ece_debiased` and :func:`ece_null`.
 
@@ -44,13 +45,15 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Over-confidence part of the ECE, sum_b (n_b / N) max(conf_b - acc_b, 0); o_ece + u_ece = ece.
 
-    Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its columns sum to its ECE).
+    Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its
+    columns sum to its ECE).
     """
     return float(_binning.mean_over(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
 def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Under-confidence part of the ECE, sum_b (n_b / N) max(acc_b - conf_b, 0); o_ece - u_ece = mean p - accuracy.
+    """Under-confidence part of the ECE, sum_b (n_b / N) max(acc_b - conf_b, 0); o_ece - u_ece =
+    mean p - accuracy.
 
     Parameters, errors and source as in :func:`o_ece`.
     """
@@ -58,45 +61,54 @@ def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Maximum calibration error, max_b |conf_b - acc_b| over non-empty bins; dominated by small bins.
+    """Maximum calibration error, max_b |conf_b - acc_b| over non-empty bins; dominated by small
+    bins.
 
     Parameters and errors as in :func:`ece`. Source: Naeini et al., AAAI 2015.
     """
-    return float(_binning.largest_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    return float(
+        _binning.largest_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
+    )
 
 
 def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Root mean square calibration error, sqrt(sum_b (n_b / N) (conf_b - acc_b)^2).
 
-    Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019 (equal-width bins
-    here, for the same bins as :func:`ece`).
+    Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019
+    (equal-width bins here, for the same bins as :func:`ece`).
     """
     return float(_binning.rms_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
 
 
 def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Debiased :func:`rmsce`: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) / (n_b - 1)].
+    """Debiased :func:`rmsce`: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) /
+    (n_b - 1)].
 
-    0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce` (the paper's code
-    uses equal-mass bins).
+    0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce`
+    (the paper's code uses equal-mass bins).
 
-    Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition 5.1.
+    Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition
+    5.1.
     """
     square = _binning.debiased_square(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
     return float(np.sqrt(square.clip(min=0)))
 
 
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b) / n_b)].
+    """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b)
+    / n_b)].
 
-    The expectation is exact, without random seed. Same equal-width bins as :func:`ece` (the paper's code uses
-    equal-mass bins). Never above the ECE; may be negative, and is not clipped at 0 because that would bias its mean
-    over seeds. It removes the bias to first order if a bin is miscalibrated, and sqrt(2) - 1 = 41 % of it if the bin
-    is perfectly calibrated.
+    The expectation is exact, without random seed. Same equal-width bins as :func:`ece` (the paper's
+    code uses equal-mass bins). Never above the ECE; may be negative, and is not clipped at 0
+    because that would bias its mean over seeds. It removes the bias to first order if a bin is
+    miscalibrated, and sqrt(2) - 1 = 41 % of it if the bin is perfectly calibrated.
 
-    Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, section 5 (L1 form of the code).
+    Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, section 5
+    (L1 form of the code).
     """
-    return float(_binning.debiased_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    return float(
+        _binning.debiased_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
+    )
 
 
 def aece(
@@ -108,14 +120,15 @@ def aece(
 ) -> float:
     """Adaptive ECE: :func:`ece` with bins of equal numbers of samples.
 
-    Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code of Mukhoti et al.,
-    NeurIPS 2020.
+    Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code
+    of Mukhoti et al., NeurIPS 2020.
 
     Parameters
     ----------
-    form : ``focal_calibration``, the code of the published tables, interpolates the edges between sorted confidences
-        and uses (low, high] bins: the lowest confidence with its ties is in no bin, and ties merge bins.
-        ``equal_count`` splits the stably sorted samples into M runs whose lengths differ by at most one.
+    form : ``focal_calibration``, the code of the published tables, interpolates the edges between
+        sorted confidences and uses (low, high] bins: the lowest confidence with its ties is in no
+        bin, and ties merge bins. ``equal_count`` splits the stably sorted samples into M runs whose
+        lengths differ by at most one.
     """
     predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
     residual = _sorted_residual(predictions)
@@ -124,29 +137,39 @@ def aece(
         edges = adaptive_positions(predictions.confidence[predictions.order], ranks, n_bins)
         gaps = np.diff(cumulative(residual[None])[0, edges[0]])
     elif form == "equal_count":
-        gaps = _ordered.run_gaps(_ordered.carry(np.ones((1, len(residual))), residual), ranks, n_bins)
+        gaps = _ordered.run_gaps(
+            _ordered.carry(np.ones((1, len(residual))), residual), ranks, n_bins
+        )
     else:
         raise ConfigError(f"form must be 'focal_calibration' or 'equal_count', got {form!r}.")
     return float(np.abs(gaps).sum() / len(residual))
 
 
 def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE with bins of equal counts without dropped samples: :func:`aece` with ``form="equal_count"``."""
+    """Adaptive ECE with bins of equal counts without dropped samples: :func:`aece` with
+    ``form="equal_count"``.
+    """
     return aece(probs, labels, n_bins, form="equal_count")
 
 
-def ece_sweep(probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm: Literal[1, 2] = 1) -> float:
+def ece_sweep(
+    probs: Probabilities, labels: ArrayLike, n_bins: int = 15, *, norm: Literal[1, 2] = 1
+) -> float:
     """ECE with the largest number of equal-mass bins with non-decreasing accuracies.
 
-    Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is increased until a bin is
-    less accurate than the previous one, and the last b before that is used.
+    Sample i of N in the stable order of confidence is in bin floor(i b / N); b = 1, 2, ... is
+    increased until a bin is less accurate than the previous one, and the last b before that is
+    used.
 
-    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022, algorithm 1.
+    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022,
+    algorithm 1.
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
-    norm : 1 for the mean |conf_b - acc_b| over samples, 2 for the root of the mean square (the paper's choice).
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
+    norm : 1 for the mean |conf_b - acc_b| over samples, 2 for the root of the mean square (the
+        paper's choice).
     """
     if norm not in (1, 2):
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")
@@ -166,7 +189,8 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
     """
     predictions = check_probabilities(probs, labels)
     ends = tie_ends(predictions.confidence[predictions.order])
@@ -175,11 +199,15 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Classwise ECE: mean over all K classes of the ECE of (p_ik, 1[y_i = k]), all N samples, equal-width bins.
+    """Classwise ECE: mean over all K classes of the ECE of (p_ik, 1[y_i = k]), all N samples,
+    equal-width bins.
 
-    Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K rather than max(y) + 1.
+    Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K
+    rather than max(y) + 1.
     """
-    return float(_binning.mean_gap(classwise_sums(check_probabilities(probs, labels), n_bins)).mean())
+    return float(
+        _binning.mean_gap(classwise_sums(check_probabilities(probs, labels), n_bins)).mean()
+    )
 
 
 def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:

@@ -49,12 +49,15 @@ def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:
     return {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
 
 
-def evaluate_soft(probs: ArrayLike, distribution: ArrayLike, *, n_bins: int = 15) -> dict[str, float]:
+def evaluate_soft(
+    probs: ArrayLike, distribution: ArrayLike, *, n_bins: int = 15
+) -> dict[str, float]:
     """Value of every soft metric by identifier.
 
     Parameters
     ----------
-    probs : probabilities (N, K). distribution : probabilities or counts of the classes of each image (N, K).
+    probs : probabilities (N, K). distribution : probabilities or counts of the classes of each
+        image (N, K).
     n_bins : number of confidence bins.
 
     Raises
@@ -64,12 +67,17 @@ def evaluate_soft(probs: ArrayLike, distribution: ArrayLike, *, n_bins: int = 15
     return {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
 
 
-def ood_scores(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[object, tuple[NDArray[np.float64], ...]]:
-    """ID scores (N,) and OOD scores (M,) by scoring function, for all scores that a metric in ``OOD`` needs."""
+def ood_scores(
+    probs_id: ArrayLike, probs_ood: ArrayLike
+) -> dict[object, tuple[NDArray[np.float64], ...]]:
+    """ID scores (N,) and OOD scores (M,) by scoring function, for all scores that a metric in
+    ``OOD`` needs.
+    """
     pair = check_rows(probs_id, "probs_id"), check_rows(probs_ood, "probs_ood")
     if pair[0].shape[1] != pair[1].shape[1]:
         raise DataError(
-            f"probs_ood must have the {pair[0].shape[1]} classes of probs_id, got {pair[1].shape[1]}: "
+            f"probs_ood must have the {pair[0].shape[1]} classes of probs_id, got "
+            f"{pair[1].shape[1]}: "
             "both sets are scored by one model."
         )
     scores = {metric.score for metric in OOD.values() if metric.score is not None}

@@ -1,7 +1,7 @@
 """Failure prediction: separation of correct predictions from errors by the confidence.
 
-All take probabilities (N, K) and labels (N,). Ties in confidence count with the mean over their orders, so that the
-order of samples does not matter.
+All take probabilities (N, K) and labels (N,). Ties in confidence count with the mean over their
+orders, so that the order of samples does not matter.
 """
 
 from functools import cached_property
@@ -16,12 +16,14 @@ Floats = NDArray[np.float64]
 
 
 class Confidences:
-    """Numbers of correct predictions and errors at each distinct confidence, in one or many resamples.
+    """Numbers of correct predictions and errors at each distinct confidence, in one or many
+    resamples.
 
     Parameters
     ----------
     ends : position after the last sample of each distinct confidence, (G,), in ascending order.
-    before, correct_before : cumulative weights of all and of correct predictions in that order, (R, N + 1).
+    before, correct_before : cumulative weights of all and of correct predictions in that order, (R,
+        N + 1).
     """
 
     def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
@@ -48,14 +50,17 @@ class Confidences:
         return (area[-1] - area[self._n - self.wrong.astype(np.intp)]) / self._n
 
     def auroc(self) -> Floats:
-        """P(a correct prediction is more confident than an error) + P(equal) / 2, (R,); NaN without either."""
+        """P(a correct prediction is more confident than an error) + P(equal) / 2, (R,); NaN without
+        either.
+        """
         wrong = np.diff(self._wrong_upto, axis=1)
         right = np.diff(self._upto, axis=1) - wrong
         wins = (right * (self._wrong_upto[:, :-1] + wrong / 2)).sum(axis=1)
         return _ratio(wins, self.wrong * (self._n - self.wrong))
 
     def fpr95(self) -> Floats:
-        """Fraction of errors at or above the largest threshold that keeps 95 % of the correct, (R,); NaN if undefined.
+        """Fraction of errors at or above the largest threshold that keeps 95 % of the correct,
+        (R,); NaN if undefined.
 
         The count is computed in integer arithmetic because 0.95 * n may be rounded up.
         """
@@ -63,11 +68,16 @@ class Confidences:
         dropped = right - np.ceil(95 * right / 100)
         # the first confidence up to which there are more correct predictions than may be dropped
         threshold = (self._upto - self._wrong_upto > dropped[:, None]).argmax(axis=1) - 1
-        kept = self.wrong - np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        kept = (
+            self.wrong
+            - np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        )
         return _ratio(kept, np.where(right > 0, self.wrong, 0))
 
     def _area(self, by_rank: Floats) -> Floats:
-        """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get their mean."""
+        """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get
+        their mean.
+        """
         area = np.append(0, np.cumsum(by_rank))[(self._n - self._upto).astype(np.intp)]
         size = np.diff(self._upto, axis=1)
         each = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
@@ -77,17 +87,20 @@ class Confidences:
 def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Area under the risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / n.
 
-    Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the mean over coverages.
+    Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the
+    mean over coverages.
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
     """
     return float(_confidences(probs, labels).aurc()[0])
 
 
 def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """:func:`aurc` minus that of the same errors ranked last (the finite oracle, not its limit for large N).
+    """:func:`aurc` minus that of the same errors ranked last (the finite oracle, not its limit for
+    large N).
 
     Parameters and errors as in :func:`aurc`. Source: Geifman, Uziel and El-Yaniv, ICLR 2019.
     """
@@ -96,7 +109,8 @@ def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def augrc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Area under the generalised risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / N.
+    """Area under the generalised risk-coverage curve, (1 / N) sum_n (errors among the n most
+    confident) / N.
 
     Parameters and errors as in :func:`aurc`. Source: Traub et al., NeurIPS 2024.
     """
@@ -104,7 +118,8 @@ def augrc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """AUROC of the confidence as a score for "correct"; NaN if all predictions are correct, or all are wrong.
+    """AUROC of the confidence as a score for "correct"; NaN if all predictions are correct, or all
+    are wrong.
 
     Parameters and errors as in :func:`aurc`. Source: Hendrycks and Gimpel, ICLR 2017.
     """
@@ -112,10 +127,11 @@ def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> 
 
 
 def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Fraction of errors at or above the largest threshold that keeps at least 95 % of the correct predictions.
+    """Fraction of errors at or above the largest threshold that keeps at least 95 % of the correct
+    predictions.
 
-    NaN if all predictions are correct, or all are wrong. Parameters and errors as in :func:`aurc`. Source:
-    Hendrycks and Gimpel, ICLR 2017; Corbière et al., NeurIPS 2019.
+    NaN if all predictions are correct, or all are wrong. Parameters and errors as in :func:`aurc`.
+    Source: Hendrycks and Gimpel, ICLR 2017; Corbière et al., NeurIPS 2019.
     """
     return float(_confidences(probs, labels).fpr95()[0])
 
@@ -133,7 +149,9 @@ def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
 
 
 def _harmonic_tails(n: int) -> Floats:
-    """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: contribution of an error at rank r to the sum of risks."""
+    """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: contribution of an error at rank r to the
+    sum of risks.
+    """
     return np.cumsum(1 / np.arange(n, 0.0, -1))[::-1]
 
 

@@ -1,7 +1,8 @@
 """Agreement of a model with human labels: votes instead of one label per image.
 
-All take probabilities (N, K) and votes (N, K): how many people chose each class for each image (as in CIFAR-10H,
-Peterson et al., ICCV 2019), or known class probabilities. h_i are the fractions of votes of image i.
+All take probabilities (N, K) and votes (N, K): how many people chose each class for each image (as
+in CIFAR-10H, Peterson et al., ICCV 2019), or known class probabilities. h_i are the fractions of
+votes of image i.
 """
 
 import numpy as np
@@ -17,11 +18,13 @@ Floats = NDArray[np.float64]
 
 
 def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """Mean Kullback-Leibler divergence from people to model in nats, mean_i sum_k h_ik ln(h_ik / max(p_ik, 1e-12)).
+    """Mean Kullback-Leibler divergence from people to model in nats, mean_i sum_k h_ik ln(h_ik /
+    max(p_ik, 1e-12)).
 
     Parameters
     ----------
-    probs : probabilities (N, K). votes : numbers of votes (N, K), finite, not negative, not all zero in a row.
+    probs : probabilities (N, K). votes : numbers of votes (N, K), finite, not negative, not all
+        zero in a row.
     n_bins : unused, for one signature over all metrics.
 
     Raises
@@ -32,7 +35,8 @@ def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """Mean total variation distance between people and model, mean_i sum_k |h_ik - p_ik| / 2, in [0, 1].
+    """Mean total variation distance between people and model, mean_i sum_k |h_ik - p_ik| / 2, in
+    [0, 1].
 
     Parameters and errors as in :func:`kl_human`.
     """
@@ -40,17 +44,18 @@ def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the fraction of votes for the predicted class.
+    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the fraction of votes for
+    the predicted class.
 
-    Less noisy than :func:`calgrid.metrics.ece` because h_i is an average. With the known probability q of the predicted
-    class as h_i, it estimates the binned form of the true calibration error E|E[q | confidence] - confidence| without
-    label noise. The sampling noise of images, whose q differ within a bin, remains; it dominates if q is mostly near 0
-    or 1.
+    Less noisy than :func:`calgrid.metrics.ece` because h_i is an average. With the known
+    probability q of the predicted class as h_i, it estimates the binned form of the true
+    calibration error E|E[q | confidence] - confidence| without label noise. The sampling noise of
+    images, whose q differ within a bin, remains; it dominates if q is mostly near 0 or 1.
 
     Parameters
     ----------
-    n_bins : number of equal-width bins. Others and errors as in :func:`kl_human`; ConfigError unless ``n_bins`` is an
-        integer of at least 1.
+    n_bins : number of equal-width bins. Others and errors as in :func:`kl_human`; ConfigError
+        unless ``n_bins`` is an integer of at least 1.
     """
     columns = bin_columns(*check_votes(probs, votes), n_bins)
     return float(mean_gap(BinSums(*np.split(columns.sum(axis=0), 3))))
@@ -67,7 +72,9 @@ def tv_per_sample(rows: Floats, shares: Floats) -> Floats:
 
 
 def bin_columns(rows: Floats, shares: Floats, n_bins: int) -> Floats:
-    """Contribution of each image to the sums of bins, (N, 3 M): count, confidence, fraction of the predicted class."""
+    """Contribution of each image to the sums of bins, (N, 3 M): count, confidence, fraction of the
+    predicted class.
+    """
     confidence, agreed = rows.max(axis=1), shares[np.arange(len(rows)), rows.argmax(axis=1)]
     member = (bin_index(confidence, n_bins)[:, None] == np.arange(n_bins)).astype(np.float64)
     return np.hstack([member, member * confidence[:, None], member * agreed[:, None]])
@@ -86,6 +93,7 @@ def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
     bad = ~np.isfinite(total) | (counts.min(axis=1) < 0) | (total == 0)
     if bad.any():
         raise DataError(
-            f"votes must be finite, not negative and not all zero in a row, row {int(bad.argmax())} is not."
+            f"votes must be finite, not negative and not all zero in a row, row "
+            f"{int(bad.argmax())} is not."
         )
     return rows, counts / total[:, None]

@@ -1,35 +1,44 @@
-"""Bootstrap intervals over test samples, for one model and for the difference of two on the same samples.
+"""Bootstrap intervals over test samples, for one model and for the difference of two on the same
+samples.
 
-``METRICS`` gives the type of interval of each metric. With v the value, q the quantiles of the resampled values and m
-their mean:
+``METRICS`` gives the type of interval of each metric. With v the value, q the quantiles of the
+resampled values and m their mean:
 
-``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and out-of-distribution metrics;
+``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and
+out-of-distribution metrics;
     for two models, quantiles of the resampled differences.
-``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias correction does not
-    cover the second sampling in a resample; m removes this bias. For two models, the same for the difference.
-``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are absolute values of gaps, and c is the possible
-    excess due to noise. For binned errors c is the change of gaps under resampling: signed in bins whose gap is more
-    than 3 standard deviations from 0, absolute in the others (the directional derivative of the error with an
-    estimated set of kinks: Fang and Santos, Review of Economic Studies 2019; Andrews and Soares, Econometrica 2010).
-    For other errors c is the error of the resampling noise (triangle inequality). So the lower end is 0 if noise alone
-    can explain the value. The upper end of ``ks`` is at least as far from v as the lower one, because a maximum of sums
-    is often larger in resamples: without this 8 % of the intervals of 500 samples ended below the truth.
-    The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the half-widths of both intervals in this
-    direction and c the correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
-    one model alone is not significant. Only negative c is used, as between an over- and an under-confident model
-    (without it the coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated and
-    a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``).
-    A debiased error has the interval of its plain error: both estimate the same quantity, and the remaining bias (the
-    correction removes two fifths at perfect calibration, all of it far from there) is as hard to bound.
-``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we found no valid one.
+``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
+correction does not
+    cover the second sampling in a resample; m removes this bias. For two models, the same for the
+    difference.
+``guarded`` [v - c_high, v + m - q_low] : calibration errors. They are absolute values of gaps, and
+c is the possible
+    excess due to noise. For binned errors c is the change of gaps under resampling: signed in bins
+    whose gap is more than 3 standard deviations from 0, absolute in the others (the directional
+    derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic
+    Studies 2019; Andrews and Soares, Econometrica 2010). For other errors c is the error of the
+    resampling noise (triangle inequality). So the lower end is 0 if noise alone can explain the
+    value. The upper end of ``ks`` is at least as far from v as the lower one, because a maximum of
+    sums is often larger in resamples: without this 8 % of the intervals of 500 samples ended below
+    the truth. The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the
+    half-widths of both intervals in this direction and c the correlation of resampled values (Zou
+    and Donner, Statistics in Medicine 2008), so that a bias of one model alone is not significant.
+    Only negative c is used, as between an over- and an under-confident model (without it the
+    coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated
+    and a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
+    debiased error has the interval of its plain error: both estimate the same quantity, and the
+    remaining bias (the correction removes two fifths at perfect calibration, all of it far from
+    there) is as hard to bound.
+``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
+found no valid one.
 
-Intervals are clipped to the range of the quantity. ``smce`` needs a dynamic programme per resample and ``further``
-metrics a function call: they use only the first 200 resamples. A metric that is undefined in some resamples (no error
-was drawn) uses the others. A single sample has no intervals.
+Intervals are clipped to the range of the quantity. ``smce`` needs a dynamic programme per resample
+and ``further`` metrics a function call: they use only the first 200 resamples. A metric that is
+undefined in some resamples (no error was drawn) uses the others. A single sample has no intervals.
 
-``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa (Efron, JASA 1987) and
-normal intervals, which fail near calibration: a percentile interval of a plain error never contains 0, and the
-difference of two models keeps the difference of their biases.
+``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
+(Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
+plain error never contains 0, and the difference of two models keeps the difference of their biases.
 """
 
 import math
@@ -61,7 +70,8 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 #: resamples of slow metrics: the smooth calibration error and ``further`` ones
 SMOOTH_RESAMPLES = 200
 
-#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for any N
+#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for
+#: any N
 BLOCK_ENTRIES = 2**18
 #: minimum rows of a block, because each matrix product reads all probabilities
 MIN_ROWS = 16
@@ -83,44 +93,64 @@ def bootstrap(
     ----------
     probs : probabilities (N, K). labels : integers (N,).
     n_resamples : number of resamples. level : nominal coverage, in (0, 1).
-    seed : seed of the resamples, which depend only on it and N: models on one test set have paired resamples.
+    seed : seed of the resamples, which depend only on it and N: models on one test set have paired
+        resamples.
     n_bins : number of confidence bins.
     further : additional labelled metrics; they cannot have ``guarded`` intervals.
 
     Raises
     ------
-    DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or ``n_resamples`` out of
-        range.
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`; ConfigError for a ``level`` or
+        ``n_resamples`` out of range.
     """
     tails, further = tails_of(level), list(further)
     drawn = [metric for metric in further if metric.interval != "none"]
-    found = resampled(probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn)
+    found = resampled(
+        probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn
+    )
     metrics = (*LABELLED.values(), *further)
     single = np.size(labels) < 2
-    return {metric.id: NO_INTERVAL if single else interval(metric, found, tails) for metric in metrics}
+    return {
+        metric.id: NO_INTERVAL if single else interval(metric, found, tails) for metric in metrics
+    }
 
 
 def bootstrap_difference(
-    probs: Probabilities, other_probs: Probabilities, labels: ArrayLike, *, level: float = 0.95, **options: Any
+    probs: Probabilities,
+    other_probs: Probabilities,
+    labels: ArrayLike,
+    *,
+    level: float = 0.95,
+    **options: Any,
 ) -> Intervals:
-    """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see the module.
+    """Interval (low, high) of metric(probs) - metric(other_probs), both on the same resamples: see
+    the module.
 
     Parameters
     ----------
-    probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers (N,).
+    probs, other_probs : probabilities (N, K) of two models for the same samples. labels : integers
+        (N,).
     level, options : as in :func:`bootstrap`, as are errors and missing intervals.
     """
     first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
     tails = tails_of(level)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    return {name: difference_interval(metric, first, second, tails) for name, metric in LABELLED.items()}
+    return {
+        name: difference_interval(metric, first, second, tails) for name, metric in LABELLED.items()
+    }
 
 
 def bootstrap_ood(
-    probs_id: ArrayLike, probs_ood: ArrayLike, *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    probs_id: ArrayLike,
+    probs_ood: ArrayLike,
+    *,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Intervals:
-    """Percentile interval (low, high) of every out-of-distribution metric; both sets are resampled, independently.
+    """Percentile interval (low, high) of every out-of-distribution metric; both sets are resampled,
+    independently.
 
     Other parameters, errors and missing intervals as in :func:`bootstrap`.
 
@@ -142,7 +172,9 @@ def bootstrap_ood(
     if min(n, m) < 2:
         return dict.fromkeys(OOD, NO_INTERVAL)
     return {
-        name: _percentile(np.concatenate([block[metric.score][metric.function] for block in blocks]), tails)
+        name: _percentile(
+            np.concatenate([block[metric.score][metric.function] for block in blocks]), tails
+        )
         for name, metric in OOD.items()
     }
 
@@ -156,15 +188,19 @@ def bootstrap_soft(
     seed: int = 0,
     n_bins: int = 15,
 ) -> Intervals:
-    """Bootstrap interval (low, high) of every soft metric by identifier, over images; NaN for a single image.
+    """Bootstrap interval (low, high) of every soft metric by identifier, over images; NaN for a
+    single image.
 
     Parameters
     ----------
-    probs, distribution : as in :func:`calgrid.metrics.evaluate_soft`. Others and errors as in :func:`bootstrap`.
+    probs, distribution : as in :func:`calgrid.metrics.evaluate_soft`. Others and errors as in
+        :func:`bootstrap`.
     """
     estimate, tails = soft_estimator(probs, distribution, n_bins), tails_of(level)
     n = len(np.asarray(probs))
-    draws = _join([estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))])
+    draws = _join(
+        [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
+    )
     if n < 2:
         return dict.fromkeys(SOFT, NO_INTERVAL)
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
@@ -195,17 +231,22 @@ def resampled(
     n_bins: int = 15,
     further: Sequence[Metric] = (),
 ) -> Resampled:
-    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in :func:`bootstrap`.
+    """All labelled metrics but ``ece_null`` with their resamples; parameters and errors as in
+    :func:`bootstrap`.
 
-    Row r is the same resample for all models with the same N and seed. Of ``smce`` and of metrics without a
-    fast estimator, as those of plugins, there are the first 200.
+    Row r is the same resample for all models with the same N and seed. Of ``smce`` and of metrics
+    without a fast estimator, as those of plugins, there are the first 200.
     """
     predictions = check_probabilities(probs, labels)
     estimators = labelled_estimators(predictions, check_bins(n_bins))
     slow = [smooth_estimator(predictions)]
     n, k = predictions.probs.shape
     fast = _join([estimate(np.ones((1, n))) for estimate in [*estimators, *slow]]).values
-    others = [metric for metric in LABELLED.values() if metric.interval != "none" and metric.id not in fast]
+    others = [
+        metric
+        for metric in LABELLED.values()
+        if metric.interval != "none" and metric.id not in fast
+    ]
     if others or further:
         slow.append(function_estimator(predictions, [*others, *further], n_bins))
     blocks, left = [], SMOOTH_RESAMPLES
@@ -217,25 +258,39 @@ def resampled(
             left -= len(weights)
     draws = _join(blocks)
     metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {name: metrics[name].function(predictions, predictions.labels, n_bins) for name in draws.values}
+    values = {
+        name: metrics[name].function(predictions, predictions.labels, n_bins)
+        for name in draws.values
+    }
     return Resampled(values, draws.values, draws.noise)
 
 
-def resampled_metrics(probs: Probabilities, labels: ArrayLike, **options: Any) -> Mapping[str, Floats]:
-    """Values (R,) of each metric in each resample: what :func:`resampled` has ``drawn``, with the same options."""
+def resampled_metrics(
+    probs: Probabilities, labels: ArrayLike, **options: Any
+) -> Mapping[str, Floats]:
+    """Values (R,) of each metric in each resample: what :func:`resampled` has ``drawn``, with the
+    same options.
+    """
     return resampled(probs, labels, **options).drawn
 
 
 def averaged(models: Sequence[Resampled]) -> Resampled:
-    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more than their mean."""
+    """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
+    than their mean.
+    """
     together = zip(*models, strict=True)
     return Resampled(
-        *({name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]} for parts in together)
+        *(
+            {name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]}
+            for parts in together
+        )
     )
 
 
 def _join(blocks: Sequence[Draws]) -> Draws:
-    return Draws(_joined(block.values for block in blocks), _joined(block.noise for block in blocks))
+    return Draws(
+        _joined(block.values for block in blocks), _joined(block.noise for block in blocks)
+    )
 
 
 def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
@@ -274,7 +329,9 @@ def _rows(width: int) -> int:
 
 
 def tails_of(level: float) -> tuple[float, float]:
-    """Lower and upper probability of an interval of nominal coverage ``level``; ConfigError outside (0, 1)."""
+    """Lower and upper probability of an interval of nominal coverage ``level``; ConfigError outside
+    (0, 1).
+    """
     if not 0 < level < 1:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")
     return (1 - level) / 2, (1 + level) / 2
@@ -292,8 +349,12 @@ def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> In
     return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
 
 
-def difference_interval(metric: Metric, first: Resampled, second: Resampled, tails: tuple[float, float]) -> Interval:
-    """Interval (low, high) of the difference first - second of a metric of two models on the same samples."""
+def difference_interval(
+    metric: Metric, first: Resampled, second: Resampled, tails: tuple[float, float]
+) -> Interval:
+    """Interval (low, high) of the difference first - second of a metric of two models on the same
+    samples.
+    """
     metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
@@ -304,7 +365,9 @@ def difference_interval(metric: Metric, first: Resampled, second: Resampled, tai
     if metric.interval == "centred":
         below, above = _spread(drawn, tails)
     else:
-        (below, above), (other_below, other_above) = (_reach(metric, one, tails) for one in (first, second))
+        (below, above), (other_below, other_above) = (
+            _reach(metric, one, tails) for one in (first, second)
+        )
         opposed = max(-_correlation(first.drawn[metric.id], second.drawn[metric.id]), 0.0)
         below = math.sqrt(below**2 + other_above**2 + 2 * opposed * below * other_above)
         above = math.sqrt(above**2 + other_below**2 + 2 * opposed * above * other_below)
@@ -321,8 +384,9 @@ def _correlation(first: Floats, second: Floats) -> float:
 def quantiles(drawn: Floats, tails: Sequence[float]) -> Floats:
     """Quantiles over the first axis of R resamples, at the ranks (R + 1) p.
 
-    NumPy's default, interpolation between the smallest and the largest draw, has a tail of 3.0 % instead of 2.5 % with
-    200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their Application, 1997, 2.4.
+    NumPy's default, interpolation between the smallest and the largest draw, has a tail of 3.0 %
+    instead of 2.5 % with 200 resamples. Source: Davison and Hinkley, Bootstrap Methods and their
+    Application, 1997, 2.4.
     """
     return np.quantile(drawn, tails, axis=0, method="weibull")
 

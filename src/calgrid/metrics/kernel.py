@@ -19,20 +19,23 @@ STEPS = 50
 def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Kernel smooth calibration error: the s at which smECE_s = s.
 
-    smECE_s = integral over t in [0, 1] of |mean_i (p_i - a_i) K_s(t, p_i)|, with K_s a Gaussian of deviation s,
-    reflected at 0 and 1; it decreases in s. It differs from smCE (:func:`calgrid.metrics.smce`). The fixed point has
-    seven correct digits. For values below about 0.003 the bandwidth is smaller than the grid resolution.
+    smECE_s = integral over t in [0, 1] of |mean_i (p_i - a_i) K_s(t, p_i)|, with K_s a Gaussian of
+    deviation s, reflected at 0 and 1; it decreases in s. It differs from smCE
+    (:func:`calgrid.metrics.smce`). The fixed point has seven correct digits. For values below about
+    0.003 the bandwidth is smaller than the grid resolution.
 
-    The authors' package (relplot 1.0.3) differs in two ways. It stops its search at 2^-10 and sums over 200 points,
-    which has little effect. And it loses half of the residuals at a confidence of 1, because its reflection omits the
-    mirror image of the last grid point. Values for saturated confidences, frequent at K = 2, are then too small: on one
-    such set 0.42076, where the integral above (by quadrature) and this function are 0.43803.
+    The authors' package (relplot 1.0.3) differs in two ways. It stops its search at 2^-10 and sums
+    over 200 points, which has little effect. And it loses half of the residuals at a confidence of
+    1, because its reflection omits the mirror image of the last grid point. Values for saturated
+    confidences, frequent at K = 2, are then too small: on one such set 0.42076, where the integral
+    above (by quadrature) and this function are 0.43803.
 
     Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
     """
     predictions = check_probabilities(probs, labels)
     residual = (predictions.confidence - predictions.correct) / predictions.n_samples
@@ -43,14 +46,17 @@ def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 def node_shares(confidence: Floats) -> sparse.csr_array:
     """Linear interpolation weights of samples on the NODES cells of [0, 1], sparse (N, NODES).
 
-    Each sample is split between the two nearest centres; beyond the outermost centres it is reflected.
+    Each sample is split between the two nearest centres; beyond the outermost centres it is
+    reflected.
     """
     place = confidence * NODES - 0.5
     left = np.floor(place)
     share = place - left
     columns = np.concatenate([left, left + 1]).clip(0, NODES - 1).astype(np.intp)
     rows = np.tile(np.arange(len(confidence)), 2)
-    return sparse.csr_array((np.concatenate([1 - share, share]), (rows, columns)), shape=(len(confidence), NODES))
+    return sparse.csr_array(
+        (np.concatenate([1 - share, share]), (rows, columns)), shape=(len(confidence), NODES)
+    )
 
 
 def smoothed(nodes: Floats, bandwidth: Floats) -> Floats:
@@ -61,8 +67,9 @@ def smoothed(nodes: Floats, bandwidth: Floats) -> Floats:
 def fixed_points(nodes: Floats) -> Floats:
     """The s at which smECE_s = s, (R,), of residuals on the nodes (R, NODES).
 
-    Smoothing keeps the mean residual, so s is at least its absolute value, and at most smECE there because smECE_s
-    decreases. Solved within these limits by false position (Anderson and Björck, 1973).
+    Smoothing keeps the mean residual, so s is at least its absolute value, and at most smECE there
+    because smECE_s decreases. Solved within these limits by false position (Anderson and Björck,
+    1973).
     """
     spectrum = _spectrum(nodes)
     low = np.abs(spectrum[:, 0])
@@ -71,7 +78,13 @@ def fixed_points(nodes: Floats) -> Floats:
     above, below = high - low, _smoothed(spectrum, high) - high
     found = np.where(above <= TOLERANCE, low, high)
     rows = np.flatnonzero((above > TOLERANCE) & (below < -TOLERANCE))
-    low, high, above, below, moved = low[rows], high[rows], above[rows], below[rows], np.zeros(len(rows))
+    low, high, above, below, moved = (
+        low[rows],
+        high[rows],
+        above[rows],
+        below[rows],
+        np.zeros(len(rows)),
+    )
     for _ in range(STEPS):
         middle = low + (high - low) * above / (above - below)
         rest = _smoothed(spectrum[rows], middle) - middle
@@ -92,7 +105,8 @@ def fixed_points(nodes: Floats) -> Floats:
 
 
 def _spectrum(nodes: Floats) -> Floats:
-    """Cosine coefficients (R, POINTS) of residuals on the nodes, corrected for the blur of linear interpolation.
+    """Cosine coefficients (R, POINTS) of residuals on the nodes, corrected for the blur of linear
+    interpolation.
 
     A reflected Gaussian multiplies coefficient k by exp(-(pi k s)^2 / 2).
     """

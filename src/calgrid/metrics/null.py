@@ -13,11 +13,12 @@ BLOCK_ENTRIES = 2**18
 
 
 def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Expected ECE if the same confidences p_i were perfectly calibrated, a_i ~ Bernoulli(p_i), at this sample size.
+    """Expected ECE if the same confidences p_i were perfectly calibrated, a_i ~ Bernoulli(p_i), at
+    this sample size.
 
-    An ECE is evidence of miscalibration only if it exceeds this. E|sum_{i in b} (p_i - a_i)| is exact (to about 1e-12),
-    from the Poisson binomial distribution of the number of correct predictions in each bin, without simulation. The
-    labels are only validated.
+    An ECE is evidence of miscalibration only if it exceeds this. E|sum_{i in b} (p_i - a_i)| is
+    exact (to about 1e-12), from the Poisson binomial distribution of the number of correct
+    predictions in each bin, without simulation. The labels are only validated.
 
     Parameters
     ----------
@@ -27,13 +28,15 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
     ------
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
 
-    Source: consistency resampling of Bröcker and Smith, Weather and Forecasting 2007, in the limit of infinitely many
-    resamples; Poisson binomial law by Fourier transform, Hong, CSDA 2013.
+    Source: consistency resampling of Bröcker and Smith, Weather and Forecasting 2007, in the limit
+    of infinitely many resamples; Poisson binomial law by Fourier transform, Hong, CSDA 2013.
     """
     predictions = check_probabilities(probs, labels)
     ascending = predictions.confidence[predictions.order]
     bounds = np.searchsorted(ascending, inner_edges(n_bins), side="right")
-    return float(sum(_mean_deviation(members) for members in np.split(ascending, bounds)) / len(ascending))
+    return float(
+        sum(_mean_deviation(members) for members in np.split(ascending, bounds)) / len(ascending)
+    )
 
 
 def _mean_deviation(p: NDArray[np.float64]) -> float:
@@ -55,7 +58,9 @@ def _support(p: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def _characteristic(p: NDArray[np.float64], period: int) -> NDArray[np.complex128]:
-    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo ``period``."""
+    """E exp(-2 pi i l S / period) for l = 0 ... period // 2: Fourier transform of the mass modulo
+    ``period``.
+    """
     turn = np.expm1(-2j * np.pi * np.arange(period // 2 + 1) / period)
     blocks = np.array_split(turn, -(-len(turn) * len(p) // BLOCK_ENTRIES))
     return np.concatenate([np.prod(1 + block[:, None] * p, axis=1) for block in blocks])

@@ -1,4 +1,6 @@
-"""Detection of out-of-distribution (OOD) samples by scores that are high for in-distribution (ID) samples."""
+"""Detection of out-of-distribution (OOD) samples by scores that are high for in-distribution (ID)
+samples.
+"""
 
 from collections.abc import Callable
 
@@ -13,12 +15,16 @@ Floats = NDArray[np.float64]
 
 
 def max_softmax(probs: ArrayLike) -> Floats:
-    """Largest probability of each row, (N,) (Hendrycks and Gimpel, ICLR 2017). DataError for logits."""
+    """Largest probability of each row, (N,) (Hendrycks and Gimpel, ICLR 2017). DataError for
+    logits.
+    """
     return check_rows(probs, "probs").max(axis=1)
 
 
 def negative_entropy(probs: ArrayLike) -> Floats:
-    """Minus the entropy of each row in nats, sum_k p ln p with 0 ln 0 = 0, (N,). DataError for logits."""
+    """Minus the entropy of each row in nats, sum_k p ln p with 0 ln 0 = 0, (N,). DataError for
+    logits.
+    """
     rows = check_rows(probs, "probs")
     logarithm = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
     return np.einsum("nk,nk->n", rows, logarithm)
@@ -40,21 +46,30 @@ def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     >>> auroc([0.9, 0.7], [0.7, 0.2])
     0.875
     """
-    positive, negative = sorted_scores(scores_id, "scores_id"), sorted_scores(scores_ood, "scores_ood")
-    weights, negatives_before = np.ones((1, len(positive))), _weighted.cumulative(np.ones((1, len(negative))))
+    positive, negative = (
+        sorted_scores(scores_id, "scores_id"),
+        sorted_scores(scores_ood, "scores_ood"),
+    )
+    weights, negatives_before = (
+        np.ones((1, len(positive))),
+        _weighted.cumulative(np.ones((1, len(negative)))),
+    )
     return float(_weighted.auroc(positive, negative, weights, negatives_before)[0])
 
 
 def fpr95(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    """Fraction of OOD samples at or above the largest threshold that keeps at least 95 % of the ID samples.
+    """Fraction of OOD samples at or above the largest threshold that keeps at least 95 % of the ID
+    samples.
 
-    Parameters and errors as in :func:`auroc`. Source: the convention of TST, BalCAL and MaC-Cal (ID positive).
+    Parameters and errors as in :func:`auroc`. Source: the convention of TST, BalCAL and MaC-Cal (ID
+    positive).
     """
     return _share(_weighted.share_kept, scores_id, scores_ood)
 
 
 def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    """Fraction of ID samples flagged at the smallest threshold that finds at least 95 % of the OOD samples.
+    """Fraction of ID samples flagged at the smallest threshold that finds at least 95 % of the OOD
+    samples.
 
     Parameters and errors as in :func:`auroc`. Source: the convention of OpenOOD (OOD positive).
     """
@@ -62,7 +77,9 @@ def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
 
 
 def sorted_scores(scores: ArrayLike, name: str) -> Floats:
-    """Return validated scores as float64 (N,) in ascending order; ``name`` is the argument in messages."""
+    """Return validated scores as float64 (N,) in ascending order; ``name`` is the argument in
+    messages.
+    """
     try:
         values = np.asarray(scores, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -77,4 +94,6 @@ def sorted_scores(scores: ArrayLike, name: str) -> Floats:
 
 def _share(function: Callable[..., Floats], scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     pair = sorted_scores(scores_id, "scores_id"), sorted_scores(scores_ood, "scores_ood")
-    return float(function(*pair, *(_weighted.cumulative(np.ones((1, len(scores)))) for scores in pair))[0])
+    return float(
+        function(*pair, *(_weighted.cumulative(np.ones((1, len(scores)))) for scores in pair))[0]
+    )

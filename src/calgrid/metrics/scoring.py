@@ -7,7 +7,8 @@ from calgrid.metrics._binning import debiased_square
 from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
 
-#: lower clip of probabilities in the NLL, so that an error with probability 0 does not make it infinite
+#: lower clip of probabilities in the NLL, so that an error with probability 0 does not make it
+#: infinite
 PROBABILITY_FLOOR = 1e-12
 
 
@@ -16,7 +17,8 @@ def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
 
     Raises
     ------
@@ -26,7 +28,8 @@ def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
 
 def top5(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Fraction of samples whose label is among the min(5, K) largest probabilities; ties by lower class index.
+    """Fraction of samples whose label is among the min(5, K) largest probabilities; ties by lower
+    class index.
 
     Parameters and errors as in :func:`accuracy`.
     """
@@ -42,7 +45,8 @@ def nll(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def brier(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score (Brier 1950), mean_i sum_k (p_ik - 1[y_i = k])^2, in [0, 2]: the sum over classes, not their mean.
+    """Brier score (Brier 1950), mean_i sum_k (p_ik - 1[y_i = k])^2, in [0, 2]: the sum over
+    classes, not their mean.
 
     Parameters and errors as in :func:`accuracy`.
     """
@@ -50,26 +54,32 @@ def brier(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Part of the Brier score that classwise recalibration can remove; the rest is :func:`brier_refinement`.
+    """Part of the Brier score that classwise recalibration can remove; the rest is
+    :func:`brier_refinement`.
 
-    sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)] over the equal-width bins of
-    :func:`calgrid.metrics.cece`; the last term corrects the bias of small bins, so the sum may be slightly negative.
-    Bins of one sample are ignored.
+    sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)] over the
+    equal-width bins of :func:`calgrid.metrics.cece`; the last term corrects the bias of small bins,
+    so the sum may be slightly negative. Bins of one sample are ignored.
 
-    Parameters and errors as in :func:`calgrid.metrics.ece`. Source: Murphy, Journal of Applied Meteorology 1973; bias
-    correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker, QJRMS 2012.
+    Parameters and errors as in :func:`calgrid.metrics.ece`. Source: Murphy, Journal of Applied
+    Meteorology 1973; bias correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker,
+    QJRMS 2012.
     """
     return float(debiased_square(classwise_sums(check_probabilities(probs, labels), n_bins)).sum())
 
 
 def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score minus :func:`brier_calibration`: the score of a recalibrated model with the same bins.
+    """Brier score minus :func:`brier_calibration`: the score of a recalibrated model with the same
+    bins.
 
-    It includes the variance of probabilities within bins, so that both parts add up exactly (Stephenson, Coelho and
-    Jolliffe, Weather and Forecasting 2008). Parameters, errors and source as in :func:`brier_calibration`.
+    It includes the variance of probabilities within bins, so that both parts add up exactly
+    (Stephenson, Coelho and Jolliffe, Weather and Forecasting 2008). Parameters, errors and source
+    as in :func:`brier_calibration`.
     """
     predictions = check_probabilities(probs, labels)
-    return brier(predictions, predictions.labels) - brier_calibration(predictions, predictions.labels, n_bins)
+    return brier(predictions, predictions.labels) - brier_calibration(
+        predictions, predictions.labels, n_bins
+    )
 
 
 def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -85,7 +95,9 @@ def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
     own = predictions.label_probs[:, None]
     ahead = np.count_nonzero(predictions.probs > own, axis=1)
-    tied = np.flatnonzero((ahead < 5) & (np.count_nonzero(predictions.probs >= own, axis=1) > ahead + 1))
+    tied = np.flatnonzero(
+        (ahead < 5) & (np.count_nonzero(predictions.probs >= own, axis=1) > ahead + 1)
+    )
     earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[tied, None]
     ahead[tied] += ((predictions.probs[tied] == own[tied]) & earlier).sum(axis=1)
     return (ahead < 5).astype(np.float64)

@@ -7,38 +7,47 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import Probabilities, check_probabilities
 
-#: kinks of a concave function on one side of its maximum, nearest last: (position - offset, decrease of the slope)
+#: kinks of a concave function on one side of its maximum, nearest last: (position - offset,
+#: decrease of the slope)
 _Kinks = list[tuple[float, float]]
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Smooth calibration error, max_w sum_i w(p_i) (a_i - p_i) / N over 1-Lipschitz w: [0, 1] -> [-1, 1]; exact.
+    """Smooth calibration error, max_w sum_i w(p_i) (a_i - p_i) / N over 1-Lipschitz w: [0, 1] ->
+    [-1, 1]; exact.
 
     It differs from smECE (the kernel estimate of Błasiok and Nakkiran 2024).
 
-    Computed by dynamic programming over the sorted confidences. F_j(x), the best sum over the first j with w_j = x, is
-    concave and piecewise linear on [-1, 1], stored as its maximum and the kinks on both sides. Between two confidences
-    w may change by their distance, which moves both sides apart; a new residual adds a linear function, so the maximum
-    moves over kinks, which change sides in order of position: each side is a stack.
+    Computed by dynamic programming over the sorted confidences. F_j(x), the best sum over the first
+    j with w_j = x, is concave and piecewise linear on [-1, 1], stored as its maximum and the kinks
+    on both sides. Between two confidences w may change by their distance, which moves both sides
+    apart; a new residual adds a linear function, so the maximum moves over kinks, which change
+    sides in order of position: each side is a stack.
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over all metrics.
+    probs : probabilities (N, K). labels : integers (N,). n_bins : unused, for one signature over
+        all metrics.
 
     Raises
     ------
     DataError : as in :func:`calgrid.metrics.ece`.
 
-    Source: Kakade and Foster 2008; Błasiok, Gopalan, Hu and Nakkiran, STOC 2023, definition of smCE.
+    Source: Kakade and Foster 2008; Błasiok, Gopalan, Hu and Nakkiran, STOC 2023, definition of
+    smCE.
     """
     predictions = check_probabilities(probs, labels)
     distinct, group = np.unique(predictions.confidence, return_inverse=True)
-    residual = np.bincount(group, predictions.correct - predictions.confidence) / predictions.n_samples
+    residual = (
+        np.bincount(group, predictions.correct - predictions.confidence) / predictions.n_samples
+    )
     return best_witness(distinct, residual)
 
 
 def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> float:
-    """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], for ascending x_j (G,) and r_j (G,)."""
+    """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], for ascending x_j (G,) and r_j
+    (G,).
+    """
     left: _Kinks = []
     right: _Kinks = []
     best = 0.0
@@ -51,10 +60,11 @@ def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> floa
 
 
 def _climb(uphill: _Kinks, downhill: _Kinks, offset: float, slope: float) -> float:
-    """Add a linear function to the concave one: move its maximum uphill and return by how much it rose.
+    """Add a linear function to the concave one: move its maximum uphill and return by how much it
+    rose.
 
-    Positions are measured outwards from 0, so the two sides have opposite signs, and both end at a boundary at 1. The
-    kink at which the slope reaches 0 is split between the sides.
+    Positions are measured outwards from 0, so the two sides have opposite signs, and both end at a
+    boundary at 1. The kink at which the slope reaches 0 is split between the sides.
     """
     wall, rest, reached, rise = 1.0 - offset, slope, -offset, 0.0
     while uphill and uphill[-1][0] < wall:

@@ -18,18 +18,21 @@ class Metric:
     Attributes
     ----------
     id : value of the column ``metric`` in the results.
-    function : ``function(probs, labels, n_bins)`` of a labelled metric; ``function(scores_id, scores_ood)`` of an
-        out-of-distribution metric, on the output of ``score``; ``function(probs, distribution, n_bins)`` of a soft
-        metric, with the true class probabilities of each image.
+    function : ``function(probs, labels, n_bins)`` of a labelled metric; ``function(scores_id,
+        scores_ood)`` of an out-of-distribution metric, on the output of ``score``;
+        ``function(probs, distribution, n_bins)`` of a soft metric, with the true class
+        probabilities of each image.
     summary, source : description, and paper or convention.
     lower_is_better : None for a reference value without ranks.
     kind : ``labelled``, ``ood`` or ``soft``.
-    unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
-    interval : ``percentile``, ``centred``, ``guarded`` (needs the noise of an estimator in ``_estimators``) or
-        ``none``: see :mod:`calgrid.metrics.intervals`.
+    unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2])
+        or ``number`` (any).
+    interval : ``percentile``, ``centred``, ``guarded`` (needs the noise of an estimator in
+        ``_estimators``) or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
-    score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution samples.
+    score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
+        samples.
     """
 
     id: str
@@ -48,7 +51,12 @@ class Metric:
     def bounds(self) -> tuple[float, float]:
         """Range of the quantity; a bias-corrected estimate may be outside."""
         any_number = (-math.inf, math.inf)
-        return {"fraction": (0.0, 1.0), "score": (0.0, 2.0), "nats": (0.0, math.inf), "number": any_number}[self.unit]
+        return {
+            "fraction": (0.0, 1.0),
+            "score": (0.0, 2.0),
+            "nats": (0.0, math.inf),
+            "number": any_number,
+        }[self.unit]
 
     @property
     def corrected(self) -> bool:
@@ -62,7 +70,9 @@ class Metric:
 
     @property
     def is_error(self) -> bool:
-        """Whether it is a calibration error, whose bias depends on the model and is not averaged out over seeds."""
+        """Whether it is a calibration error, whose bias depends on the model and is not averaged
+        out over seeds.
+        """
         return self.interval == "guarded" or self.id == "mce"
 
 
@@ -72,10 +82,14 @@ def _error(name: str, function: Callable[..., float], summary: str, source: str)
 
 def _debiased(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:
     plain = name.removesuffix("_debiased")
-    return Metric(name, function, summary, source, True, "labelled", interval="guarded", interval_of=plain)
+    return Metric(
+        name, function, summary, source, True, "labelled", interval="guarded", interval_of=plain
+    )
 
 
-def _ood(name: str, function: Callable[..., float], score: Callable[..., ood.Floats], summary: str) -> Metric:
+def _ood(
+    name: str, function: Callable[..., float], score: Callable[..., ood.Floats], summary: str
+) -> Metric:
     source = {
         ood.auroc: "Hendrycks and Gimpel, ICLR 2017",
         ood.fpr95: "ID positive, as in MaC-Cal",
@@ -88,9 +102,26 @@ _SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
 
 _ENTRIES = (
     Metric("accuracy", scoring.accuracy, "fraction of correct arg max", "top-1", False, "labelled"),
-    Metric("top5", scoring.top5, "fraction of labels among the five largest", "top-5", False, "labelled"),
-    _error("ece", calibration.ece, "expected calibration error, equal-width bins", "Guo et al., ICML 2017"),
-    _debiased("ece_debiased", calibration.ece_debiased, "ECE minus its estimated bias", "Kumar et al., NeurIPS 2019"),
+    Metric(
+        "top5",
+        scoring.top5,
+        "fraction of labels among the five largest",
+        "top-5",
+        False,
+        "labelled",
+    ),
+    _error(
+        "ece",
+        calibration.ece,
+        "expected calibration error, equal-width bins",
+        "Guo et al., ICML 2017",
+    ),
+    _debiased(
+        "ece_debiased",
+        calibration.ece_debiased,
+        "ECE minus its estimated bias",
+        "Kumar et al., NeurIPS 2019",
+    ),
     Metric(
         "ece_null",
         null.ece_null,
@@ -100,10 +131,30 @@ _ENTRIES = (
         "labelled",
         interval="none",
     ),
-    _error("aece", calibration.aece, "adaptive ECE, equal-mass bins", "Mukhoti et al., NeurIPS 2020 (code)"),
-    _error("aece_eq", calibration.aece_eq, "adaptive ECE, equal counts, no sample dropped", "Nixon et al. 2019"),
-    _error("ece_sweep", calibration.ece_sweep, "ECE, most equal-mass monotone bins", "Roelofs et al., AISTATS 2022"),
-    _error("cece", calibration.cece, "classwise ECE, mean over all classes", "Kull et al., NeurIPS 2019"),
+    _error(
+        "aece",
+        calibration.aece,
+        "adaptive ECE, equal-mass bins",
+        "Mukhoti et al., NeurIPS 2020 (code)",
+    ),
+    _error(
+        "aece_eq",
+        calibration.aece_eq,
+        "adaptive ECE, equal counts, no sample dropped",
+        "Nixon et al. 2019",
+    ),
+    _error(
+        "ece_sweep",
+        calibration.ece_sweep,
+        "ECE, most equal-mass monotone bins",
+        "Roelofs et al., AISTATS 2022",
+    ),
+    _error(
+        "cece",
+        calibration.cece,
+        "classwise ECE, mean over all classes",
+        "Kull et al., NeurIPS 2019",
+    ),
     Metric(
         "mce",
         calibration.mce,
@@ -113,18 +164,36 @@ _ENTRIES = (
         "labelled",
         interval="none",
     ),
-    _error("rmsce", calibration.rmsce, "root mean square calibration error", "Hendrycks et al., ICLR 2019"),
+    _error(
+        "rmsce",
+        calibration.rmsce,
+        "root mean square calibration error",
+        "Hendrycks et al., ICLR 2019",
+    ),
     _debiased(
-        "rmsce_debiased", calibration.rmsce_debiased, "RMSCE minus its estimated bias", "Kumar et al., NeurIPS 2019"
+        "rmsce_debiased",
+        calibration.rmsce_debiased,
+        "RMSCE minus its estimated bias",
+        "Kumar et al., NeurIPS 2019",
     ),
     _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
     _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
     replace(
-        _error("ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"),
+        _error(
+            "ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"
+        ),
         is_largest_gap=True,
     ),
     Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
-    Metric("brier", scoring.brier, "Brier score, sum over classes", "Brier 1950", True, "labelled", "score"),
+    Metric(
+        "brier",
+        scoring.brier,
+        "Brier score, sum over classes",
+        "Brier 1950",
+        True,
+        "labelled",
+        "score",
+    ),
     Metric(
         "brier_calibration",
         scoring.brier_calibration,
@@ -146,8 +215,17 @@ _ENTRIES = (
         interval="centred",
     ),
     _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
-    _error("smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"),
-    Metric("aurc", failure.aurc, "area under the risk-coverage curve", "Geifman and El-Yaniv 2017", True, "labelled"),
+    _error(
+        "smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"
+    ),
+    Metric(
+        "aurc",
+        failure.aurc,
+        "area under the risk-coverage curve",
+        "Geifman and El-Yaniv 2017",
+        True,
+        "labelled",
+    ),
     Metric(
         "auroc_failure",
         failure.auroc_failure,
@@ -168,13 +246,34 @@ _ENTRIES = (
     _ood("fpr95", ood.fpr95, ood.max_softmax, "OOD kept at 95 % ID recall by maximum softmax"),
     _ood("auroc_entropy", ood.auroc, ood.negative_entropy, "ID against OOD by entropy"),
     _ood("fpr95_entropy", ood.fpr95, ood.negative_entropy, "OOD kept at 95 % ID recall by entropy"),
-    _ood("fpr95_oodpos", ood.fpr95_oodpos, ood.max_softmax, "ID flagged at 95 % OOD recall by maximum softmax"),
-    Metric("soft_kl", human.kl_human, "mean KL divergence from the true distribution", _SOFT, True, "soft", "nats"),
-    Metric("soft_tv", human.tv_human, "mean total variation distance from the true distribution", _SOFT, True, "soft"),
+    _ood(
+        "fpr95_oodpos",
+        ood.fpr95_oodpos,
+        ood.max_softmax,
+        "ID flagged at 95 % OOD recall by maximum softmax",
+    ),
+    Metric(
+        "soft_kl",
+        human.kl_human,
+        "mean KL divergence from the true distribution",
+        _SOFT,
+        True,
+        "soft",
+        "nats",
+    ),
+    Metric(
+        "soft_tv",
+        human.tv_human,
+        "mean total variation distance from the true distribution",
+        _SOFT,
+        True,
+        "soft",
+    ),
     Metric(
         "soft_ece",
         human.ece_human,
-        "ECE against the true probability of the predicted class, an estimate without the noise of labels",
+        "ECE against the true probability of the predicted class, an estimate without the noise of "
+        "labels",
         _SOFT,
         True,
         "soft",
@@ -184,8 +283,8 @@ _ENTRIES = (
 
 #: identifier -> Metric
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.id: metric for metric in _ENTRIES})
-#: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution set, and those of
-#: predictions with a distribution
+#: the metrics of predictions with labels, those of an in-distribution and an out-of-distribution
+#: set, and those of predictions with a distribution
 LABELLED: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "labelled"}
 OOD: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "ood"}
 SOFT: Mapping[str, Metric] = {m.id: m for m in _ENTRIES if m.kind == "soft"}

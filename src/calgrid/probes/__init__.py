@@ -5,15 +5,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from calgrid.lazy import lazy_names
-from calgrid.registry import load, spec
+from calgrid.components.lazy import lazy_names
+from calgrid.components.registry import load, spec
 
 if TYPE_CHECKING:
     from calgrid.probes.base import Probe, Subject
 
 __all__ = ["Probe", "Subject", "build_probe"]
 
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(("Probe", "Subject"), "calgrid.probes.base"))
+__getattr__, __dir__ = lazy_names(
+    __name__, dict.fromkeys(("Probe", "Subject"), "calgrid.probes.base")
+)
 
 
 def build_probe(id: str, **overrides: Any) -> "Probe":

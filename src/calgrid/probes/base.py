@@ -60,7 +60,12 @@ class Subject:
         crop_size: int | None = None,
         run: str = "",
     ) -> None:
-        self.network, self.procedure, self.prepared, self.device = network.eval(), procedure, prepared, device
+        self.network, self.procedure, self.prepared, self.device = (
+            network.eval(),
+            procedure,
+            prepared,
+            device,
+        )
         self.channels_last, self.crop_size, self.run = channels_last, crop_size, run
         for parameter in network.parameters():
             parameter.requires_grad_(False)
@@ -87,14 +92,17 @@ class Subject:
         )
 
     def logits(self, images: Tensor, index: Tensor) -> Tensor:
-        """Logits (B, K) in float32 of normalised images (B, C, H, W), differentiable with respect to the images.
+        """Logits (B, K) in float32 of normalised images (B, C, H, W), differentiable with respect
+        to the images.
 
         Parameters
         ----------
         index : (B,) positions of the images, which determine the noise of random predictions.
         """
         # frozen features have no gradient
-        features = self.network.body.features(images) if isinstance(self.network, FrozenFeatures) else None
+        features = (
+            self.network.body.features(images) if isinstance(self.network, FrozenFeatures) else None
+        )
         batch = Batch(images, torch.zeros_like(index), index, features)
         return self.procedure.predict(self.network, batch)[0].float()
 
@@ -117,7 +125,8 @@ class Subject:
         result = Outputs(torch.cat(features).numpy(), torch.cat(logits).numpy())
         if not np.isfinite(result.logits).all():
             raise DataError(
-                f"Run {self.run} has logits that are not finite: its training diverged; lower the learning rate or "
+                f"Run {self.run} has logits that are not finite: its training diverged; lower the "
+                f"learning rate or "
                 "clip gradients."
             )
         return result
@@ -125,11 +134,13 @@ class Subject:
     def last_layer(self) -> Layer | None:
         """Last linear layer, with the mask of its last epoch if it has one; None if there is none.
 
-        The head of a second stage may have layers before it, whose output it reads instead of the features. For a
-        network with two heads, such as BalCAL's, it is the linear one.
+        The head of a second stage may have layers before it, whose output it reads instead of the
+        features. For a network with two heads, such as BalCAL's, it is the linear one.
         """
         head = getattr(getattr(self.network, "backbone", self.network), "head", None)
-        layers = [] if head is None else [each for each in head.modules() if isinstance(each, nn.Linear)]
+        layers = (
+            [] if head is None else [each for each in head.modules() if isinstance(each, nn.Linear)]
+        )
         if not layers or layers[-1].out_features != self.num_classes:
             return None
         last = layers[-1]
@@ -143,7 +154,8 @@ class Probe:
     registered: Mapping[str, Any] = {}
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """Return the measurements as a tidy table with all columns; the same network gives the same table.
+        """Return the measurements as a tidy table with all columns; the same network gives the same
+        table.
 
         Raises
         ------

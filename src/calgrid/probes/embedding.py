@@ -7,33 +7,40 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 
+from calgrid.components.registry import register
 from calgrid.errors import ConfigError
 from calgrid.probes.base import Probe, Subject, log_softmax
-from calgrid.registry import register
 from calgrid.training.seeds import stream
 
 
 @register(
     source="van der Maaten & Hinton, Visualizing data using t-SNE, JMLR 2008 (scikit-learn); MaC-Cal (arXiv "
     "2508.09116), Fig. 2a, d",
-    limits={"points": "[2, 20000]", "perplexity": "[1, 1000]", "iterations": "[250, 10000]", "seed": "[0, inf)"},
+    limits={
+        "points": "[2, 20000]",
+        "perplexity": "[1, 1000]",
+        "iterations": "[250, 10000]",
+        "seed": "[0, inf)",
+    },
 )
 class Embedding(Probe):
     """t-SNE of a class-balanced sample of test images.
 
-    Only neighbourhoods are meaningful: coordinates of different networks, and sizes of and distances between clusters,
-    are not. The paper embeds logits, coloured by label, paler for larger entropy; retraining a head on frozen features
-    changes only the logits.
+    Only neighbourhoods are meaningful: coordinates of different networks, and sizes of and
+    distances between clusters, are not. The paper embeds logits, coloured by label, paler for
+    larger entropy; retraining a head on frozen features changes only the logits.
 
-    Initialised by principal components and seeded; on one CPU thread the same features give the same bytes.
+    Initialised by principal components and seeded; on one CPU thread the same features give the
+    same bytes.
 
-    Columns: ``space`` (``features`` or ``logits``), ``index`` (position in the test split), ``label``, ``x``, ``y``
-    (no unit), ``correct``, ``confidence``, ``entropy`` (of the softmax, nats).
+    Columns: ``space`` (``features`` or ``logits``), ``index`` (position in the test split),
+    ``label``, ``x``, ``y`` (no unit), ``correct``, ``confidence``, ``entropy`` (of the softmax,
+    nats).
 
     Parameters
     ----------
-    points : maximum number of images, equally many of each class; the same for every run on a data set. At least the
-        number of classes.
+    points : maximum number of images, equally many of each class; the same for every run on a data
+        set. At least the number of classes.
     space : embedded quantities.
     perplexity : effective number of neighbours; below a third of the number of images.
     iterations : number of optimisation steps. seed : seed of the sample and of t-SNE.
@@ -49,15 +56,23 @@ class Embedding(Probe):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.points, self.perplexity, self.iterations, self.seed = points, perplexity, iterations, seed
+        self.points, self.perplexity, self.iterations, self.seed = (
+            points,
+            perplexity,
+            iterations,
+            seed,
+        )
         self.spaces = ("features", "logits") if space == "both" else (space,)
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row a space and image. Raises ConfigError: fewer points than classes, or too few for the perplexity."""
+        """One row a space and image. Raises ConfigError: fewer points than classes, or too few for
+        the perplexity.
+        """
         rows = balanced_rows(subject.labels, self.points, self.seed)
         if 3 * self.perplexity > len(rows):
             raise ConfigError(
-                f"probe 'embedding': perplexity {self.perplexity:g} needs more than {3 * self.perplexity:g} images, "
+                f"probe 'embedding': perplexity {self.perplexity:g} needs more than "
+                f"{3 * self.perplexity:g} images, "
                 f"and there are {len(rows)} of equal numbers a class; lower it or raise points."
             )
         log_probs = log_softmax(subject.outputs.logits[rows])
@@ -74,7 +89,13 @@ class Embedding(Probe):
         state = stream(self.seed, "probe", "tsne") % 2**32
         parts = []
         for space in self.spaces:
-            tsne = TSNE(perplexity=self.perplexity, init="pca", max_iter=self.iterations, random_state=state, n_jobs=1)
+            tsne = TSNE(
+                perplexity=self.perplexity,
+                init="pca",
+                max_iter=self.iterations,
+                random_state=state,
+                n_jobs=1,
+            )
             places = tsne.fit_transform(getattr(subject.outputs, space)[rows])
             parts.append(known.assign(space=space, x=places[:, 0], y=places[:, 1]))
         return pd.concat(parts, ignore_index=True)
@@ -88,7 +109,8 @@ def balanced_rows(labels: NDArray[np.int64], points: int, seed: int) -> NDArray[
     classes, counts = np.unique(labels, return_counts=True)
     if points < len(classes):
         raise ConfigError(
-            f"probe 'embedding': {points} points are fewer than the {len(classes)} classes; raise points to at least "
+            f"probe 'embedding': {points} points are fewer than the {len(classes)} classes; raise "
+            f"points to at least "
             "that number."
         )
     each = min(points // len(classes), int(counts.min()))

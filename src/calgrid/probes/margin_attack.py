@@ -1,4 +1,6 @@
-"""Smallest FGSM perturbation that changes the predicted class, beside the logit margin (SMART, Figure 1a)."""
+"""Smallest FGSM perturbation that changes the predicted class, beside the logit margin (SMART,
+Figure 1a).
+"""
 
 from collections.abc import Callable
 
@@ -7,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.probes.base import BATCH, Probe, Subject
-from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.seeds import stream
 
@@ -31,28 +33,31 @@ Changed = Callable[[Tensor], Tensor]
 class MarginAttack(Probe):
     """Minimal FGSM perturbation of each image and the margin between its two largest logits.
 
-    For an image x with pixels in [0, 1] and predicted class c, the sign of the gradient is the direction of the attack,
-    and the perturbation is the smallest length at which another class is predicted::
+    For an image x with pixels in [0, 1] and predicted class c, the sign of the gradient is the
+    direction of the attack, and the perturbation is the smallest length at which another class is
+    predicted::
 
         s = sign grad_x (-log p_c(x)),    eps*(x) = min { eps > 0 : argmax z(clip(x + eps s, 0, 1)) != c }
 
-    eps is the L-infinity norm in units of pixel values in [0, 1]: 1/255 is one step of an 8-bit image. The attack is on
-    the predicted class, not on the label: it measures the distance to the decision boundary, also for misclassified
-    images (column ``correct``).
+    eps is the L-infinity norm in units of pixel values in [0, 1]: 1/255 is one step of an 8-bit
+    image. The attack is on the predicted class, not on the label: it measures the distance to the
+    decision boundary, also for misclassified images (column ``correct``).
 
-    The implementation uses the gradient of ``logsumexp_{k != c} z_k - z_c``. The gradient of -log p_c is the same times
-    1 - p_c, which is 0 in float32 if the softmax is saturated, as for images with the largest margins.
+    The implementation uses the gradient of ``logsumexp_{k != c} z_k - z_c``. The gradient of -log
+    p_c is the same times 1 - p_c, which is 0 in float32 if the softmax is saturated, as for images
+    with the largest margins.
 
-    eps* is found by trying ``eps_max / 2^(j / 2)`` for j = ``steps`` - 1 .. 0 in ascending order, and bisecting the
-    bracket before the first change of class ``bisections`` times. Its relative error is below 2^(-1 - bisections);
-    below the smallest tried length its absolute error is that length times 2^-bisections. Changes back within one
-    bracket are missed. An image whose class does not change up to ``eps_max`` is ``censored``: its ``epsilon`` is
-    ``eps_max``, a lower bound.
+    eps* is found by trying ``eps_max / 2^(j / 2)`` for j = ``steps`` - 1 .. 0 in ascending order,
+    and bisecting the bracket before the first change of class ``bisections`` times. Its relative
+    error is below 2^(-1 - bisections); below the smallest tried length its absolute error is that
+    length times 2^-bisections. Changes back within one bracket are missed. An image whose class
+    does not change up to ``eps_max`` is ``censored``: its ``epsilon`` is ``eps_max``, a lower
+    bound.
 
     The paper does not specify its search, its networks, or whether pixels are clipped.
 
-    Columns: ``index`` (position in the test split), ``label``, ``predicted``, ``correct``, ``confidence``, ``margin``
-    (logits), ``epsilon``, ``censored``.
+    Columns: ``index`` (position in the test split), ``label``, ``predicted``, ``correct``,
+    ``confidence``, ``margin`` (logits), ``epsilon``, ``censored``.
 
     Parameters
     ----------
@@ -62,16 +67,30 @@ class MarginAttack(Probe):
     """
 
     def __init__(
-        self, *, samples: int = 500, eps_max: float = 0.5, steps: int = 21, bisections: int = 10, seed: int = 0
+        self,
+        *,
+        samples: int = 500,
+        eps_max: float = 0.5,
+        steps: int = 21,
+        bisections: int = 10,
+        seed: int = 0,
     ) -> None:
         super().__init__()
-        self.samples, self.eps_max, self.steps, self.bisections, self.seed = samples, eps_max, steps, bisections, seed
+        self.samples, self.eps_max, self.steps, self.bisections, self.seed = (
+            samples,
+            eps_max,
+            steps,
+            bisections,
+            seed,
+        )
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per image."""
         rng = np.random.default_rng(stream(self.seed, "probe", "margin_attack"))
         rows = np.sort(rng.permutation(len(subject.labels))[: self.samples])
-        parts = [self._attack(subject, batch) for batch in subject.images(rows).batches(ATTACKED_AT_ONCE)]
+        parts = [
+            self._attack(subject, batch) for batch in subject.images(rows).batches(ATTACKED_AT_ONCE)
+        ]
         table = pd.concat(parts, ignore_index=True)
         return table.assign(index=rows[table["index"]].astype(np.int32))
 
@@ -86,7 +105,9 @@ class MarginAttack(Probe):
         top, predicted = logits.detach().double().topk(2, dim=1)
         chosen = predicted[:, :1]
         others = logits.scatter(1, chosen, float("-inf")).logsumexp(dim=1)
-        (gradient,) = torch.autograd.grad((others - logits.gather(1, chosen).squeeze(1)).sum(), images)
+        (gradient,) = torch.autograd.grad(
+            (others - logits.gather(1, chosen).squeeze(1)).sum(), images
+        )
         step, low, high = gradient.sign() / std, -mean / std, (1 - mean) / std
 
         @torch.no_grad()
@@ -108,8 +129,12 @@ class MarginAttack(Probe):
         }
         return pd.DataFrame({name: values.cpu().numpy() for name, values in columns.items()})
 
-    def _smallest(self, changed: Changed, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Smallest lengths (B,) at which ``changed`` holds, else ``eps_max``, and whether it holds at any (B,)."""
+    def _smallest(
+        self, changed: Changed, count: int, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Smallest lengths (B,) at which ``changed`` holds, else ``eps_max``, and whether it holds
+        at any (B,).
+        """
         low = torch.zeros(count, dtype=torch.float64, device=device)
         high = torch.full_like(low, self.eps_max)
         found = torch.zeros(count, dtype=torch.bool, device=device)
@@ -122,5 +147,8 @@ class MarginAttack(Probe):
         for _ in range(self.bisections):
             middle = (low + high) / 2
             now = changed(middle)
-            high, low = torch.where(found & now, middle, high), torch.where(found & ~now, middle, low)
+            high, low = (
+                torch.where(found & now, middle, high),
+                torch.where(found & ~now, middle, low),
+            )
         return high, found

@@ -1,4 +1,6 @@
-"""Masked inference: accuracy and confidence with part of the last layer's weights set to zero (MaC-Cal, Fig. 1)."""
+"""Masked inference: accuracy and confidence with part of the last layer's weights set to zero
+(MaC-Cal, Fig. 1).
+"""
 
 from typing import cast
 
@@ -8,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calgrid.components.registry import register
 from calgrid.metrics import METRICS, check_probabilities
 from calgrid.probes.base import Layer, Probe, Subject, log_softmax
-from calgrid.registry import register
 from calgrid.training.seeds import generator
 
 #: metrics beside the mean confidence
@@ -20,24 +22,33 @@ SCORES = ("accuracy", "nll", "brier", "ece", "ece_debiased", "ece_null")
 @register(
     source="MaC-Cal (arXiv 2508.09116), Sec. 4.1 and Fig. 1b, c",
     needs_linear_head=True,
-    limits={"ratios": "[0, 1]", "draws": "[1, 1000]", "batch": "[1, inf)", "bins": "[2, 1000]", "seed": "[0, inf)"},
+    limits={
+        "ratios": "[0, 1]",
+        "draws": "[1, 1000]",
+        "batch": "[1, inf)",
+        "bins": "[2, 1000]",
+        "seed": "[0, inf)",
+    },
 )
 class MaskedInference(Probe):
-    """Scores of a trained network under masks on the weights of its linear head, without retraining.
+    """Scores of a trained network under masks on the weights of its linear head, without
+    retraining.
 
-    ``z = (M * W) h + b``: a fraction r of the weights W (K, d) is set to zero, without rescaling; the bias is kept.
-    ``random`` masks each weight with probability r; the masks of one draw are nested over r. As in the paper there is a
-    new mask "at each forward pass", here of ``batch`` images, as the paper does not give a number; scores are over all
-    test images. ``magnitude`` masks the r K d weights of smallest magnitude, for all images. Retraining the head with
-    masks is a method: ``maccal`` with ``head: linear, sparsity: fixed, p0: 1 - r``.
+    ``z = (M * W) h + b``: a fraction r of the weights W (K, d) is set to zero, without rescaling;
+    the bias is kept. ``random`` masks each weight with probability r; the masks of one draw are
+    nested over r. As in the paper there is a new mask "at each forward pass", here of ``batch``
+    images, as the paper does not give a number; scores are over all test images. ``magnitude``
+    masks the r K d weights of smallest magnitude, for all images. Retraining the head with masks is
+    a method: ``maccal`` with ``head: linear, sparsity: fixed, p0: 1 - r``.
 
-    Columns: ``mode``, ``ratio``, ``draw`` (0 for ``magnitude``), ``confidence`` (mean largest probability),
-    ``accuracy``, ``nll``, ``brier``, ``ece``, ``ece_debiased``, ``ece_null``: of the test split, fractions except nll
-    (nats) and brier (sum over classes).
+    Columns: ``mode``, ``ratio``, ``draw`` (0 for ``magnitude``), ``confidence`` (mean largest
+    probability), ``accuracy``, ``nll``, ``brier``, ``ece``, ``ece_debiased``, ``ece_null``: of the
+    test split, fractions except nll (nats) and brier (sum over classes).
 
     Parameters
     ----------
-    ratios : fractions of masked weights. draws : number of passes over the test split with random masks.
+    ratios : fractions of masked weights. draws : number of passes over the test split with random
+        masks.
     batch : test images per random mask; 128 is the paper's batch size in training.
     bins : number of equal-width bins of calibration errors. seed : seed of the random masks.
     """
@@ -59,13 +70,26 @@ class MaskedInference(Probe):
         layer = cast(Layer, subject.last_layer())  # not None: the probe requires a linear head
         features = torch.from_numpy(subject.outputs.features).to(subject.device)
         ranks = magnitude_ranks(layer.weight)
-        passes = [("magnitude", 0, [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios])]
-        passes += [("random", draw, self._random(features, layer, draw)) for draw in range(self.draws)]
+        passes = [
+            (
+                "magnitude",
+                0,
+                [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios],
+            )
+        ]
+        passes += [
+            ("random", draw, self._random(features, layer, draw)) for draw in range(self.draws)
+        ]
         rows = []
         for mode, draw, by_ratio in passes:
             for ratio, logits in zip(self.ratios, by_ratio, strict=True):
-                predictions = check_probabilities(np.exp(log_softmax(logits.cpu().numpy())), subject.labels)
-                scores = {name: METRICS[name].function(predictions, subject.labels, self.bins) for name in SCORES}
+                predictions = check_probabilities(
+                    np.exp(log_softmax(logits.cpu().numpy())), subject.labels
+                )
+                scores = {
+                    name: METRICS[name].function(predictions, subject.labels, self.bins)
+                    for name in SCORES
+                }
                 place = {"mode": mode, "ratio": float(ratio), "draw": np.int32(draw)}
                 rows.append({**place, "confidence": float(predictions.confidence.mean()), **scores})
         return pd.DataFrame(rows)
@@ -83,7 +107,9 @@ class MaskedInference(Probe):
 
 
 def magnitude_ranks(weight: Tensor) -> Tensor:
-    """Fraction of weights (K, d) that are smaller in magnitude than each; of equal ones the first is smaller."""
+    """Fraction of weights (K, d) that are smaller in magnitude than each; of equal ones the first
+    is smaller.
+    """
     order = weight.abs().flatten().cpu().argsort(stable=True)
     ranks = torch.empty(len(order), dtype=torch.float64)
     ranks[order] = torch.arange(len(order), dtype=torch.float64) / len(order)

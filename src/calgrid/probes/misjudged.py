@@ -1,4 +1,6 @@
-"""Images whose feature norm contradicts the correctness of the prediction: failure cases of FeDLaS's indicator."""
+"""Images whose feature norm contradicts the correctness of the prediction: failure cases of
+FeDLaS's indicator.
+"""
 
 import io
 from collections.abc import Sequence
@@ -8,10 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
+from calgrid.components.registry import register
 from calgrid.errors import ConfigError
 from calgrid.metrics import auroc
 from calgrid.probes.base import Probe, Subject, log_softmax
-from calgrid.registry import register
 
 
 @register(
@@ -19,16 +21,19 @@ from calgrid.registry import register
     limits={"images": "[1, inf)"},
 )
 class Misjudged(Probe):
-    """Wrong predictions with the largest feature norms, and correct predictions with the smallest ones.
+    """Wrong predictions with the largest feature norms, and correct predictions with the smallest
+    ones.
 
-    The indicator is that of FeDLaS on the test split: ``(n - mean(n)) / std(n)``, n the L1 norm of the penultimate
-    features. A large value indicates a confident prediction, so the two groups are the worst errors of the indicator.
+    The indicator is that of FeDLaS on the test split: ``(n - mean(n)) / std(n)``, n the L1 norm of
+    the penultimate features. A large value indicates a confident prediction, so the two groups are
+    the worst errors of the indicator.
 
-    Columns: ``group`` (``wrong``: wrong predictions, largest norm first; ``right``: correct ones, smallest norm first),
-    ``rank`` from 1, ``index`` of the image, ``class`` and ``answer`` (true and predicted class, as number or name),
-    ``confidence`` (largest softmax probability), ``indicator``, ``picture`` (PNG), and constant in a table ``auroc``
-    (AUROC of the norm for correctness, all test images) and ``auroc_confidence`` (the same for the confidence).
-    An empty group has no rows, and then the AUROCs are 0.5.
+    Columns: ``group`` (``wrong``: wrong predictions, largest norm first; ``right``: correct ones,
+    smallest norm first), ``rank`` from 1, ``index`` of the image, ``class`` and ``answer`` (true
+    and predicted class, as number or name), ``confidence`` (largest softmax probability),
+    ``indicator``, ``picture`` (PNG), and constant in a table ``auroc`` (AUROC of the norm for
+    correctness, all test images) and ``auroc_confidence`` (the same for the confidence). An empty
+    group has no rows, and then the AUROCs are 0.5.
 
     Parameters
     ----------
@@ -69,7 +74,9 @@ class Misjudged(Probe):
                 "indicator": indicator[rows],
                 "picture": [_png(image) for image in subject.prepared.splits["test"].images[rows]],
                 "auroc": auroc(norm[correct], norm[~correct]) if both else 0.5,
-                "auroc_confidence": auroc(confidence[correct], confidence[~correct]) if both else 0.5,
+                "auroc_confidence": auroc(confidence[correct], confidence[~correct])
+                if both
+                else 0.5,
             }
         )
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid.components.registry import register
 from calgrid.probes.base import Array, Probe, Subject, log_softmax
-from calgrid.registry import register
 
 #: quantiles of the columns q10, q50 and q90
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
@@ -13,15 +13,18 @@ QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 
 @register(source="FeDLaS (arXiv 2606.28654), Fig. 1d", limits={"images": "[1, inf)"})
 class FeatureProfiles(Probe):
-    """Sorted magnitudes of penultimate features, averaged over the easiest, the hardest and all images.
+    """Sorted magnitudes of penultimate features, averaged over the easiest, the hardest and all
+    images.
 
-    The profile of an image is its absolute features in descending order, whose sum is the L1 norm of the features.
-    Easy images have the highest label probability (lowest cross-entropy), hard images the lowest; ties by position.
-    The paper shows a few images of MNIST without saying how they were chosen.
+    The profile of an image is its absolute features in descending order, whose sum is the L1 norm
+    of the features. Easy images have the highest label probability (lowest cross-entropy), hard
+    images the lowest; ties by position. The paper shows a few images of MNIST without saying how
+    they were chosen.
 
-    Columns: ``group`` (``easy``, ``hard``, ``all``), ``rank`` (1 is the largest feature), ``mean``, ``q10``, ``q50``,
-    ``q90`` of the magnitude over the group's images, and constant in a group ``images``, ``l1`` (mean L1 norm),
-    ``l1_std`` (its standard deviation over images, 0 for one image) and ``accuracy``.
+    Columns: ``group`` (``easy``, ``hard``, ``all``), ``rank`` (1 is the largest feature), ``mean``,
+    ``q10``, ``q50``, ``q90`` of the magnitude over the group's images, and constant in a group
+    ``images``, ``l1`` (mean L1 norm), ``l1_std`` (its standard deviation over images, 0 for one
+    image) and ``accuracy``.
 
     Parameters
     ----------
@@ -50,7 +53,10 @@ class FeatureProfiles(Probe):
                 "accuracy": correct[members].mean(),
             }
             quantiles = np.quantile(profiles[members], list(QUANTILES.values()), axis=0)
-            columns = {"mean": profiles[members].mean(axis=0), **dict(zip(QUANTILES, quantiles, strict=True))}
+            columns = {
+                "mean": profiles[members].mean(axis=0),
+                **dict(zip(QUANTILES, quantiles, strict=True)),
+            }
             parts.append(pd.DataFrame({"rank": ranks, **columns}).assign(group=group, **facts))
         return pd.concat(parts, ignore_index=True)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid.components.registry import register
 from calgrid.probes.base import Array, Probe, Subject
-from calgrid.registry import register
 
 
 @register(
@@ -15,17 +15,17 @@ from calgrid.registry import register
 class PrototypeAngles(Probe):
     """Pairwise angles between class prototypes, of three kinds.
 
-    ``features``: means of the penultimate features over the test images of each class. ``logits``: means of the
-    logits. ``head``: rows of the last linear layer with the mask of predictions (for a second stage, the last layer of
-    the new head), if there is one. The paper does not define its prototypes. Retraining a head on frozen features does
-    not change ``features``.
+    ``features``: means of the penultimate features over the test images of each class. ``logits``:
+    means of the logits. ``head``: rows of the last linear layer with the mask of predictions (for a
+    second stage, the last layer of the new head), if there is one. The paper does not define its
+    prototypes. Retraining a head on frozen features does not change ``features``.
 
-    ``angle`` is the angle between the vectors, ``angle_centred`` that after subtracting the mean of all prototypes. In
-    a simplex, with all classes equally far apart, the centred angles are arccos(-1 / (K - 1)): 96.4 degrees for ten
-    classes.
+    ``angle`` is the angle between the vectors, ``angle_centred`` that after subtracting the mean of
+    all prototypes. In a simplex, with all classes equally far apart, the centred angles are
+    arccos(-1 / (K - 1)): 96.4 degrees for ten classes.
 
-    Columns: ``of``, ``class_a``, ``class_b`` (each pair once, a < b), ``angle``, ``angle_centred`` in degrees, NaN
-    if a vector is zero. Classes without test images only have rows of ``head``.
+    Columns: ``of``, ``class_a``, ``class_b`` (each pair once, a < b), ``angle``, ``angle_centred``
+    in degrees, NaN if a vector is zero. Classes without test images only have rows of ``head``.
     """
 
     def measure(self, subject: Subject) -> pd.DataFrame:
@@ -33,7 +33,9 @@ class PrototypeAngles(Probe):
         present = np.unique(subject.labels)
         parts = []
         for of, values in subject.outputs._asdict().items():
-            means = [values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present]
+            means = [
+                values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present
+            ]
             parts.append(_angles(of, np.stack(means), present))
         if (layer := subject.last_layer()) is not None:
             weight = layer.weight.cpu().numpy().astype(np.float64)

@@ -12,13 +12,13 @@ EvalMask = Literal["last", "none", "expect"]
 class MaskedLinear(nn.Linear):
     """``z = (M * W) x + b`` with a binary mask M of :meth:`mask_weights`, without rescaling.
 
-    Masked weights are moved from ``weight`` to the buffer ``resting``, so that weight decay does not affect them;
-    ``weight + resting`` is exactly the stored W.
+    Masked weights are moved from ``weight`` to the buffer ``resting``, so that weight decay does
+    not affect them; ``weight + resting`` is exactly the stored W.
 
     Parameters
     ----------
-    straight_through : give masked weights the gradient of the effective weights, dL / d(M * W), instead of none; they
-        then stay in ``weight`` and are updated.
+    straight_through : give masked weights the gradient of the effective weights, dL / d(M * W),
+        instead of none; they then stay in ``weight`` and are updated.
     eval_mask : evaluate with the last mask, with the stored weights, or with their expectation.
     """
 
@@ -27,7 +27,12 @@ class MaskedLinear(nn.Linear):
     retention: torch.Tensor
 
     def __init__(
-        self, in_features: int, out_features: int, *, straight_through: bool = False, eval_mask: EvalMask = "last"
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        straight_through: bool = False,
+        eval_mask: EvalMask = "last",
     ) -> None:
         super().__init__(in_features, out_features)
         self.straight_through = straight_through
@@ -48,9 +53,15 @@ class MaskedLinear(nn.Linear):
         stored = self.stored()
         self.mask.copy_(mask)
         self.retention.fill_(retention)
-        resting = torch.zeros_like(stored) if self.straight_through or not keep else stored.masked_fill(self.mask, 0.0)
+        resting = (
+            torch.zeros_like(stored)
+            if self.straight_through or not keep
+            else stored.masked_fill(self.mask, 0.0)
+        )
         self.resting.copy_(resting)
-        self.weight.copy_(stored if self.straight_through and keep else stored.masked_fill(~self.mask, 0.0))
+        self.weight.copy_(
+            stored if self.straight_through and keep else stored.masked_fill(~self.mask, 0.0)
+        )
 
     @torch.no_grad()
     def undo_masked_steps(self) -> None:
@@ -68,7 +79,8 @@ class MaskedLinear(nn.Linear):
             stored = self.stored()
             return self.retention * stored if self.eval_mask == "expect" else stored
         masked = self.weight * self.mask
-        # exact: adds zero to kept weights and cancels masked ones; only the first term has a gradient
+        # exact: adds zero to kept weights and cancels masked ones; only the first term has a
+        # gradient
         return self.weight + (masked - self.weight).detach() if self.straight_through else masked
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

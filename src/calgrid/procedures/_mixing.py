@@ -1,4 +1,5 @@
-"""Mixtures of a batch with a permutation of itself: random weights, partners, and losses of several terms.
+"""Mixtures of a batch with a permutation of itself: random weights, partners, and losses of several
+terms.
 
 All random numbers come from the global CPU generator, so that all devices mix the same pairs.
 """
@@ -16,8 +17,9 @@ from calgrid.training.procedure import LossFunction
 def draw_beta(alpha: float, count: int) -> Tensor:
     """Independent draws (count,) in float64 of Beta(alpha, alpha), alpha > 0.
 
-    With G ~ Gamma(alpha + 1) and u uniform, ``log G + log(u) / alpha`` is the logarithm of a Gamma(alpha) variable;
-    two of them give a draw. The plain quotient of Gamma variables underflows to 0 / 0 for alpha below about 0.01.
+    With G ~ Gamma(alpha + 1) and u uniform, ``log G + log(u) / alpha`` is the logarithm of a
+    Gamma(alpha) variable; two of them give a draw. The plain quotient of Gamma variables underflows
+    to 0 / 0 for alpha below about 0.01.
     """
     shape = (2, count)
     concentration = torch.tensor(alpha + 1.0, dtype=torch.float64)

@@ -20,8 +20,8 @@ FEATURE_BATCH = 1024
 class FrozenFeatures(Network):
     """A network with a frozen body: no gradients, fixed BatchNorm statistics.
 
-    The body always stays in evaluation mode, because in training mode BatchNorm would use batch statistics and update
-    its buffers even with ``requires_grad=False``.
+    The body always stays in evaluation mode, because in training mode BatchNorm would use batch
+    statistics and update its buffers even with ``requires_grad=False``.
     """
 
     def __init__(self, body: Backbone, head: nn.Module) -> None:
@@ -59,7 +59,9 @@ class FeatureTable:
     def __init__(self, model: FrozenFeatures, split: Split) -> None:
         model.eval()
         self.labels = split.labels
-        self._features = torch.cat([model.features(batch.images) for batch in split.batches(FEATURE_BATCH)])
+        self._features = torch.cat(
+            [model.features(batch.images) for batch in split.batches(FEATURE_BATCH)]
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -69,7 +71,11 @@ class FeatureTable:
         yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
 
     def batch(
-        self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
+        self,
+        index: torch.Tensor,
+        crop_padding: int = 0,
+        flip: bool = False,
+        rng: torch.Generator | None = None,
     ) -> Batch:
         """Features of the samples at ``index``, without augmentation."""
         return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
@@ -78,13 +84,13 @@ class FeatureTable:
 class SecondStage(Procedure[FrozenFeatures]):
     """A new head on the frozen features of a first stage; subclasses define the head.
 
-    Features of the validation images are computed once, and those of the training images too if the protocol has no
-    augmentation: the same results in a fraction of the time.
+    Features of the validation images are computed once, and those of the training images too if the
+    protocol has no augmentation: the same results in a fraction of the time.
 
     Parameters
     ----------
-    cached : always compute the features of the training images once, without augmentation: a faster variant of the
-        method.
+    cached : always compute the features of the training images once, without augmentation: a faster
+        variant of the method.
     """
 
     def __init__(self, *, cached: bool = False) -> None:
@@ -131,4 +137,6 @@ def load_checked(module: nn.Module, state: State, what: str) -> None:
         module.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
-        raise StateError(f"The first stage's checkpoint does not fit this {what}: {reason}") from None
+        raise StateError(
+            f"The first stage's checkpoint does not fit this {what}: {reason}"
+        ) from None

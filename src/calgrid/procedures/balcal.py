@@ -1,7 +1,7 @@
 """BalCAL: an over-confident learnable classifier balanced by an under-confident fixed one.
 
-Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calibration, CVPR 2025, arXiv 2504.10007
-(official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).
+Ni et al., Balancing Two Classifiers via A Simplex ETF Structure for Model Calibration, CVPR 2025,
+arXiv 2504.10007 (official code JianiNi/BalCAL, ``WideResNet_BalCAL`` and ``BalCAL_models``).
 """
 
 import math
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calgrid.backbones.base import Backbone, Network, he_normal_
+from calgrid.components.registry import register
 from calgrid.errors import ConfigError
 from calgrid.procedures._mixing import mix, weighted_loss
-from calgrid.registry import register
 from calgrid.training.data import Batch, Split
 from calgrid.training.procedure import LossFunction, Procedure, Training
 
@@ -26,8 +26,8 @@ CHUNK = 65536
 def simplex_frame(num_features: int, num_classes: int, scale: float) -> Tensor:
     """Draw a simplex equiangular tight frame (d, K), with the global generator.
 
-    ``scale sqrt(K / (K - 1)) U (I - 1 1^T / K)``, U (d, K) with orthonormal columns: all columns have length
-    ``scale``, and any two have the cosine ``-1 / (K - 1)``. Needs d >= K.
+    ``scale sqrt(K / (K - 1)) U (I - 1 1^T / K)``, U (d, K) with orthonormal columns: all columns
+    have length ``scale``, and any two have the cosine ``-1 / (K - 1)``. Needs d >= K.
     """
     orthonormal, _ = torch.linalg.qr(torch.rand(num_features, num_classes, dtype=torch.float64))
     centred = orthonormal - orthonormal.mean(dim=1, keepdim=True)
@@ -35,14 +35,18 @@ def simplex_frame(num_features: int, num_classes: int, scale: float) -> Tensor:
 
 
 def class_scaling(labels: Tensor, num_classes: int) -> Tensor:
-    """Factor (K,) of each class in a batch: ``sqrt((B / present classes) / n_c)``, and 1 for absent classes."""
+    """Factor (K,) of each class in a batch: ``sqrt((B / present classes) / n_c)``, and 1 for absent
+    classes.
+    """
     classes = torch.arange(num_classes, device=labels.device)
     counts = (labels.unsqueeze(1) == classes).sum(dim=0)
     present = counts > 0
     return torch.where(present, (len(labels) / present.sum() / counts.clamp_min(1)).sqrt(), 1.0)
 
 
-def accuracy_and_confidence(first: Tensor, second: Tensor, labels: Tensor, weight: float) -> tuple[float, float]:
+def accuracy_and_confidence(
+    first: Tensor, second: Tensor, labels: Tensor, weight: float
+) -> tuple[float, float]:
     """Accuracy and mean largest probability of ``weight first + (1 - weight) second``, both (N, K)."""
     correct, confidence = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.float64)
     for a, b, y in zip(first.split(CHUNK), second.split(CHUNK), labels.split(CHUNK), strict=True):
@@ -52,8 +56,11 @@ def accuracy_and_confidence(first: Tensor, second: Tensor, labels: Tensor, weigh
     return float(correct) / len(labels), float(confidence) / len(labels)
 
 
-def balancing_weight(first: Tensor, second: Tensor, labels: Tensor, ratio: float, tolerance: float = 1e-4) -> float:
-    """Weight at which the mean confidence of the mixed logits (N, K) is ``ratio`` times their accuracy.
+def balancing_weight(
+    first: Tensor, second: Tensor, labels: Tensor, ratio: float, tolerance: float = 1e-4
+) -> float:
+    """Weight at which the mean confidence of the mixed logits (N, K) is ``ratio`` times their
+    accuracy.
 
     1 if the first logits alone are less confident; else the last midpoint of a bisection of [0, 1].
     """
@@ -111,7 +118,9 @@ class BalancedHeads(Network):
         self.register_buffer("frame", simplex_frame(backbone.num_features, num_classes, scale))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return linear logits (N, K), unit vectors (N, d) for the frame, and penultimate features (N, d)."""
+        """Return linear logits (N, K), unit vectors (N, d) for the frame, and penultimate features
+        (N, d).
+        """
         maps = images
         for stage in self.backbone.stages:
             maps = stage(maps)
@@ -128,7 +137,8 @@ def map_channels(backbone: Backbone) -> int:
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
         raise ConfigError(
-            "procedure 'balcal' puts a convolutional block on the last feature map, which this backbone does not "
+            "procedure 'balcal' puts a convolutional block on the last feature map, which this "
+            "backbone does not "
             "have: use a convolutional backbone."
         )
     training = backbone.training
@@ -147,26 +157,30 @@ def map_channels(backbone: Backbone) -> int:
     limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
 )
 class BalancedClassifiers(Procedure[BalancedHeads]):
-    """Linear head and fixed simplex head on one backbone, mixed with a weight that is solved after each epoch.
+    """Linear head and fixed simplex head on one backbone, mixed with a weight that is solved after
+    each epoch.
 
-    Simplex head: an adaptor on the last feature map, BN, ReLU and the backbone's pooling give e, and
-    ``z_etf = e / ||e|| M0`` with ``M0 = beta sqrt(K / (K - 1)) U (I - 1 1^T / K)``. In training each column of M0 is
-    scaled by ``E_c = sqrt((B / present classes) / n_c)`` of the batch (1 for absent classes)::
+    Simplex head: an adaptor on the last feature map, BN, ReLU and the backbone's pooling give e,
+    and ``z_etf = e / ||e|| M0`` with ``M0 = beta sqrt(K / (K - 1)) U (I - 1 1^T / K)``. In training
+    each column of M0 is scaled by ``E_c = sqrt((B / present classes) / n_c)`` of the batch (1 for
+    absent classes)::
 
         L = lambda loss(z_lin, y) + (1 - lambda) loss(z_etf, y)
         z = lambda z_lin + (1 - lambda) e / ||e|| M0
 
-    After each epoch lambda is solved from the training logits of both heads: 1 if delta x accuracy of
-    the linear head exceeds its mean confidence, else by bisection to 1e-4 such that both are equal for the mixed
-    logits. The paper calls delta the target ratio and the weight gamma.
+    After each epoch lambda is solved from the training logits of both heads: 1 if delta x accuracy
+    of the linear head exceeds its mean confidence, else by bisection to 1e-4 such that both are
+    equal for the mixed logits. The paper calls delta the target ratio and the weight gamma.
 
-    Differences. The official code returns the last midpoint whose gap is below that of the linear head; we return
-    the final one (the same limit). It keeps M0 outside the checkpoint; here it is a buffer. It uses a
-    pre-activation WRN with additional BN and ReLU in the linear branch; our backbones end with an activation, so
-    this branch is unchanged and the adaptor takes activated maps. Inner width of the adaptor: half the
-    channels as in the official code, at most 512. BatchNorm keeps the momentum of the backbone (official: 0.01).
+    Differences. The official code returns the last midpoint whose gap is below that of the linear
+    head; we return the final one (the same limit). It keeps M0 outside the checkpoint; here it is a
+    buffer. It uses a pre-activation WRN with additional BN and ReLU in the linear branch; our
+    backbones end with an activation, so this branch is unchanged and the adaptor takes activated
+    maps. Inner width of the adaptor: half the channels as in the official code, at most 512.
+    BatchNorm keeps the momentum of the backbone (official: 0.01).
 
-    The logits of an epoch take 8 N K bytes on the device (160 MB for Tiny-ImageNet) and in the resume state.
+    The logits of an epoch take 8 N K bytes on the device (160 MB for Tiny-ImageNet) and in the
+    resume state.
 
     Parameters
     ----------
@@ -187,7 +201,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         """
         if backbone.num_features < num_classes:
             raise ConfigError(
-                f"procedure 'balcal' needs at least as many features as classes, but the backbone has "
+                f"procedure 'balcal' needs at least as many features as classes, but the backbone "
+                f"has "
                 f"{backbone.num_features} features for {num_classes} classes: use a wider backbone."
             )
         return BalancedHeads(backbone, num_classes, self.beta)
@@ -195,32 +210,46 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     def begin_training(self, model: BalancedHeads, training: Training) -> None:
         """Allocate memory for an epoch's logits of both heads."""
         shape = (training.samples, training.num_classes)
-        self._linear, self._simplex = (torch.full(shape, math.nan, device=training.device) for _ in range(2))
+        self._linear, self._simplex = (
+            torch.full(shape, math.nan, device=training.device) for _ in range(2)
+        )
 
     def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
         """Store the training labels, needed to solve lambda."""
         self._labels = train.labels
         return train, val
 
-    def forward_loss(self, model: BalancedHeads, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(
+        self, model: BalancedHeads, loss: LossFunction, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
         """Return the mixed logits (B, K) and the weighted loss of both heads."""
         linear, directions, _ = model(batch.images)
         linear = linear.float()
-        simplex = project(directions, model.frame * class_scaling(batch.labels, model.frame.shape[1]))
+        simplex = project(
+            directions, model.frame * class_scaling(batch.labels, model.frame.shape[1])
+        )
         self._linear.index_copy_(0, batch.index, linear.detach())
         self._simplex.index_copy_(0, batch.index, simplex.detach())
         terms = [(self._weight, linear, batch.labels), (1.0 - self._weight, simplex, batch.labels)]
         total = weighted_loss(loss, terms, index=batch.index)
         return mix(linear, project(directions, model.frame), self._weight), total
 
-    def end_epoch(self, model: BalancedHeads, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+    def end_epoch(
+        self, model: BalancedHeads, epoch: int, means: Mapping[str, float]
+    ) -> dict[str, float]:
         """Solve lambda; return it with accuracy and mean confidence of the linear head."""
         seen = ~self._linear[:, 0].isnan()  # without a dropped last batch
-        linear, simplex, labels = (each[seen] for each in (self._linear, self._simplex, self._labels))
+        linear, simplex, labels = (
+            each[seen] for each in (self._linear, self._simplex, self._labels)
+        )
         self._linear.fill_(math.nan)
         accuracy, confidence = accuracy_and_confidence(linear, simplex, labels, 1.0)
         self._weight = balancing_weight(linear, simplex, labels, self.delta)
-        return {"lambda": self._weight, "linear_accuracy": accuracy, "linear_confidence": confidence}
+        return {
+            "lambda": self._weight,
+            "linear_accuracy": accuracy,
+            "linear_confidence": confidence,
+        }
 
     def predict(self, model: BalancedHeads, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the mixed logits (B, K) and the linear head's features (B, d)."""

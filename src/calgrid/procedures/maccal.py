@@ -1,7 +1,7 @@
 """MaC-Cal: retrain the classifier on frozen features with a new random mask in each epoch.
 
-Ni, Zhao, Yang & Guo, Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking, Pattern
-Recognition 177:113217, 2026 (arXiv 2508.09116). No official code was found.
+Ni, Zhao, Yang & Guo, Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic
+Masking, Pattern Recognition 177:113217, 2026 (arXiv 2508.09116). No official code was found.
 """
 
 import math
@@ -12,10 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from calgrid.components.registry import register
 from calgrid.procedures._masked import EvalMask, MaskedLinear, masked_layers
 from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
-from calgrid.registry import register
 from calgrid.training.procedure import State, Training
 from calgrid.training.seeds import generator
 
@@ -38,7 +38,8 @@ WIDEST_BOTTLENECK = 512
     },
 )
 class MaskedClassifierCalibration(SecondStage):
-    """Masked two-layer head on frozen features; the retention rate adapts to accuracy and confidence.
+    """Masked two-layer head on frozen features; the retention rate adapts to accuracy and
+    confidence.
 
     At the start of epoch t each weight of a layer is kept with probability p_t, for the whole epoch::
 
@@ -47,37 +48,45 @@ class MaskedClassifierCalibration(SecondStage):
         p_{t+1} = clip(p_t + clip(lambda acc_t - conf_t, -tau_t, tau_t), p_min, 1)           (12)
         tau_t = tau0 exp(-kappa t / T)                                                       (13)
 
-    The text of the paper specifies: frozen extractor, randomly initialised two-layer bottleneck, one Bernoulli mask per
-    epoch, masked gradients, cross-entropy, adaptation by training accuracy (down-weighted) and mean training
-    confidence, a threshold on the change that decays exponentially, deterministic inference, 40 epochs at rate 0.1.
+    The text of the paper specifies: frozen extractor, randomly initialised two-layer bottleneck,
+    one Bernoulli mask per epoch, masked gradients, cross-entropy, adaptation by training accuracy
+    (down-weighted) and mean training confidence, a threshold on the change that decays
+    exponentially, deterministic inference, 40 epochs at rate 0.1.
 
-    Our interpretation, because we could not obtain the formulas and most constants: independent masks for the two
-    layers and none for biases; no division by p; accuracy and confidence over the masked training batches of the epoch;
-    the additive form of (12), the form of (13), and the constants p0, tau0, kappa, p_min and the width of the
-    bottleneck (a later paper used lambda 0.7 for all data sets); prediction with the last mask. For the ablation,
-    masked retraining is ``head: linear`` (warm start) with the straight-through gradient, because plain autograd of
-    M * W already masks the gradient.
+    Our interpretation, because we could not obtain the formulas and most constants: independent
+    masks for the two layers and none for biases; no division by p; accuracy and confidence over the
+    masked training batches of the epoch; the additive form of (12), the form of (13), and the
+    constants p0, tau0, kappa, p_min and the width of the bottleneck (a later paper used lambda 0.7
+    for all data sets); prediction with the last mask. For the ablation, masked retraining is
+    ``head: linear`` (warm start) with the straight-through gradient, because plain autograd of M *
+    W already masks the gradient.
 
-    A masked weight is constant for the epoch: no gradient, no weight decay, no momentum update. Its momentum buffer
-    decays in the optimiser by the factor ``momentum`` per step: to nothing in a CIFAR epoch of 352 steps, to 0.53 in
-    six steps of the protocol ``digits``; the rest acts when the weight is kept again. The total change of p is at most
-    about tau0 T / kappa, 0.4 in 40 epochs but 0.2 in 20: a shorter second stage has a narrower range of p.
+    A masked weight is constant for the epoch: no gradient, no weight decay, no momentum update. Its
+    momentum buffer decays in the optimiser by the factor ``momentum`` per step: to nothing in a
+    CIFAR epoch of 352 steps, to 0.53 in six steps of the protocol ``digits``; the rest acts when
+    the weight is kept again. The total change of p is at most about tau0 T / kappa, 0.4 in 40
+    epochs but 0.2 in 20: a shorter second stage has a narrower range of p.
 
-    Epochs, batch size and learning rate are those of ``second_stage`` in the protocol; an epoch needs enough steps to
-    train with its mask. docs/maccal_reading.md has the effects of the interpretations on the embedded digits.
+    Epochs, batch size and learning rate are those of ``second_stage`` in the protocol; an epoch
+    needs enough steps to train with its mask. docs/maccal_reading.md has the effects of the
+    interpretations on the embedded digits.
 
     Parameters
     ----------
     lambda_ : factor of the training accuracy in (12).
     p0 : retention rate of the first epoch. p_min : smallest rate.
     tau0, kappa : threshold (13) of the first epoch, and its decay.
-    head : ``bottleneck``, randomly initialised, or ``linear``, initialised with the first stage's head.
-    bottleneck : hidden units; None is min(512, d / 4), raised to the number of classes. 256 on digits, where the rule
-        gives too few units (docs/maccal_reading.md).
-    gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the effective weights.
+    head : ``bottleneck``, randomly initialised, or ``linear``, initialised with the first stage's
+        head.
+    bottleneck : hidden units; None is min(512, d / 4), raised to the number of classes. 256 on
+        digits, where the rule gives too few units (docs/maccal_reading.md).
+    gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the
+        effective weights.
     sparsity : ``decaying`` (12) and (13), ``static`` (12) with tau_t = tau0, ``fixed`` p_t = p0.
-    mask_mode : ``keep`` masked weights for later epochs, or set them to ``zero`` at the start of each epoch.
-    eval_mask : predict with the ``last`` epoch's mask, without a mask (``none``), or with p W (``expect``).
+    mask_mode : ``keep`` masked weights for later epochs, or set them to ``zero`` at the start of
+        each epoch.
+    eval_mask : predict with the ``last`` epoch's mask, without a mask (``none``), or with p W
+        (``expect``).
     cached : compute the training features once, without augmentation (a faster variant).
     """
 
@@ -112,7 +121,9 @@ class MaskedClassifierCalibration(SecondStage):
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
         """Masked head from features (N, d) to logits (N, K)."""
-        masked = partial(MaskedLinear, straight_through=self.straight_through, eval_mask=self.eval_mask)
+        masked = partial(
+            MaskedLinear, straight_through=self.straight_through, eval_mask=self.eval_mask
+        )
         if self.head == "linear":
             return masked(num_features, num_classes)
         width = self.bottleneck or max(min(WIDEST_BOTTLENECK, num_features // 4), num_classes)
@@ -125,7 +136,11 @@ class MaskedClassifierCalibration(SecondStage):
         """
         super().load_first_stage(model, state)
         if self.head == "linear":
-            own = {name.removeprefix("head."): tensor for name, tensor in state.items() if name.startswith("head.")}
+            own = {
+                name.removeprefix("head."): tensor
+                for name, tensor in state.items()
+                if name.startswith("head.")
+            }
             load_checked(model.head, {**dict(model.head.named_buffers()), **own}, "linear head")
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
@@ -150,19 +165,32 @@ class MaskedClassifierCalibration(SecondStage):
         for layer in masked_layers(model.head):
             layer.undo_masked_steps()
 
-    def end_epoch(self, model: FrozenFeatures, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+    def end_epoch(
+        self, model: FrozenFeatures, epoch: int, means: Mapping[str, float]
+    ) -> dict[str, float]:
         """Update the retention rate by (12) and (13); return rate and inputs of the update."""
-        used, accuracy, confidence = self._retention, means["train_accuracy"], means["train_confidence"]
+        used, accuracy, confidence = (
+            self._retention,
+            means["train_accuracy"],
+            means["train_confidence"],
+        )
         clip = self.clip(epoch)  # 0 for fixed rates
         self._retention = self.next_retention(used, accuracy, confidence, clip)
         at_floor = self.adaptive and self._retention == self.p_min
         self._floor_epochs = self._floor_epochs + 1 if at_floor else 0
         if self._floor_epochs == FLOOR_EPOCHS:
             log(
-                f"maccal: the retention rate has been at p_min = {self.p_min:g} for {FLOOR_EPOCHS} epochs up to epoch "
-                f"{epoch + 1}, where accuracy suffers: look at it beside the calibration error, or raise lambda_."
+                f"maccal: the retention rate has been at p_min = {self.p_min:g} for {FLOOR_EPOCHS} "
+                f"epochs up to epoch "
+                f"{epoch + 1}, where accuracy suffers: look at it beside the calibration error, or "
+                f"raise lambda_."
             )
-        return {"retention": used, "masked_accuracy": accuracy, "masked_confidence": confidence, "clip": clip}
+        return {
+            "retention": used,
+            "masked_accuracy": accuracy,
+            "masked_confidence": confidence,
+            "clip": clip,
+        }
 
     def clip(self, epoch: int) -> float:
         """Maximum change tau_t of the retention rate after an epoch, (13)."""
@@ -170,14 +198,20 @@ class MaskedClassifierCalibration(SecondStage):
             return 0.0
         return self.tau0 * (math.exp(-self.kappa * epoch / self._epochs) if self.decaying else 1.0)
 
-    def next_retention(self, retention: float, accuracy: float, confidence: float, clip: float) -> float:
+    def next_retention(
+        self, retention: float, accuracy: float, confidence: float, clip: float
+    ) -> float:
         """Retention rate p_{t+1} after an epoch with this accuracy and mean confidence, (12)."""
         change = min(max(self.lambda_ * accuracy - confidence, -clip), clip)
         return min(max(retention + change, self.p_min), 1.0)
 
     def resume_state(self) -> dict[str, Any]:
         """Retention rate of the next masks, epoch of the current masks, number of epochs at p_min."""
-        return {"retention": self._retention, "masked_epoch": self._masked_epoch, "floor_epochs": self._floor_epochs}
+        return {
+            "retention": self._retention,
+            "masked_epoch": self._masked_epoch,
+            "floor_epochs": self._floor_epochs,
+        }
 
     def load_resume_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state of :meth:`resume_state`; the masks are buffers of the head."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from torch import nn
 
 from calgrid.backbones.base import Backbone
+from calgrid.components.registry import register
 from calgrid.procedures.mit_l import MixupInferenceLast
-from calgrid.registry import register
 
 
 @register(
@@ -17,9 +17,9 @@ from calgrid.registry import register
 class MixupInferenceAll(MixupInferenceLast):
     """The pair is decoupled after each unit and mixed with new weights before the next.
 
-    Otherwise as ``mit_l``. Units of the official code, only for ResNets: stem, residual levels, pool with classifier.
-    Ours: the stages of any backbone, pool with head. As in the official code, decoupled activations may be negative
-    even after ReLU.
+    Otherwise as ``mit_l``. Units of the official code, only for ResNets: stem, residual levels,
+    pool with classifier. Ours: the stages of any backbone, pool with head. As in the official code,
+    decoupled activations may be negative even after ReLU.
 
     Parameters
     ----------

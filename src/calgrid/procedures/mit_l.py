@@ -1,8 +1,8 @@
 """MIT-L: mixup inference in training, decoupled in the last layer.
 
-A pair is mixed twice, both mixtures are run, and the outputs are solved for those of the pair: Wang et al., On the
-Pitfall of Mixup for Uncertainty Calibration, CVPR 2023 (official code dengbaowang/Mixup-Inference-in-Training,
-``main.py``).
+A pair is mixed twice, both mixtures are run, and the outputs are solved for those of the pair: Wang
+et al., On the Pitfall of Mixup for Uncertainty Calibration, CVPR 2023 (official code
+dengbaowang/Mixup-Inference-in-Training, ``main.py``).
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.backbones.base import Backbone
+from calgrid.components.registry import register
 from calgrid.errors import ConfigError
 from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
-from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Procedure
 
@@ -41,14 +41,14 @@ def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
 class MixupInferenceLast(Procedure):
     """Two forward passes through the whole network; only the logits are decoupled.
 
-    The decoupled outputs of two mixtures of each pair are trained with the pair's own labels.
-    ``l1 = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), redrawn while
-    ``l1 - l2 < margin``, because the noise of the decoupled outputs grows as 1 / (l1 - l2). With a partner j of each
-    sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. As in the official code, the mixtures are separate
-    forward passes with separate BatchNorm statistics.
+    The decoupled outputs of two mixtures of each pair are trained with the pair's own labels. ``l1
+    = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), redrawn while ``l1 -
+    l2 < margin``, because the noise of the decoupled outputs grows as 1 / (l1 - l2). With a partner
+    j of each sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. As in the official code,
+    the mixtures are separate forward passes with separate BatchNorm statistics.
 
-    Defaults: alpha 1 as in the documented runs of MIT-L, with the official margin 0.5 (those runs have margin 0, with
-    unbounded noise of single batches).
+    Defaults: alpha 1 as in the documented runs of MIT-L, with the official margin 0.5 (those runs
+    have margin 0, with unbounded noise of single batches).
 
     Parameters
     ----------
@@ -65,7 +65,9 @@ class MixupInferenceLast(Procedure):
         """Parts of the network, from input to logits, after each of which the pair is decoupled."""
         return (model,)
 
-    def forward_loss(self, model: Backbone, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(
+        self, model: Backbone, loss: LossFunction, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
         """Return the decoupled logits (B, K) of the batch's own images and the mean of both losses."""
         partners = draw_partners(batch)
         own, other = self.decoupled_logits(model, (batch.images, batch.images[partners]))
@@ -93,6 +95,7 @@ class MixupInferenceLast(Procedure):
             if len(fits):
                 return float(l1[fits[0]]), float(l2[fits[0]])
         raise ConfigError(
-            f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever differ by a margin of "
+            f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
+            f"differ by a margin of "
             f"{self.margin:g}: lower margin or alpha."
         )

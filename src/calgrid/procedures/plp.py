@@ -1,7 +1,8 @@
-"""PLP, progressively layer-peeled training: freeze layer after layer, from the classifier downwards.
+"""PLP, progressively layer-peeled training: freeze layer after layer, from the classifier
+downwards.
 
-Wang & Zhang, Calibration Bottleneck: Over-compressed Representations are Less Calibratable, ICML 2024 (official code
-dengbaowang/PLP, ``train.py`` and ``my_sgd.py``).
+Wang & Zhang, Calibration Bottleneck: Over-compressed Representations are Less Calibratable, ICML
+2024 (official code dengbaowang/PLP, ``train.py`` and ``my_sgd.py``).
 """
 
 from collections.abc import Mapping
@@ -10,10 +11,11 @@ import numpy as np
 from torch import nn
 
 from calgrid.backbones.base import Backbone
-from calgrid.registry import register
+from calgrid.components.registry import register
 from calgrid.training.procedure import Procedure, Training
 
-#: number of parameter tensors of a network -> number of tensors, from the input, that each phase trains
+#: number of parameter tensors of a network -> number of tensors, from the input, that each phase
+#: trains
 CUTS: Mapping[int, tuple[int, ...]] = {
     # lists of the official code
     62: (62, 60, 57, 54, 45, 39, 30, 24, 15, 9, 3),  # ResNet-18
@@ -22,16 +24,30 @@ CUTS: Mapping[int, tuple[int, ...]] = {
     341: (341, 330, 321, 309, 255, 201, 156, 111, 72, 54, 33),  # ResNet-110
     314: (314, 303, 294, 282, 237, 201, 156, 111, 72, 54, 33),  # ResNet-101
     86: (86, 78, 72, 66, 57, 51, 45, 39, 30, 24, 18),  # WRN-26-10
-    362: (362, 334, 310, 286, 262, 223, 187, 151, 115, 76, 40),  # DenseNet-121: dense layers, transitions
+    362: (
+        362,
+        334,
+        310,
+        286,
+        262,
+        223,
+        187,
+        151,
+        115,
+        76,
+        40,
+    ),  # DenseNet-121: dense layers, transitions
 }
 
 
 def trained_tensors(model: Backbone, most: int) -> list[int]:
-    """Number of tensors that each phase trains, in the order of ``named_parameters``, descending from all.
+    """Number of tensors that each phase trains, in the order of ``named_parameters``, descending
+    from all.
 
-    For networks without a list in :data:`CUTS`, our interpretation: all, then up to the end of each block from the top.
-    As for ResNet-50, the first peel freezes the classifier with the last block, and the last phase trains the first
-    block with the stem. At most ``most`` cuts are used, evenly spaced.
+    For networks without a list in :data:`CUTS`, our interpretation: all, then up to the end of each
+    block from the top. As for ResNet-50, the first peel freezes the classifier with the last block,
+    and the last phase trains the first block with the stem. At most ``most`` cuts are used, evenly
+    spaced.
     """
     total = len(list(model.parameters()))
     cuts = CUTS.get(total) or (total, *reversed(block_ends(model)[:-1]))
@@ -40,7 +56,8 @@ def trained_tensors(model: Backbone, most: int) -> list[int]:
 
 
 def block_ends(model: Backbone) -> list[int]:
-    """Tensors up to the end of each block: the composite children of the stages after the stem, or whole stages.
+    """Tensors up to the end of each block: the composite children of the stages after the stem, or
+    whole stages.
 
     For a network with one stage, its parts are used as stages.
     """
@@ -48,7 +65,9 @@ def block_ends(model: Backbone) -> list[int]:
     ends = set()
     for stage in list(model.stages)[1:] or _parts(model.stages[0]):
         blocks = [child for child in stage.children() if next(child.children(), None) is not None]
-        ends |= {max((place[id(p)] for p in block.parameters()), default=0) for block in (*blocks, stage)}
+        ends |= {
+            max((place[id(p)] for p in block.parameters()), default=0) for block in (*blocks, stage)
+        }
     return sorted(ends - {0})
 
 
@@ -59,10 +78,11 @@ def _parts(stage: nn.Module) -> list[nn.Module]:
 
 
 def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:
-    """First epoch of each phase, ``floor((k / n)^gamma E)``, in the arithmetic of the official code.
+    """First epoch of each phase, ``floor((k / n)^gamma E)``, in the arithmetic of the official
+    code.
 
-    Only the first phase begins before epoch 1, so that the classifier is trained. (In the official code, two phases
-    with the same first epoch stop the schedule; here the later one is used.)
+    Only the first phase begins before epoch 1, so that the classifier is trained. (In the official
+    code, two phases with the same first epoch stop the schedule; here the later one is used.)
     """
     starts = (np.linspace(0, 1, phases + 1)[:-1] ** gamma * epochs).astype(int)
     starts[1:] = np.maximum(starts[1:], 1)
@@ -77,14 +97,15 @@ def phase_starts(phases: int, gamma: float, epochs: int) -> np.ndarray:
 class ProgressiveLayerPeeling(Procedure):
     """Phase k of n trains only the first c_k parameter tensors, counted from the input.
 
-    Phase k begins at epoch ``floor((k / n)^gamma E)`` of E. As in the official optimiser, frozen tensors are skipped:
-    no gradient, no weight decay, no change of their momentum. All BatchNorm layers stay in training mode and update
-    their running statistics. Gradient clipping, if any, uses only the trained tensors (the official runs do not clip).
-    Parameters of the loss are never frozen.
+    Phase k begins at epoch ``floor((k / n)^gamma E)`` of E. As in the official optimiser, frozen
+    tensors are skipped: no gradient, no weight decay, no change of their momentum. All BatchNorm
+    layers stay in training mode and update their running statistics. Gradient clipping, if any,
+    uses only the trained tensors (the official runs do not clip). Parameters of the loss are never
+    frozen.
 
-    The cuts are those of the official code for ResNet-18 and ResNet-50 and our interpretation for other networks, see
-    :data:`CUTS`. The official Tiny-ImageNet runs start from ImageNet weights; here the protocol decides. The method
-    aims at calibration after temperature scaling.
+    The cuts are those of the official code for ResNet-18 and ResNet-50 and our interpretation for
+    other networks, see :data:`CUTS`. The official Tiny-ImageNet runs start from ImageNet weights;
+    here the protocol decides. The method aims at calibration after temperature scaling.
 
     Parameters
     ----------
@@ -115,6 +136,8 @@ class ProgressiveLayerPeeling(Procedure):
         for parameter in self._frozen:
             parameter.grad = None
 
-    def end_epoch(self, model: Backbone, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
+    def end_epoch(
+        self, model: Backbone, epoch: int, means: Mapping[str, float]
+    ) -> dict[str, float]:
         """Return the number of tensors that the epoch trained."""
         return {"trained_tensors": float(self.trained_tensors(epoch))}

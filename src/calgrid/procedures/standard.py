@@ -1,6 +1,6 @@
 """Plain training of all parameters in one stage."""
 
-from calgrid.registry import register
+from calgrid.components.registry import register
 from calgrid.training.procedure import Procedure
 
 

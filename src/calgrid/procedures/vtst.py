@@ -1,7 +1,8 @@
 """V-TST, variational two-stage training: a stochastic head on frozen features.
 
-Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Calibrated Neural Networks, ICML 2024
-(official code MJordahn/Decoupled-Layers-for-Calibrated-NNs, ``src/models/VTST.py``).
+Jordahn & Olmos, Decoupling Feature Extraction and Classification Layers for Calibrated Neural
+Networks, ICML 2024 (official code MJordahn/Decoupled-Layers-for-Calibrated-NNs,
+``src/models/VTST.py``).
 """
 
 import math
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calgrid.components.registry import register
 from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage
-from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Training
 from calgrid.training.seeds import generator
@@ -23,12 +24,17 @@ NOISE_ROWS = 64
 
 
 class VariationalHead(nn.Module):
-    """Maps features h (N, d) to a Gaussian of Z independent latents, and its samples to logits by a linear layer."""
+    """Maps features h (N, d) to a Gaussian of Z independent latents, and its samples to logits by a
+    linear layer.
+    """
 
     def __init__(self, num_features: int, width: int, num_classes: int) -> None:
         super().__init__()
         self.mean, self.spread = (
-            nn.Sequential(nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width)) for _ in range(2)
+            nn.Sequential(
+                nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width)
+            )
+            for _ in range(2)
         )
         self.classifier = nn.Linear(width, num_classes)
 
@@ -53,29 +59,35 @@ def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     limits={"hidden": "[1, 16384]", "samples": "[1, 10000]", "kl_weight": "[0, inf)"},
 )
 class VariationalTwoStageTraining(SecondStage):
-    """New variational head on the frozen features of a first stage, trained with cross-entropy and a KL term.
+    """New variational head on the frozen features of a first stage, trained with cross-entropy and
+    a KL term.
 
-    Two parallel networks Linear(d, 3Z) - ReLU - Linear(3Z, Z) give mu and s, with ``log sigma^2 = logsigmoid(s)``.
-    A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K). Training draws one latent per sample::
+    Two parallel networks Linear(d, 3Z) - ReLU - Linear(3Z, Z) give mu and s, with ``log sigma^2 =
+    logsigmoid(s)``. A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K).
+    Training draws one latent per sample::
 
         L = CE(z(u), y) + w / Z KL(N(mu, diag sigma^2) || N(0, I))
 
-    with the KL term divided by Z and w = 1 as in the official code (its argument ``beta`` is not used). Prediction
-    draws M latents and returns ``log 1/M sum_m softmax(z(u_m))``, which post-hoc methods use as logits. The noise is
-    drawn on the CPU, seeded by the run's seed and the position of each image in its split, so that it does not depend
-    on device and batch size.
+    with the KL term divided by Z and w = 1 as in the official code (its argument ``beta`` is not
+    used). Prediction draws M latents and returns ``log 1/M sum_m softmax(z(u_m))``, which post-hoc
+    methods use as logits. The noise is drawn on the CPU, seeded by the run's seed and the position
+    of each image in its split, so that it does not depend on device and batch size.
 
-    Differences are those of ``tst``: SGD at the second stage's constant rate, and a body in evaluation mode.
+    Differences are those of ``tst``: SGD at the second stage's constant rate, and a body in
+    evaluation mode.
 
     Parameters
     ----------
-    hidden : Z; 128 (CIFAR-10) or 512 (CIFAR-100, Tiny-ImageNet) in the reproduction scripts with M = 10.
+    hidden : Z; 128 (CIFAR-10) or 512 (CIFAR-100, Tiny-ImageNet) in the reproduction scripts with M
+        = 10.
     samples : M, at least 1.
     kl_weight : w, at least 0.
     cached : compute the training features once, without augmentation (a faster variant).
     """
 
-    def __init__(self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False) -> None:
+    def __init__(
+        self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False
+    ) -> None:
         super().__init__(cached=cached)
         self.hidden, self.samples, self.kl_weight = hidden, samples, kl_weight
         self._seed = 0
@@ -89,7 +101,9 @@ class VariationalTwoStageTraining(SecondStage):
         super().begin_training(model, training)
         self._seed = training.seed
 
-    def forward_loss(self, model: FrozenFeatures, loss: LossFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward_loss(
+        self, model: FrozenFeatures, loss: LossFunction, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K) of one latent per sample and the loss with its KL term."""
         head = cast(VariationalHead, model.head)
         mean, log_variance = head(self.features(model, batch))
@@ -111,10 +125,15 @@ class VariationalTwoStageTraining(SecondStage):
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features
 
     def _noise(self, index: Tensor, width: int) -> Tensor:
-        """Standard normal noise (M, B, Z) for the images at ``index`` (B,), independent of the batches."""
+        """Standard normal noise (M, B, Z) for the images at ``index`` (B,), independent of the
+        batches.
+        """
         blocks, block = (index // NOISE_ROWS).unique(return_inverse=True)
         shape = (NOISE_ROWS, self.samples, width)
-        drawn = [torch.randn(shape, generator=generator("cpu", self._seed, "vtst", int(each))) for each in blocks]
+        drawn = [
+            torch.randn(shape, generator=generator("cpu", self._seed, "vtst", int(each)))
+            for each in blocks
+        ]
         return torch.stack(drawn)[block, index % NOISE_ROWS].transpose(0, 1)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,1 +1,3 @@
-"""Tables, figures and the HTML report of a study, made from its Parquet files; nothing here imports torch."""
+"""Tables, figures and the HTML report of a study, made from its Parquet files; nothing here imports
+torch.
+"""

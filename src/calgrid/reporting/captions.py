@@ -8,21 +8,27 @@ from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
 
 RANKING = (
-    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of the best; the others "
+    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of the "
+    "best; the others "
     "follow without a rank."
 )
 DAGGER = (
-    f"{SEES_VALIDATION} sees validation data during training, unlike the other methods; calibrators are fitted on the "
+    f"{SEES_VALIDATION} sees validation data during training, unlike the other methods; "
+    f"calibrators are fitted on the "
     "same data."
 )
 NULL = (
-    "ECE null is the expected ECE of a perfectly calibrated network with the same confidences and number of images: an "
+    "ECE null is the expected ECE of a perfectly calibrated network with the same confidences and "
+    "number of images: an "
     "ECE at or below it is no evidence of miscalibration."
 )
 TESTED = (
-    "Tests over seeds cover retraining, with these test images fixed; they do not cover the choice of test images. The "
-    "bias of a calibration error depends on the model and is the same for all seeds, so a difference between such "
-    "errors is significant only if it also exceeds the uncertainty of both methods over test images."
+    "Tests over seeds cover retraining, with these test images fixed; they do not cover the choice "
+    "of test images. The "
+    "bias of a calibration error depends on the model and is the same for all seeds, so a "
+    "difference between such "
+    "errors is significant only if it also exceeds the uncertainty of both methods over test "
+    "images."
 )
 
 
@@ -50,7 +56,10 @@ def spread(data: StudyData, rows: pd.DataFrame) -> str:
 def interval(data: StudyData, rows: pd.DataFrame, mark: str = "Bars") -> str:
     """Meaning of the intervals of a figure, which are drawn as ``mark``."""
     level = f"{100 * data.level:g} %"
-    many, single = f"{level} t intervals for the mean over seeds", f"{level} bootstrap intervals over test images"
+    many, single = (
+        f"{level} t intervals for the mean over seeds",
+        f"{level} bootstrap intervals over test images",
+    )
     return _by_seeds(rows, f"{mark}: {many}", mark.lower(), single)
 
 
@@ -63,7 +72,9 @@ def _by_seeds(rows: pd.DataFrame, many: str, mark: str, single: str) -> str:
 
 
 def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
-    """Name the methods of the groups that see validation data during training; empty if there are none."""
+    """Name the methods of the groups that see validation data during training; empty if there are
+    none.
+    """
     present = {run["key"]["method"] for group in groups for run in data.runs(group)}
     seeing = [method for method in data.validation_methods if method in present]
     if not seeing:
@@ -83,22 +94,34 @@ def reading(data: StudyData) -> list[str]:
     return [
         *warnings(data),
         *([DAGGER] if data.validation_methods else []),
-        "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier score is the sum over "
-        f"classes. Calibration errors use {data.bins} bins. No calibrator was fitted on the images that it is scored "
+        "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier "
+        "score is the sum over "
+        f"classes. Calibration errors use {data.bins} bins. No calibrator was fitted on the images "
+        f"that it is scored "
         "on.",
-        f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} Student t interval "
-        "of the mean over seeds, computed on the logit scale (on the log scale if the metric has no upper bound) to "
-        "stay within the bounds of the metric. It covers the variance of retraining with other seeds.",
-        f"With one seed, an interval is a {level} bootstrap interval over test images: it covers the choice of test "
-        "images, not the variance over seeds. Calibration errors are biased upwards, more so in resamples: their "
-        "interval starts at the part of the error that chance does not explain (0 if chance may explain all of it). "
-        "ECE debiased has the interval of ECE, as both estimate the same quantity. MCE has none, as no interval with "
+        f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} "
+        f"Student t interval "
+        "of the mean over seeds, computed on the logit scale (on the log scale if the metric has "
+        "no upper bound) to "
+        "stay within the bounds of the metric. It covers the variance of retraining with other "
+        "seeds.",
+        f"With one seed, an interval is a {level} bootstrap interval over test images: it covers "
+        f"the choice of test "
+        "images, not the variance over seeds. Calibration errors are biased upwards, more so in "
+        "resamples: their "
+        "interval starts at the part of the error that chance does not explain (0 if chance may "
+        "explain all of it). "
+        "ECE debiased has the interval of ECE, as both estimate the same quantity. MCE has none, "
+        "as no interval with "
         "valid coverage is known.",
         RANKING,
-        f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias and may be slightly "
+        f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "
+        f"and may be slightly "
         "below 0.",
-        f"Tests are paired t-tests over seeds against {data.baseline}, with Holm's correction over all methods of a "
+        f"Tests are paired t-tests over seeds against {data.baseline}, with Holm's correction over "
+        f"all methods of a "
         f"column. {TESTED}",
-        "Under shift every corruption at every severity is scored separately and the results are averaged; images of "
+        "Under shift every corruption at every severity is scored separately and the results are "
+        "averaged; images of "
         "different corruptions or severities are never pooled.",
     ]

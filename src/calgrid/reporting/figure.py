@@ -84,8 +84,9 @@ class FigureKind:
     id : its files are ``{id}_{dataset}_{backbone}.png``, or ``{id}.png`` for the whole study.
     title, category : as shown.
     content : called with the first of the groups that a figure comprises.
-    each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and backbone
-        (``condition``), for each protocol, data set and checkpoint (``dataset``) or once (``study``).
+    each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and
+        backbone (``condition``), for each protocol, data set and checkpoint (``dataset``) or once
+        (``study``).
     """
 
     id: str
@@ -105,13 +106,20 @@ class FigureKind:
         return list(found.values())
 
     def entry(self, frame: Frame) -> dict[str, Any]:
-        """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study that is shown."""
+        """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study
+        that is shown.
+        """
         data, group, place = frame.study, frame.group, self._place(frame.group)
         name, title = self.id, self.title
         if place:
             parts = "checkpoint" in place, "backbone" in place
-            name, title = f"{name}_{data.slug(group, *parts)}", f"{title}: {data.label(group, *parts)}"
-        seeing = captions.sees_validation(data, [each for each in data.groups if self._place(each) == place])
+            name, title = (
+                f"{name}_{data.slug(group, *parts)}",
+                f"{title}: {data.label(group, *parts)}",
+            )
+        seeing = captions.sees_validation(
+            data, [each for each in data.groups if self._place(each) == place]
+        )
         return {
             "id": name,
             "file": f"{name}.png",

@@ -7,7 +7,14 @@ import pandas as pd
 
 from calgrid.conventions import WORSE
 from calgrid.reporting import text
-from calgrid.reporting.study import SEES_VALIDATION, UNCALIBRATED, Group, StudyData, keeps_accuracy, rank_rows
+from calgrid.reporting.study import (
+    SEES_VALIDATION,
+    UNCALIBRATED,
+    Group,
+    StudyData,
+    keeps_accuracy,
+    rank_rows,
+)
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 
@@ -52,7 +59,9 @@ def _codes(names: list[str]) -> str:
 
 def _said(row: pd.Series, *metrics: str) -> str:
     """Means of metrics in words: ``accuracy 97.00 %, Brier score 0.0417``."""
-    return ", ".join(f"{WORDS[metric]} {format_with_unit(metric, row[f'{metric}_mean'])}" for metric in metrics)
+    return ", ".join(
+        f"{WORDS[metric]} {format_with_unit(metric, row[f'{metric}_mean'])}" for metric in metrics
+    )
 
 
 def _ece(row: pd.Series) -> str:
@@ -63,11 +72,16 @@ def _ece(row: pd.Series) -> str:
 
 def _eces(row: pd.Series) -> list[str]:
     """Mean debiased ECE, plain ECE and null of the plain one, with units."""
-    return [format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("ece_debiased", "ece", "ece_null")]
+    return [
+        format_with_unit(metric, row[f"{metric}_mean"])
+        for metric in ("ece_debiased", "ece", "ece_null")
+    ]
 
 
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
-    low, high = (text.format_metric(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high"))
+    low, high = (
+        text.format_metric(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high")
+    )
     return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
 
 
@@ -78,7 +92,9 @@ def _dataset(data: StudyData, group: Group) -> str:
 
 
 def _tuned(data: StudyData, group: Group) -> str:
-    """Best tuned method, and how many differences are significant when each method has the same tuning budget."""
+    """Best tuned method, and how many differences are significant when each method has the same
+    tuning budget.
+    """
     tuning = data.manifest.get("tuning")
     if not tuning or group.protocol != tuning["protocol"]:
         return ""
@@ -86,16 +102,23 @@ def _tuned(data: StudyData, group: Group) -> str:
     if found is None:
         return ""
     rows = data.select(found.summary, group)
-    rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index("method")
+    rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index(
+        "method"
+    )
     if len(rows) < 2:
         return ""
     best, others = rows["mean"].idxmin(), rows.drop(index=found.baseline)
     survive = int((others["p_holm"] < 1 - data.level).sum())
-    lowest, baseline = (format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline))
+    lowest, baseline = (
+        format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline)
+    )
     return (
-        f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the {text.name(found.metric)} of validation "
-        f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against {_code(found.baseline)}, "
-        f"{baseline}, {survive} of {len(others)} differences are significant after Holm's correction."
+        f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the "
+        f"{text.name(found.metric)} of validation "
+        f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against "
+        f"{_code(found.baseline)}, "
+        f"{baseline}, {survive} of {len(others)} differences are significant after Holm's "
+        f"correction."
     )
 
 
@@ -106,7 +129,8 @@ def _best_method(data: StudyData, group: Group) -> str:
     kept = rows[keeps_accuracy(rows)]
     best = kept.iloc[0]
     return (
-        f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best accuracy; among them "
+        f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best "
+        f"accuracy; among them "
         f"{_code(best['method'])} has the lowest NLL: {format_with_unit('nll', best['nll_mean'])}"
         f"{_interval(data, best, 'nll')}, "
         f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
@@ -121,8 +145,10 @@ def _baseline(data: StudyData, group: Group) -> str:
     row = rows.iloc[0]
     debiased, plain, null = _eces(row)
     return (
-        f"{_code(row['method'])} has a debiased ECE of {debiased}{_interval(data, row, 'ece_debiased')}, with "
-        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; the expected ECE of a perfectly calibrated network with its "
+        f"{_code(row['method'])} has a debiased ECE of "
+        f"{debiased}{_interval(data, row, 'ece_debiased')}, with "
+        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; the expected ECE of a perfectly "
+        f"calibrated network with its "
         f"confidences is {null} on {data.test_samples(group):,} images."
     )
 
@@ -146,7 +172,11 @@ def _above_null(data: StudyData, group: Group) -> str:
 
 def _tests(data: StudyData, group: Group) -> str:
     rows = data.tidy(group, "test", [UNCALIBRATED])
-    rows = rows[(rows["metric"] == "nll") & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)]
+    rows = rows[
+        (rows["metric"] == "nll")
+        & rows["diff_vs_baseline"].notna()
+        & (rows["method"] != data.baseline)
+    ]
     if rows.empty:
         return ""
     tested = rows[rows["p_holm"].notna()]
@@ -155,9 +185,14 @@ def _tests(data: StudyData, group: Group) -> str:
     alpha = 1 - data.level
     clear = tested[tested["p_holm"] < alpha].sort_values("diff_vs_baseline")
     sides = {"lower": clear["diff_vs_baseline"] < 0, "higher": clear["diff_vs_baseline"] > 0}
-    found = [f"{side} for {_codes(list(clear.loc[on, 'method']))}" for side, on in sides.items() if on.any()]
+    found = [
+        f"{side} for {_codes(list(clear.loc[on, 'method']))}"
+        for side, on in sides.items()
+        if on.any()
+    ]
     return (
-        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL are significant after "
+        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL are "
+        f"significant after "
         f"Holm's correction (p < {alpha:.2g}, paired over seeds, on these test images)"
         f"{': ' if found else ''}{', '.join(found)}."
     )
@@ -168,10 +203,16 @@ def _best_combination(data: StudyData, group: Group) -> str:
     if rows.empty or rows["calibrator"].nunique() < 2:
         return ""
     best = rank_rows(rows).iloc[0]
-    calibrated = "without calibration" if best["calibrator"] == UNCALIBRATED else f"with {_code(best['calibrator'])}"
+    calibrated = (
+        "without calibration"
+        if best["calibrator"] == UNCALIBRATED
+        else f"with {_code(best['calibrator'])}"
+    )
     return (
-        f"Of all {len(rows)} combinations of method and calibrator, {_code(best['method'])} {calibrated} has the "
-        f"lowest NLL among those within 1 point of the best accuracy: {_said(best, *WORDS)}, {_ece(best)}."
+        f"Of all {len(rows)} combinations of method and calibrator, {_code(best['method'])} "
+        f"{calibrated} has the "
+        f"lowest NLL among those within 1 point of the best accuracy: {_said(best, *WORDS)}, "
+        f"{_ece(best)}."
     )
 
 
@@ -185,14 +226,21 @@ def _calibrators(data: StudyData, group: Group) -> str:
         if name != UNCALIBRATED and len(shared):
             means = ["nll_mean", "ece_mean"]
             lower = (part.loc[shared, means] < base.loc[shared, means]).sum().to_numpy()
-            counts.append(f"{_code(name)} NLL for {lower[0]} and ECE for {lower[1]} of {len(shared)}")
+            counts.append(
+                f"{_code(name)} NLL for {lower[0]} and ECE for {lower[1]} of {len(shared)}"
+            )
             everywhere += lower == len(shared)
     if len(counts) > FEW:
         return (
-            f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, {everywhere[1]} the "
+            f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, "
+            f"{everywhere[1]} the "
             "mean ECE."
         )
-    return f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}." if counts else ""
+    return (
+        f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}."
+        if counts
+        else ""
+    )
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
@@ -201,21 +249,26 @@ def _far_worse(data: StudyData, group: Group) -> str:
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")["nll_mean"]
     worse = rows[rows["nll_mean"] > WORSE * rows["method"].map(base)]
     cases = [
-        f"{_code(row['calibrator'])} on {_code(row['method'])} ({text.format_metric('nll', row['nll_mean'])} against "
+        f"{_code(row['calibrator'])} on {_code(row['method'])} "
+        f"({text.format_metric('nll', row['nll_mean'])} against "
         f"{text.format_metric('nll', base[row['method']])})"
         for _, row in worse.iterrows()
     ]
     if not cases:
         return ""
     return (
-        f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network: {'; '.join(cases)}."
+        f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network: "
+        f"{'; '.join(cases)}."
     )
 
 
 def _doubtful_fits(data: StudyData, group: Group) -> str:
-    """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not converge."""
+    """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not
+    converge.
+    """
     cases = [
-        f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} ({entry['first'].removesuffix('.')})"
+        f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} "
+        f"({entry['first'].removesuffix('.')})"
         for entry in data.fit_warnings
         if tuple(entry[name] for name in Group._fields[:3]) == group[:3]
     ]
@@ -227,7 +280,9 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
 def _shift(data: StudyData, group: Group) -> str:
     means = data.shift_means(group)
     clean = data.test(group)
-    means = means[(means["method"] == data.baseline) & (means["severity"] == means["severity"].max())]
+    means = means[
+        (means["method"] == data.baseline) & (means["severity"] == means["severity"].max())
+    ]
     clean = clean[(clean["method"] == data.baseline) & (clean["calibrator"] == UNCALIBRATED)]
     bare = means[means["calibrator"] == UNCALIBRATED]
     if bare.empty or clean.empty or bare["severity"].iloc[0] < 1:
@@ -256,7 +311,9 @@ def _ood(data: StudyData, group: Group) -> str:
     parts = []
     for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]
-        auroc, fpr95 = (format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95"))
+        auroc, fpr95 = (
+            format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95")
+        )
         numbers = f"AUROC {auroc}, FPR95 {fpr95}"
         parts.append(f"{_code(name)} is detected best by {_code(best['method'])} ({numbers})")
     return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""

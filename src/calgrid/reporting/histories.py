@@ -25,7 +25,9 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
 
 
 def last_samples(data: StudyData, group: Group) -> pd.DataFrame:
-    """Training samples of the last sampled epoch of each run that wrote some, sorted by run and index."""
+    """Training samples of the last sampled epoch of each run that wrote some, sorted by run and
+    index.
+    """
     rows = _of_condition(data, SAMPLES, group)
     return data.in_order(rows, data.methods, by=("method",))
 

@@ -27,7 +27,16 @@ HEADLINE = "ece_intervals"
 #: number of figures of a kind that are embedded; further ones are linked
 SHOWN_FIGURES = 8
 #: header of the table of what was run
-GRID = ("Data set, backbone", "Protocol", "Checkpoint", "Methods", "Seeds", "Calibrators", "Shifts", "Test images")
+GRID = (
+    "Data set, backbone",
+    "Protocol",
+    "Checkpoint",
+    "Methods",
+    "Seeds",
+    "Calibrators",
+    "Shifts",
+    "Test images",
+)
 
 
 def write_report(study: Path, manifest: Manifest, out: Path) -> None:
@@ -37,14 +46,17 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
 
     Parameters
     ----------
-    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote them.
+    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote
+        them.
     manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     out : the HTML file.
     """
     data = StudyData(study, manifest)
     tables, figures = _index(data)
     # the first figure of the study if it has none of this kind
-    headline = next((entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None)
+    headline = next(
+        (entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None
+    )
     context = {
         "study": manifest["study"],
         "version": __version__,
@@ -108,7 +120,9 @@ def _grid_row(data: StudyData, group: Group) -> list[str]:
 
 
 def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Entries of the tables and figures as their stages wrote them, figures with their content in base64."""
+    """Entries of the tables and figures as their stages wrote them, figures with their content in
+    base64.
+    """
     study = data.folder
     for name in ("figures", "tables"):
         if study_record(study / name).exists():
@@ -117,7 +131,8 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
     for part in (part for table in tables for part in table["sections"]):
         part["numeric"] = [
-            any(cell["sort"] is not None for cell in column) for column in zip(*part["rows"], strict=True)
+            any(cell["sort"] is not None for cell in column)
+            for column in zip(*part["rows"], strict=True)
         ]
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in drawn:
@@ -127,14 +142,20 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return tables, drawn
 
 
-def _sections(tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _sections(
+    tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Tables and figures by category, without empty categories."""
     sections = [
         {
             "title": category,
             "tables": [entry for entry in tables if entry["category"] == category],
-            "figures": [entry for entry in figures if entry["category"] == category and "data" in entry],
-            "further": [entry for entry in figures if entry["category"] == category and "data" not in entry],
+            "figures": [
+                entry for entry in figures if entry["category"] == category and "data" in entry
+            ],
+            "further": [
+                entry for entry in figures if entry["category"] == category and "data" not in entry
+            ],
         }
         for category in CATEGORIES
     ]

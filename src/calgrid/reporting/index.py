@@ -1,4 +1,6 @@
-"""``index.json`` of a folder of tables or figures: title, caption and category of each, for the report."""
+"""``index.json`` of a folder of tables or figures: title, caption and category of each, for the
+report.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +31,9 @@ FILE = "index.json"
 
 
 def write_index(folder: Path, entries: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the index of a folder; see :attr:`Table.entry` and :meth:`FigureKind.entry` for the entries."""
+    """Write the index of a folder; see :attr:`Table.entry` and :meth:`FigureKind.entry` for the
+    entries.
+    """
     path = Path(folder, FILE)
     write_json(path, list(entries))
     return path

@@ -14,19 +14,27 @@ MASKING = "maccal"
 
 
 def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) -> pd.DataFrame:
-    """Results of a probe at the checkpoint of a group, for all methods and seeds, methods in the order of the study.
+    """Results of a probe at the checkpoint of a group, for all methods and seeds, methods in the
+    order of the study.
 
-    Returns the table of the probe with the columns method, seed and ``name``: the method, followed by the name of the
-    variant if the group has several variants of the probe.
+    Returns the table of the probe with the columns method, seed and ``name``: the method, followed
+    by the name of the variant if the group has several variants of the probe.
 
     Parameters
     ----------
     id : identifier of the probe. options : names of its options to add as columns.
     """
-    probes = {each["name"]: each for run in data.runs(group) for each in run.get("probes", ()) if each["id"] == id}
+    probes = {
+        each["name"]: each
+        for run in data.runs(group)
+        for each in run.get("probes", ())
+        if each["id"] == id
+    }
     parts = []
     for name, probe in probes.items():
-        rows = data.rows(PROBES, group, probe=name).dropna(axis="columns", how="all")  # columns of other probes
+        rows = data.rows(PROBES, group, probe=name).dropna(
+            axis="columns", how="all"
+        )  # columns of other probes
         known = {option: probe["options"][option] for option in options}
         variant = f" ({name})" if len(probes) > 1 else ""
         parts.append(rows.assign(name=rows["method"] + variant, **known))
@@ -43,8 +51,12 @@ def seeds(table: pd.DataFrame) -> str:
     return f"{most} seeds" if most > 1 else "one seed"
 
 
-def retrained(data: StudyData, group: Group) -> Iterator[tuple[Key, FirstStageRun, Mapping[str, Any]]]:
-    """Runs of a group that were retrained under masks: key, first stage, and options of the procedure."""
+def retrained(
+    data: StudyData, group: Group
+) -> Iterator[tuple[Key, FirstStageRun, Mapping[str, Any]]]:
+    """Runs of a group that were retrained under masks: key, first stage, and options of the
+    procedure.
+    """
     for run in data.runs(group):
         procedure, first = data.facts(run).get("procedure", {}), run["first_stage"]
         if first is not None and procedure.get("id") == MASKING:

@@ -9,7 +9,7 @@ import pandas as pd
 import yaml
 from markupsafe import Markup
 
-from calgrid import registry
+from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import SHOWN_ROWS
@@ -31,7 +31,9 @@ CODE = Markup("<code>{}</code>")
 
 def provenance(data: StudyData) -> dict[str, Any]:
     """Content of the last section of the report."""
-    fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))["fingerprint"]
+    fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))[
+        "fingerprint"
+    ]
     fingerprints = fingerprints.agg(lambda values: ", ".join(sorted(values)))
     runs = data.manifest["runs"]
     found = Counter(
@@ -41,12 +43,22 @@ def provenance(data: StudyData) -> dict[str, Any]:
     )
     return {
         "fingerprint": data.manifest["fingerprint"],
-        "configuration": yaml.safe_dump(data.manifest["configuration"], sort_keys=True, allow_unicode=True),
+        "configuration": yaml.safe_dump(
+            data.manifest["configuration"], sort_keys=True, allow_unicode=True
+        ),
         "environment_names": (*ENVIRONMENT.values(), "Runs"),
         "environments": [(*environment, count) for environment, count in sorted(found.items())],
         "n_runs": len(runs),
-        "run_header": ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions"),
-        "runs": [_run(run, data.facts(run), fingerprints) for run in runs] if len(runs) <= SHOWN_ROWS else [],
+        "run_header": (
+            "Run",
+            "Origin",
+            "Run fingerprint",
+            "Calibration fingerprint",
+            "Interruptions",
+        ),
+        "runs": [_run(run, data.facts(run), fingerprints) for run in runs]
+        if len(runs) <= SHOWN_ROWS
+        else [],
         "sources": _sources(data),
     }
 
@@ -67,20 +79,36 @@ def _origin(record: Mapping[str, Any]) -> str:
     if origin := record.get("origin"):
         return f"merged, of {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
     weights = record.get("weights")
-    return "trained" if weights is None else f"{weights['source']} weights, {weights['path']} of {weights['url']}"
+    return (
+        "trained"
+        if weights is None
+        else f"{weights['source']} weights, {weights['path']} of {weights['url']}"
+    )
 
 
 def _sources(data: StudyData) -> list[tuple[str, str, str]]:
-    """Name, kind and source of all registered data sets, backbones, methods and calibrators of the study."""
+    """Name, kind and source of all registered data sets, backbones, methods and calibrators of the
+    study.
+    """
     keys = [run["key"] for run in data.manifest["runs"]]
     configuration = data.manifest["configuration"]
     probes = {each["name"] for run in data.manifest["runs"] for each in run.get("probes", ())}
     methods = {part for key in keys for part in key["method"].split("+")}
     return [
-        *_look_up("data set", {key["dataset"] for key in keys}, ("dataset",), configuration.get("datasets", {})),
+        *_look_up(
+            "data set",
+            {key["dataset"] for key in keys},
+            ("dataset",),
+            configuration.get("datasets", {}),
+        ),
         *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
         *_look_up("method", methods, ("loss", "procedure"), configuration.get("methods", {})),
-        *_look_up("calibrator", set(data.calibrators), ("calibrator",), configuration.get("calibrators", {})),
+        *_look_up(
+            "calibrator",
+            set(data.calibrators),
+            ("calibrator",),
+            configuration.get("calibrators", {}),
+        ),
         *_look_up("probe", probes, ("probe",), configuration.get("probes", {})),
     ]
 

@@ -1,4 +1,6 @@
-"""The results of a study in Python: numbers, tables, tests, logits and curves, without Snakemake or PyTorch."""
+"""The results of a study in Python: numbers, tables, tests, logits and curves, without Snakemake or
+PyTorch.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +28,8 @@ def load_study(path: str | Path) -> "Results":
 
     Parameters
     ----------
-    path : folder ``results/<study>``. Only ``manifest.json`` is read now, every other file at its first use.
+    path : folder ``results/<study>``. Only ``manifest.json`` is read now, every other file at its
+        first use.
 
     Raises
     ------
@@ -38,17 +41,20 @@ def load_study(path: str | Path) -> "Results":
 class Results:
     """Results of a study; see :func:`load_study`.
 
-    If the study has several protocols, data sets, backbones or checkpoints, select one by keyword in the methods with
-    ``**where``: ``dataset="cifar10"``.
+    If the study has several protocols, data sets, backbones or checkpoints, select one by keyword
+    in the methods with ``**where``: ``dataset="cifar10"``.
 
     Raises
     ------
-    DataError : a file is missing or damaged, at its first use. ConfigError : a name is unknown or ambiguous.
+    DataError : a file is missing or damaged, at its first use. ConfigError : a name is unknown or
+        ambiguous.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.data = StudyData(folder, cast(Manifest, read_record(folder / "manifest.json", "manifest")))
+        self.data = StudyData(
+            folder, cast(Manifest, read_record(folder / "manifest.json", "manifest"))
+        )
 
     def __repr__(self) -> str:
         """Return the name, the folder and the number of runs of the study."""
@@ -58,17 +64,24 @@ class Results:
     @property
     def runs(self) -> pd.DataFrame:
         """One row per run: protocol, dataset, backbone, method, seed, folder."""
-        below, keys = self.folder.parent / "runs", [run["key"] for run in self.data.manifest["runs"]]
+        below, keys = (
+            self.folder.parent / "runs",
+            [run["key"] for run in self.data.manifest["runs"]],
+        )
         return pd.DataFrame([{**key, "folder": str(below / RunKey(**key).path)} for key in keys])
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """One row per metric value of a run: the columns of ``metrics.parquet``; shares are fractions."""
+        """One row per metric value of a run: the columns of ``metrics.parquet``; shares are
+        fractions.
+        """
         return self.data.metrics
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Mean, deviation, interval, rank and tests over seeds, with the columns of ``summary.parquet``."""
+        """Mean, deviation, interval, rank and tests over seeds, with the columns of
+        ``summary.parquet``.
+        """
         return self.data.summary
 
     def tables(self) -> list[str]:
@@ -101,8 +114,9 @@ class Results:
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`. The verdict is ``lower``, ``higher``, ``tie``, ``equal`` or
-        ``not testable``. Each metric is tested once, so p_holm equals p_value.
+        Columns as in :func:`calgrid.statistics.compare`. The verdict is ``lower``, ``higher``,
+        ``tie``, ``equal`` or ``not testable``. Each metric is tested once, so p_holm equals
+        p_value.
         """
         against = self.data.baseline if against is None else against
         chosen = self.data.rows(METRICS, split="test")
@@ -126,7 +140,8 @@ class Results:
 
         Returns
         -------
-        Columns low, high, count, confidence, accuracy, as :func:`calgrid.reporting.run.reliability`.
+        Columns low, high, count, confidence, accuracy, as
+        :func:`calgrid.reporting.run.reliability`.
         """
         group = self._group(where)
         bins = self.data.rows(BINS, group, n_bins=self.data.bins)
@@ -137,7 +152,9 @@ class Results:
         return bin_frame(BinSums(*sums.T))
 
     def history(self, **where: str) -> pd.DataFrame:
-        """Training histories of all runs of a data set and backbone, one row per epoch, counted from 1."""
+        """Training histories of all runs of a data set and backbone, one row per epoch, counted
+        from 1.
+        """
         return histories(self.data, self._group(where))
 
     def run(self, method: str, seed: int | None = None, **where: str) -> Run:
@@ -152,11 +169,18 @@ class Results:
             found = found[found[name] == value]
         if len(found) > 1:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]
-            raise ConfigError(f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by keyword.")
+            raise ConfigError(
+                f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by "
+                f"keyword."
+            )
         return Run(Path(found["folder"].iloc[0]))
 
-    def logits(self, method: str, seed: int | None = None, name: str = "test", **where: str) -> Logits:
-        """Logits of a run on ``val``, ``test`` or a shift family: ``logits`` (N, K), ``label`` (N,), ``index`` (N,)."""
+    def logits(
+        self, method: str, seed: int | None = None, name: str = "test", **where: str
+    ) -> Logits:
+        """Logits of a run on ``val``, ``test`` or a shift family: ``logits`` (N, K), ``label``
+        (N,), ``index`` (N,).
+        """
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
@@ -169,7 +193,11 @@ class Results:
     def _group(self, where: dict[str, str]) -> Group:
         """The group of comparable runs that the keywords select."""
         wanted = _checked(where)
-        found = [group for group in self.data.groups if all(getattr(group, k) == v for k, v in wanted.items())]
+        found = [
+            group
+            for group in self.data.groups
+            if all(getattr(group, k) == v for k, v in wanted.items())
+        ]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -177,7 +205,8 @@ class Results:
             raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
         differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
         raise ConfigError(
-            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by keyword."
+            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by "
+            f"keyword."
         )
 
 

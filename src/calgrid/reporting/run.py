@@ -39,13 +39,14 @@ MADE_BY = ("procedure", "loss", "checkpoint", "protocol", "external")
 def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -> pd.DataFrame:
     """Return a reliability diagram as a frame.
 
-    Returns one row per bin: low, high (bounds of the confidence; the upper belongs to the bin), count (samples),
-    confidence and accuracy (means over the samples; NaN in an empty bin). Raises DataError, ConfigError as in
-    :func:`calgrid.metrics.ece`.
+    Returns one row per bin: low, high (bounds of the confidence; the upper belongs to the bin),
+    count (samples), confidence and accuracy (means over the samples; NaN in an empty bin). Raises
+    DataError, ConfigError as in :func:`calgrid.metrics.ece`.
 
     Parameters
     ----------
-    probabilities : (N, K). labels : integers (N,). n_bins : equal-width bins of the largest probability.
+    probabilities : (N, K). labels : integers (N,). n_bins : equal-width bins of the largest
+        probability.
     """
     return bin_frame(bin_sums(check_probabilities(probabilities, labels), n_bins))
 
@@ -56,7 +57,9 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
     with np.errstate(invalid="ignore"):
         confidence, accuracy = sums.confidence / sums.count, sums.correct / sums.count
     bounds = {"low": edges[:-1], "high": edges[1:]}
-    return pd.DataFrame({**bounds, "count": sums.count.astype(int), "confidence": confidence, "accuracy": accuracy})
+    return pd.DataFrame(
+        {**bounds, "count": sums.count.astype(int), "confidence": confidence, "accuracy": accuracy}
+    )
 
 
 @dataclass(frozen=True)
@@ -84,17 +87,23 @@ class Run:
         return sorted(path.name for path in self.folder.glob("logits/*") if path.is_dir())
 
     def logits(self, name: str = "test", checkpoint: str | None = None) -> Logits:
-        """Logits of a split or shift family such as ``ood/svhn``; of the first checkpoint by default."""
+        """Logits of a split or shift family such as ``ood/svhn``; of the first checkpoint by
+        default.
+        """
         known = self.checkpoints
         if not known:
             raise DataError(
-                f"{self.folder} holds no logits: run the stage 'predict' first, or give the folder of another run."
+                f"{self.folder} holds no logits: run the stage 'predict' first, or give the folder "
+                f"of another run."
             )
         chosen = checkpoint or known[0]
         if chosen not in known:
             raise unknown_id("checkpoint", chosen, known)
         folder = self.folder / "logits" / chosen
-        files = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.parquet")}
+        files = {
+            path.relative_to(folder).with_suffix("").as_posix()
+            for path in folder.rglob("*.parquet")
+        }
         if name not in files:
             raise unknown_id("split or shift", name, files, str(folder))
         return read_logits(verified(self.folder, PREDICT, logits_file(chosen, name), "logits file"))
@@ -115,7 +124,9 @@ def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
     made = {name: spec[name] for name in MADE_BY if name in spec}
     device = record["environment"].get("device_name") or record["environment"].get("cpu", "")
     parts = [f"{RunKey(**spec['key']).path}: {text.seconds(record['seconds'])} s on {device}"]
-    parts.append(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip())
+    parts.append(
+        yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip()
+    )
     if (history := run.history) is not None:
         parts.append(_course(history))
     if not run.checkpoints and checkpoint is None:
@@ -126,23 +137,36 @@ def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _test(run: Run, checkpoint: str | None, n_bins: int) -> tuple[Logits, NDArray[np.float64], BinSums]:
+def _test(
+    run: Run, checkpoint: str | None, n_bins: int
+) -> tuple[Logits, NDArray[np.float64], BinSums]:
     data = run.logits("test", checkpoint)
     probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
     return data, probs, bin_sums(check_probabilities(probs, data.label), n_bins)
 
 
 def _course(history: pd.DataFrame) -> str:
-    rows = history.iloc[np.unique(np.linspace(0, len(history) - 1, SHOWN_EPOCHS).round().astype(int))]
+    rows = history.iloc[
+        np.unique(np.linspace(0, len(history) - 1, SHOWN_EPOCHS).round().astype(int))
+    ]
     columns = [name for name in CURVES if name in rows]
-    return rows[["epoch", *columns]].to_string(index=False, float_format=lambda value: f"{value:.4g}")
+    return rows[["epoch", *columns]].to_string(
+        index=False, float_format=lambda value: f"{value:.4g}"
+    )
 
 
 def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
     scores = evaluate(probs, data.label, n_bins=len(sums.count))
-    said = ", ".join(f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID)
-    lines = [f"{checkpoint} checkpoint, uncalibrated, test split of {text.count(len(data), 'image')}: {said}"]
-    lines.append(f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence")
+    said = ", ".join(
+        f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID
+    )
+    lines = [
+        f"{checkpoint} checkpoint, uncalibrated, test split of {text.count(len(data), 'image')}: "
+        f"{said}"
+    ]
+    lines.append(
+        f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence"
+    )
     for row in bin_frame(sums).itertuples():
         bounds = f"{100 * row.low:.0f}-{100 * row.high:.0f}"
         if not row.count:
@@ -150,7 +174,9 @@ def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint
             continue
         bar = list("#" * round(BAR * row.accuracy) + " " * BAR)[: BAR + 1]
         bar[round(BAR * row.confidence)] = "|"
-        lines.append(f"{bounds:>14s}{row.count:>8,}{100 * row.accuracy:>12.1f}  {''.join(bar).rstrip()}")
+        lines.append(
+            f"{bounds:>14s}{row.count:>8,}{100 * row.accuracy:>12.1f}  {''.join(bar).rstrip()}"
+        )
     return "\n".join(lines)
 
 

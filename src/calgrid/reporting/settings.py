@@ -1,4 +1,6 @@
-"""Settings over which methods or calibrators are compared, and data sets that differ in their validation rows."""
+"""Settings over which methods or calibrators are compared, and data sets that differ in their
+validation rows.
+"""
 
 import math
 import re
@@ -13,10 +15,11 @@ Kind = Literal["method", "calibrator"]
 
 
 def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFrame:
-    """Tidy means of metrics on the clean test split, with the columns ``setting`` and ``name`` (what is compared).
+    """Tidy means of metrics on the clean test split, with the columns ``setting`` and ``name``
+    (what is compared).
 
-    For methods, a setting is a protocol, data set and backbone, without calibration; for calibrators, it also has a
-    method. Of several checkpoints only the first is used.
+    For methods, a setting is a protocol, data set and backbone, without calibration; for
+    calibrators, it also has a method. Of several checkpoints only the first is used.
     """
     parts = []
     for group in data.conditions:
@@ -40,5 +43,9 @@ def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
 def on_most_rows(data: StudyData, group: Group) -> bool:
     """Is there no group that differs only in having more validation rows?"""
     dataset, rows = val_rows(data, group)
-    alike = [other for other in data.groups if other._replace(dataset="") == group._replace(dataset="")]
-    return all(more <= rows for name, more in (val_rows(data, other) for other in alike) if name == dataset)
+    alike = [
+        other for other in data.groups if other._replace(dataset="") == group._replace(dataset="")
+    ]
+    return all(
+        more <= rows for name, more in (val_rows(data, other) for other in alike) if name == dataset
+    )

@@ -1,4 +1,6 @@
-"""Data of a study for tables, figures and report: its files, groups of comparable runs, and selections."""
+"""Data of a study for tables, figures and report: its files, groups of comparable runs, and
+selections.
+"""
 
 import functools
 import itertools
@@ -60,7 +62,9 @@ class StudyData:
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
 
-    def rows(self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]) -> pd.DataFrame:
+    def rows(
+        self, name: str, group: Group | None = None, /, **where: str | int | Collection[str]
+    ) -> pd.DataFrame:
         """Selected rows of a file, which may be larger than memory.
 
         Parameters
@@ -68,12 +72,21 @@ class StudyData:
         group : selects the rows of a group; the file must have its columns.
         **where : column -> value or values to select; calibrators by their names in the file.
         """
-        return _named_calibrators(read_rows(self._verified(name), f"file {name}", _wanted(group, where)))
+        return _named_calibrators(
+            read_rows(self._verified(name), f"file {name}", _wanted(group, where))
+        )
 
     def distinct(
-        self, name: str, columns: Sequence[str], group: Group | None = None, /, **where: str | int | Collection[str]
+        self,
+        name: str,
+        columns: Sequence[str],
+        group: Group | None = None,
+        /,
+        **where: str | int | Collection[str],
     ) -> pd.DataFrame:
-        """Distinct combinations of values of ``columns`` in the rows of :meth:`rows`, in order of appearance."""
+        """Distinct combinations of values of ``columns`` in the rows of :meth:`rows`, in order of
+        appearance.
+        """
         path, wanted = self._verified(name), _wanted(group, where)
         return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
@@ -105,8 +118,12 @@ class StudyData:
 
     @functools.cached_property
     def fit_warnings(self) -> list[Mapping[str, Any]]:
-        """Warnings of calibrator fits: counts for each calibrator of a group, and the first warning."""
-        recorded = (self.folder / AGGREGATE).exists()  # missing in a copy of the declared files alone
+        """Warnings of calibrator fits: counts for each calibrator of a group, and the first
+        warning.
+        """
+        recorded = (
+            self.folder / AGGREGATE
+        ).exists()  # missing in a copy of the declared files alone
         return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
 
     def facts(self, run: ManifestRun) -> Mapping[str, Any]:
@@ -128,7 +145,8 @@ class StudyData:
         unknown = [group for group in groups if group[:3] not in order]
         if unknown:
             raise DataError(
-                f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not in its manifest: "
+                f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not "
+                f"in its manifest: "
                 "run the rule 'aggregate' again."
             )
         return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
@@ -147,7 +165,11 @@ class StudyData:
     @functools.cached_property
     def validation_methods(self) -> list[str]:
         """Methods that see validation data during training, themselves or in their first stage."""
-        seeing = {run["key"]["method"] for run in self.manifest["runs"] if run.get("sees_validation", False)}
+        seeing = {
+            run["key"]["method"]
+            for run in self.manifest["runs"]
+            if run.get("sees_validation", False)
+        }
         return [method for method in self.methods if method in seeing]
 
     def marked(self, method: str) -> str:
@@ -156,8 +178,12 @@ class StudyData:
 
     @property
     def conditions(self) -> list[Group]:
-        """First group of each protocol, data set and backbone, for results that do not depend on the checkpoint."""
-        return [next(alike) for _, alike in itertools.groupby(self.groups, key=lambda group: group[:3])]
+        """First group of each protocol, data set and backbone, for results that do not depend on
+        the checkpoint.
+        """
+        return [
+            next(alike) for _, alike in itertools.groupby(self.groups, key=lambda group: group[:3])
+        ]
 
     def runs(self, group: Group) -> list[ManifestRun]:
         """Entries of the manifest that belong to a group."""
@@ -168,15 +194,18 @@ class StudyData:
         return next((said for run in self.runs(group) if (said := run.get("warning", ""))), "")
 
     def reference(self, group: Group) -> str:
-        """Method that represents a group where only one can be shown: the baseline, or else the first."""
+        """Method that represents a group where only one can be shown: the baseline, or else the
+        first.
+        """
         present = [run["key"]["method"] for run in self.runs(group)]
         return self.baseline if self.baseline in present else present[0]
 
     def label(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
-        """Name of a group in headings: data set and backbone, and protocol and checkpoint if the study has several.
+        """Name of a group in headings: data set and backbone, and protocol and checkpoint if the
+        study has several.
 
-        ``checkpoint=False`` and ``backbone=False`` leave these parts out, for results that do not depend on them; the
-        same in :meth:`slug`.
+        ``checkpoint=False`` and ``backbone=False`` leave these parts out, for results that do not
+        depend on them; the same in :meth:`slug`.
         """
         parts = [group.dataset, *([group.backbone] if backbone else [])]
         if len({other.protocol for other in self.groups}) > 1:
@@ -199,7 +228,8 @@ class StudyData:
     def test(self, group: Group, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
         """Wide summary of the clean test split, one row per method and calibrator.
 
-        Columns are those of :func:`wide` and, ranked within each calibrator, those of :func:`rank_rows`.
+        Columns are those of :func:`wide` and, ranked within each calibrator, those of
+        :func:`rank_rows`.
         """
         table = wide(self.tidy(group, "test", calibrators), ["method", "calibrator", "fit_on"])
         if table.empty:
@@ -211,16 +241,21 @@ class StudyData:
     def ood(self, group: Group) -> pd.DataFrame:
         """Wide summary of the out-of-distribution sets, one row per set, method and calibrator."""
         rows = self.tidy(group, "ood")
-        return self.in_order(wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group))
+        return self.in_order(
+            wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group)
+        )
 
     def shift_means(self, group: Group) -> pd.DataFrame:
         """Wide summary under shift: corruptions are scored one by one, then averaged, never pooled.
 
-        One row per method, calibrator, ``severity`` and ``domain``: the mean over the ``n_shifts`` corruptions of a
-        severity. Severity -1 is the mean over severities; severity 0 is a shift without severities, named in
-        ``domain``.
+        One row per method, calibrator, ``severity`` and ``domain``: the mean over the ``n_shifts``
+        corruptions of a severity. Severity -1 is the mean over severities; severity 0 is a shift
+        without severities, named in ``domain``.
         """
-        table = wide(self.shift_tidy(group), ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"])
+        table = wide(
+            self.shift_tidy(group),
+            ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
+        )
         return self.in_order(table, self.order(group))
 
     def shift_tidy(self, group: Group) -> pd.DataFrame:
@@ -232,22 +267,37 @@ class StudyData:
         """Tidy summary of :meth:`shift_means` for all groups."""
         domains = self.rows(SUMMARY, split="shift", severity=0)
         return pd.concat(
-            [self.rows(SHIFT_SUMMARY).assign(domain=""), domains.assign(domain=domains["shift"], n_shifts=1)]
+            [
+                self.rows(SHIFT_SUMMARY).assign(domain=""),
+                domains.assign(domain=domains["shift"], n_shifts=1),
+            ]
         )
 
     def order(self, group: Group) -> list[str]:
-        """Methods of a group, the best first by :func:`rank_rows` of the uncalibrated networks, unranked ones last."""
+        """Methods of a group, the best first by :func:`rank_rows` of the uncalibrated networks,
+        unranked ones last.
+        """
         rows = self.tidy(group, "test", [UNCALIBRATED])
         ranked = list(rank_rows(wide(rows, ["method"]))["method"]) if len(rows) else []
         present = {run["key"]["method"] for run in self.runs(group)}
-        return [*ranked, *(method for method in self.methods if method in present and method not in ranked)]
+        return [
+            *ranked,
+            *(method for method in self.methods if method in present and method not in ranked),
+        ]
 
     def in_order(
-        self, table: pd.DataFrame, methods: Sequence[str], by: tuple[str, ...] = ("method", "calibrator")
+        self,
+        table: pd.DataFrame,
+        methods: Sequence[str],
+        by: tuple[str, ...] = ("method", "calibrator"),
     ) -> pd.DataFrame:
-        """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the study; stable."""
+        """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the
+        study; stable.
+        """
         orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}
-        places = pd.DataFrame({key: table[key].map(orders[key]).astype(float) for key in by}, index=table.index)
+        places = pd.DataFrame(
+            {key: table[key].map(orders[key]).astype(float) for key in by}, index=table.index
+        )
         return table.loc[places.sort_values(list(by), kind="stable").index].reset_index(drop=True)
 
     def test_samples(self, group: Group) -> int:
@@ -256,9 +306,15 @@ class StudyData:
 
     @functools.cached_property
     def _test_sizes(self) -> pd.Series:
-        return self.distinct(METRICS, [*GROUP, "n_samples"], split="test").groupby(GROUP)["n_samples"].max()
+        return (
+            self.distinct(METRICS, [*GROUP, "n_samples"], split="test")
+            .groupby(GROUP)["n_samples"]
+            .max()
+        )
 
-    def tidy(self, group: Group, split: str, calibrators: Iterable[str] | None = None) -> pd.DataFrame:
+    def tidy(
+        self, group: Group, split: str, calibrators: Iterable[str] | None = None
+    ) -> pd.DataFrame:
         """Rows of the summary for one group and split, for all calibrators or for those given."""
         rows = self.select(self._unshifted, group)
         rows = rows[rows["split"] == split]
@@ -272,7 +328,11 @@ class StudyData:
     @staticmethod
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """Rows of a group in a table with the columns ``GROUP``."""
-        return table[np.logical_and.reduce([table[name] == value for name, value in zip(GROUP, group, strict=True)])]
+        return table[
+            np.logical_and.reduce(
+                [table[name] == value for name, value in zip(GROUP, group, strict=True)]
+            )
+        ]
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
@@ -283,20 +343,29 @@ def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
 def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collection[Any]]:
     """Column -> values to select."""
     of_group = {} if group is None else group._asdict()
-    return {name: (value,) if isinstance(value, str | int) else value for name, value in {**of_group, **where}.items()}
+    return {
+        name: (value,) if isinstance(value, str | int) else value
+        for name, value in {**of_group, **where}.items()
+    }
 
 
 def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
-    """Add to the names of calibrators that were not fitted on val what they were fitted on: ``ts (same_shift)``."""
+    """Add to the names of calibrators that were not fitted on val what they were fitted on: ``ts
+    (same_shift)``.
+    """
     if "fit_on" not in table:
         return table
     elsewhere = table["fit_on"] != "val"
-    names = table["calibrator"].where(~elsewhere, table["calibrator"] + " (" + table["fit_on"] + ")")
+    names = table["calibrator"].where(
+        ~elsewhere, table["calibrator"] + " (" + table["fit_on"] + ")"
+    )
     return table.assign(calibrator=names)
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """One row per combination of ``keys``, with columns ``n_seeds`` and ``{metric}_{mean|std|ci_low|ci_high}``."""
+    """One row per combination of ``keys``, with columns ``n_seeds`` and
+    ``{metric}_{mean|std|ci_low|ci_high}``.
+    """
     table = rows.pivot(index=keys, columns="metric", values=list(STATISTICS))
     table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
     seeds = rows.groupby(keys)["n_seeds"].max()
@@ -312,7 +381,8 @@ def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
 
 
 def rank_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort wide rows by NLL, then Brier score; rows that lose more than one point of accuracy come last.
+    """Sort wide rows by NLL, then Brier score; rows that lose more than one point of accuracy come
+    last.
 
     Adds ``keeps_accuracy`` and ``place`` (1 = first; NaN for rows that do not keep accuracy).
     """

@@ -19,8 +19,8 @@ Key = tuple[int, str, str]
 class Sweep(NamedTuple):
     """Methods or calibrators that differ in one option only.
 
-    ``option`` is the component and its option: ``mixup alpha``; ``label`` is unique among the sweeps of this option;
-    ``members`` maps values, ascending, to names.
+    ``option`` is the component and its option: ``mixup alpha``; ``label`` is unique among the
+    sweeps of this option; ``members`` maps values, ascending, to names.
     """
 
     option: str
@@ -37,7 +37,9 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     catalog = MethodCatalog(variants, tuple(configuration.get("overrides", ())))
     place = RunContext(group.protocol, group.dataset, group.backbone)
     present = {run["key"]["method"] for run in data.runs(group) if not run["external"]}
-    return _sweeps({name: list(_parts(catalog, place, name)) for name in data.methods if name in present})
+    return _sweeps(
+        {name: list(_parts(catalog, place, name)) for name in data.methods if name in present}
+    )
 
 
 def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
@@ -51,8 +53,12 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     return _sweeps({each["name"]: [(each["id"], each["options"])] for each in resolved})
 
 
-def _parts(catalog: MethodCatalog, place: RunContext, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Components of a method and of its first stage, without standard training and plain loss if others remain."""
+def _parts(
+    catalog: MethodCatalog, place: RunContext, name: str
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Components of a method and of its first stage, without standard training and plain loss if
+    others remain.
+    """
     method = catalog.resolve(name, place)
     plain = method.procedure == "standard"
     if not plain:
@@ -64,12 +70,18 @@ def _parts(catalog: MethodCatalog, place: RunContext, name: str) -> Iterator[tup
 
 
 def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
-    """Sweeps by option, in the order in which the options appear; of identical candidates the first is used."""
+    """Sweeps by option, in the order in which the options appear; of identical candidates the first
+    is used.
+    """
     # option -> components and all other options -> value -> name
     found: dict[str, dict[Any, dict[float, str]]] = defaultdict(lambda: defaultdict(dict))
     for name, parts in candidates.items():
         components = "+".join(id for id, _ in parts)
-        options = {(place, id, key): value for place, (id, each) in enumerate(parts) for key, value in each.items()}
+        options = {
+            (place, id, key): value
+            for place, (id, each) in enumerate(parts)
+            for key, value in each.items()
+        }
         for varied, value in options.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 rest = tuple(item for item in options.items() if item[0] != varied)
@@ -77,13 +89,20 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
     sweeps = []
     for option, alike in found.items():
         long = {where: names for where, names in alike.items() if len(names) >= FEWEST_VALUES}
-        sweeps += [Sweep(option, _label(where, long), dict(sorted(names.items()))) for where, names in long.items()]
+        sweeps += [
+            Sweep(option, _label(where, long), dict(sorted(names.items())))
+            for where, names in long.items()
+        ]
     return sweeps
 
 
 def _label(where: tuple[Key, str, tuple[tuple[Key, Any], ...]], sweeps: Mapping[Any, Any]) -> str:
-    """Components of a sweep, and its fixed options in which other sweeps of the same components differ."""
+    """Components of a sweep, and its fixed options in which other sweeps of the same components
+    differ.
+    """
     _, components, rest = where
     others = [dict(other) for _, same, other in sweeps if same == components]
-    differing = [(key, value) for key, value in rest if any(other.get(key) != value for other in others)]
+    differing = [
+        (key, value) for key, value in rest if any(other.get(key) != value for other in others)
+    ]
     return ", ".join([components, *(f"{option} {value}" for (_, _, option), value in differing)])

@@ -21,7 +21,9 @@ SHOWN_ROWS = 1000
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: text, spread shown beside it, whether it is bold, the number to sort by, target of a link."""
+    """A cell of a table: text, spread shown beside it, whether it is bold, the number to sort by,
+    target of a link.
+    """
 
     text: str
     spread: str = ""
@@ -45,7 +47,10 @@ class Section:
 
     def written(self, markup: Markup) -> Rows:
         """Header and rows in a format."""
-        return [[*map(markup.escape, self.header)], *([cell.written(markup) for cell in row] for row in self.rows)]
+        return [
+            [*map(markup.escape, self.header)],
+            *([cell.written(markup) for cell in row] for row in self.rows),
+        ]
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Table:
     Attributes
     ----------
     id : name of its files.
-    title, caption, category : as shown; the caption states the content, the number of seeds and the split.
+    title, caption, category : as shown; the caption states the content, the number of seeds and the
+        split.
     frame : all numbers, unrounded; shares are fractions.
     sections : the same numbers, formatted.
     """
@@ -83,7 +89,10 @@ class Table:
         """The table in LaTeX."""
         sections = []
         for section in self.sections:
-            numeric = [any(cell.sort is not None for cell in column) for column in zip(*section.rows, strict=True)]
+            numeric = [
+                any(cell.sort is not None for cell in column)
+                for column in zip(*section.rows, strict=True)
+            ]
             columns = "".join("r" if number else "l" for number in numeric)
             sections.append((section.heading, columns, section.written(text.LATEX)))
         return text.latex_page(f"{self.title}: {self.caption}", sections)
@@ -92,8 +101,8 @@ class Table:
     def entry(self) -> dict[str, Any]:
         """Entry of the index, including the formatted cells for the report.
 
-        Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists the headings of
-        the others.
+        Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists
+        the headings of the others.
         """
         ends = itertools.accumulate(len(section.rows) for section in self.sections)
         shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
@@ -114,7 +123,8 @@ NAMING = ("Method", "Against")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark methods that see validation data during training with a dagger, and in the CSV with a column.
+    """Mark methods that see validation data during training with a dagger, and in the CSV with a
+    column.
 
     Adds to the caption what the dagger means, and the warnings about data sets.
     """
@@ -124,7 +134,9 @@ def marked(table: Table, data: StudyData) -> Table:
             section,
             rows=[
                 [
-                    dataclasses.replace(cell, text=data.marked(cell.text)) if name in NAMING else cell
+                    dataclasses.replace(cell, text=data.marked(cell.text))
+                    if name in NAMING
+                    else cell
                     for name, cell in zip(section.header, row, strict=True)
                 ]
                 for row in section.rows
@@ -134,9 +146,15 @@ def marked(table: Table, data: StudyData) -> Table:
     ]
     if sections == table.sections:
         return dataclasses.replace(table, caption=caption)
-    seeing = {"sees_validation": table.frame["method"].isin(data.validation_methods)} if "method" in table.frame else {}
+    seeing = (
+        {"sees_validation": table.frame["method"].isin(data.validation_methods)}
+        if "method" in table.frame
+        else {}
+    )
     frame = table.frame.assign(**seeing)
-    return dataclasses.replace(table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections)
+    return dataclasses.replace(
+        table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections
+    )
 
 
 def words(value: Any) -> Cell:
@@ -152,7 +170,11 @@ def whole(value: float) -> Cell:
 def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
     """Cell of a duration in seconds with its standard deviation; NaN is a dash."""
     spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=value)}"
-    return Cell(text.NOTHING) if math.isnan(value) else Cell(text.seconds(value), spread, sort=float(value))
+    return (
+        Cell(text.NOTHING)
+        if math.isnan(value)
+        else Cell(text.seconds(value), spread, sort=float(value))
+    )
 
 
 def ratio_cell(value: float) -> Cell:
@@ -170,10 +192,14 @@ CALIBRATED: Columns = {
 
 
 def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
-    """Cell of the mean of a metric, with its standard deviation over seeds or, for one seed, its bootstrap interval."""
+    """Cell of the mean of a metric, with its standard deviation over seeds or, for one seed, its
+    bootstrap interval.
+    """
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
     spread = text.spread(metric, row["n_seeds"], std, low, high)
-    return Cell(text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean))
+    return Cell(
+        text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean)
+    )
 
 
 def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
@@ -182,7 +208,9 @@ def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
 
 
 def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]:
-    """Index labels of the rows that show the best value of each metric, among the rows that keep accuracy."""
+    """Index labels of the rows that show the best value of each metric, among the rows that keep
+    accuracy.
+    """
     kept = rows[keeps_accuracy(rows)]
     return {metric: _best(kept[f"{metric}_mean"], metric) for metric in metrics}
 
@@ -196,19 +224,26 @@ def _best(column: pd.Series, metric: str) -> set[Any]:
         return set()
     best = text.format_metric(metric, values[known].min() if lower else values[known].max())
     return {
-        label for label, value in zip(column.index, values, strict=True) if text.format_metric(metric, value) == best
+        label
+        for label, value in zip(column.index, values, strict=True)
+        if text.format_metric(metric, value) == best
     }
 
 
 def metric_section(
-    heading: str, rows: pd.DataFrame, metrics: Sequence[str], lead: Columns, within: str | None = None
+    heading: str,
+    rows: pd.DataFrame,
+    metrics: Sequence[str],
+    lead: Columns,
+    within: str | None = None,
 ) -> Section:
     """Format wide rows, the best of each column in bold.
 
     Parameters
     ----------
     lead : heading -> cell of the columns before the metrics.
-    within : rows are compared only with rows that have the same value in this column; None compares all rows.
+    within : rows are compared only with rows that have the same value in this column; None compares
+        all rows.
     """
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
     found = [best_rows(part, metrics) for part in parts]
@@ -232,7 +267,9 @@ def with_group(rows: pd.DataFrame, group: Group) -> pd.DataFrame:
 
 
 def by_group(
-    data: StudyData, select: Callable[[Group], pd.DataFrame], format: Callable[[Group, pd.DataFrame], list[Section]]
+    data: StudyData,
+    select: Callable[[Group], pd.DataFrame],
+    format: Callable[[Group, pd.DataFrame], list[Section]],
 ) -> tuple[pd.DataFrame, list[Section]]:
     """Frame and sections of all groups that have rows."""
     found = [(group, rows) for group in data.groups if len(rows := select(group))]

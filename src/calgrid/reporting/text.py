@@ -1,7 +1,7 @@
 """Formats of numbers and names in the report; files keep fractions.
 
-:func:`csv`, :func:`markdown` and :func:`latex` escape text of users, such as the questions of a study, so that it is
-neither a formula in a spreadsheet nor markup.
+:func:`csv`, :func:`markdown` and :func:`latex` escape text of users, such as the questions of a
+study, so that it is neither a formula in a spreadsheet nor markup.
 """
 
 import math
@@ -115,7 +115,9 @@ def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> st
     """Write the standard deviation over seeds or, for one seed, the bootstrap interval."""
     if n_seeds > 1 and not math.isnan(std):
         return f"± {format_metric(metric, std)}"
-    return "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
+    return (
+        "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
+    )
 
 
 def p_value(value: float) -> str:
@@ -126,7 +128,9 @@ def p_value(value: float) -> str:
 
 
 def seconds(value: float, like: float | None = None) -> str:
-    """Write a duration in seconds, with the decimals that give ``like`` (default: itself) three significant digits."""
+    """Write a duration in seconds, with the decimals that give ``like`` (default: itself) three
+    significant digits.
+    """
     if math.isnan(value):
         return NOTHING
     size = abs(value if like is None else like)
@@ -145,8 +149,14 @@ def listed(names: list[str]) -> str:
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """Write a frame as CSV, with an apostrophe before text that spreadsheets would take for a formula."""
-    words = {name: frame[name].map(_inert) for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+    """Write a frame as CSV, with an apostrophe before text that spreadsheets would take for a
+    formula.
+    """
+    words = {
+        name: frame[name].map(_inert)
+        for name in frame
+        if not pd.api.types.is_numeric_dtype(frame[name])
+    }
     return frame.assign(**words).to_csv(index=False, lineterminator="\n")
 
 
@@ -182,7 +192,9 @@ def latex(words: str) -> str:
 
 @dataclass(frozen=True)
 class Markup:
-    """Markup of a format: escaped text, bold, underlined and small text, and the bar between two numbers."""
+    """Markup of a format: escaped text, bold, underlined and small text, and the bar between two
+    numbers.
+    """
 
     escape: Callable[[str], str]
     bold: str
@@ -205,10 +217,19 @@ def markdown_page(title: str, caption: str, sections: Iterable[tuple[str, Rows]]
 
 
 def latex_page(title: str, sections: Iterable[tuple[str, str, Rows]]) -> str:
-    """One tabular for the package booktabs per heading, letters of the columns (``l`` or ``r``) and rows."""
+    """One tabular for the package booktabs per heading, letters of the columns (``l`` or ``r``) and
+    rows.
+    """
     parts = [f"% {one_line(title)}"]
     for heading, columns, rows in sections:
         head, *body = [" & ".join(row) + " \\\\" for row in rows]
-        lines = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule"]
+        lines = [
+            f"\\begin{{tabular}}{{{columns}}}",
+            "\\toprule",
+            head,
+            "\\midrule",
+            *body,
+            "\\bottomrule",
+        ]
         parts += [f"% {one_line(heading)}", *lines, "\\end{tabular}"]
     return "\n".join(parts) + "\n"

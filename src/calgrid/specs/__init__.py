@@ -1,6 +1,7 @@
 """Job specifications: the JSON input of a stage, and the manifest of a study.
 
-:class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines the stage's result.
+:class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines
+the stage's result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,7 +120,8 @@ class Normalisation(TypedDict):
 class DataSpec(TypedDict):
     """A data set of the user's own files, or a variant of a registered one.
 
-    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the known facts.
+    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the known
+    facts.
     """
 
     unit: str
@@ -131,7 +133,9 @@ class DataSpec(TypedDict):
 
 
 class TrainSpec(TypedDict):
-    """One training run. ``data`` is the fingerprint of the data set; published weights have no ``loss``."""
+    """One training run. ``data`` is the fingerprint of the data set; published weights have no
+    ``loss``.
+    """
 
     key: Key
     protocol: Protocol
@@ -154,9 +158,11 @@ class TestSpec(TypedDict):
 
 
 class PredictSpec(TestSpec):
-    """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of its images.
+    """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of
+    its images.
 
-    It lists all existing families, so that studies with different families have equal specifications.
+    It lists all existing families, so that studies with different families have equal
+    specifications.
     """
 
     export_features: bool | Literal["all"]
@@ -178,7 +184,8 @@ EXTERNAL_READING = ("values_key", "label_key", "classes", "binary")
 class External(TypedDict):
     """External logits: files below ``data_root``, their content, and the split of their rows.
 
-    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of the rows of val.
+    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of
+    the rows of val.
     """
 
     name: str
@@ -253,8 +260,9 @@ class Statistics(ScoringStatistics):
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
-    ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``, ``same_shift``), ``draws``
-    the seeds of the rows of ``same_shift``; ``statistics`` is a part of that block of the configuration.
+    ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
+    ``same_shift``), ``draws`` the seeds of the rows of ``same_shift``; ``statistics`` is a part of
+    that block of the configuration.
     """
 
     key: Key
@@ -285,7 +293,9 @@ class MeasuredProbe(NamedComponent):
 
 
 class ManifestRun(TypedDict):
-    """A run of a study. ``run`` and ``part`` are folders; ``fingerprint`` is that of its calibration."""
+    """A run of a study. ``run`` and ``part`` are folders; ``fingerprint`` is that of its
+    calibration.
+    """
 
     key: Key
     run: str
@@ -300,7 +310,9 @@ class ManifestRun(TypedDict):
 
 
 class Tuning(TypedDict):
-    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects one."""
+    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects
+    one.
+    """
 
     metric: str
     protocol: str
@@ -335,12 +347,15 @@ Spec = TypeVar("Spec", bound=JobSpec | Manifest)
 def checked(found: Any, kind: type[Spec], what: str) -> Spec:
     """Return a JSON value as a specification of this kind.
 
-    Raises ConfigError: it is no JSON object, or lacks a key; the message begins with ``what`` it is.
+    Raises ConfigError: it is no JSON object, or lacks a key; the message begins with ``what`` it
+    is.
     """
     if not isinstance(found, Mapping):
         raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")
     required: frozenset[str] = cast(Any, kind).__required_keys__
     for key in kind.__annotations__:
         if key in required and key not in found:
-            raise ConfigError(f"{what} lacks the key '{key}': use the specification of the workflow.")
+            raise ConfigError(
+                f"{what} lacks the key '{key}': use the specification of the workflow."
+            )
     return cast(Spec, found)

@@ -1,4 +1,6 @@
-"""Tables, claims and figures of a paper, as in the manifest of a study; ``configuration.papers`` reads them."""
+"""Tables, claims and figures of a paper, as in the manifest of a study; ``configuration.papers``
+reads them.
+"""
 
 from typing import Any, TypedDict
 
@@ -16,8 +18,9 @@ class Entry(TypedDict):
 class TableSpec(TypedDict):
     """A published table with all defaults and expanded blocks of rows and columns.
 
-    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and ``figure{N}``; ``row_axes``
-    are the axes of the parts of a row's heading. ``workflow/schemas/table.schema.yaml`` explains the other keys.
+    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
+    ``figure{N}``; ``row_axes`` are the axes of the parts of a row's heading.
+    ``workflow/schemas/table.schema.yaml`` explains the other keys.
     """
 
     id: str
@@ -44,7 +47,9 @@ class ClaimSetting(TypedDict):
 
 
 class Claim(TypedDict):
-    """A claim about the table with id ``table``: in ``at_least`` settings the cell is better by ``margin``."""
+    """A claim about the table with id ``table``: in ``at_least`` settings the cell is better by
+    ``margin``.
+    """
 
     id: str
     text: str
@@ -55,7 +60,9 @@ class Claim(TypedDict):
 
 
 class PaperFigure(TypedDict):
-    """A published figure; ``figure`` is the identifier of our version, empty if there is none (see ``note``)."""
+    """A published figure; ``figure`` is the identifier of our version, empty if there is none (see
+    ``note``).
+    """
 
     number: str
     shows: str
@@ -70,7 +77,9 @@ class PaperFigure(TypedDict):
 
 
 class Paper(TypedDict):
-    """Tables, claims and figures of a paper; ``published`` is the path of the file with its numbers."""
+    """Tables, claims and figures of a paper; ``published`` is the path of the file with its
+    numbers.
+    """
 
     name: str
     published: str

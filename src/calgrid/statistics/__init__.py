@@ -1,4 +1,6 @@
-"""Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings, published numbers."""
+"""Statistics over runs: summaries, tests against a baseline, comparisons, ranks over settings,
+published numbers.
+"""
 
 from calgrid.statistics.choices import as_tuned, choose
 from calgrid.statistics.claim_tests import claim_tests, claim_verdict, seeds_needed

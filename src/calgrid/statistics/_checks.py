@@ -14,17 +14,22 @@ WORDS = tuple(key for key in NUMBER_KEY if key != "severity")
 
 
 def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None:
-    """Raise DataError if ``frame`` lacks columns of ``needed``; ``name`` is the argument in messages."""
+    """Raise DataError if ``frame`` lacks columns of ``needed``; ``name`` is the argument in
+    messages.
+    """
     missing = [column for column in needed if column not in frame.columns]
     if missing:
-        raise DataError(f"{name} must have the columns {', '.join(needed)}; missing: {', '.join(missing)}.")
+        raise DataError(
+            f"{name} must have the columns {', '.join(needed)}; missing: {', '.join(missing)}."
+        )
 
 
 def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the metrics frame with words as sorted categories, float64 numbers, and empty words or 0 for missing keys.
+    """Return the metrics frame with words as sorted categories, float64 numbers, and empty words or
+    0 for missing keys.
 
-    Grouping by categories is several times faster than by strings. Raises DataError if a column is missing, or if two
-    rows hold the same number of the same run.
+    Grouping by categories is several times faster than by strings. Raises DataError if a column is
+    missing, or if two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
     frame = metrics.assign(

@@ -1,4 +1,5 @@
-"""Methods tuned with an equal budget: selection on validation rows, and scores of the selected runs on test rows.
+"""Methods tuned with an equal budget: selection on validation rows, and scores of the selected runs
+on test rows.
 
 Each seed selects separately, so that the variance over seeds includes that of the selection.
 """
@@ -16,7 +17,8 @@ Candidates = Mapping[str, Sequence[tuple[str, str]]]
 
 
 def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -> pd.DataFrame:
-    """Select the candidate of each method with the best validation value of the uncalibrated network.
+    """Select the candidate of each method with the best validation value of the uncalibrated
+    network.
 
     Parameters
     ----------
@@ -26,18 +28,23 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
 
     Returns
     -------
-    One row per tuned method and cell, in the order of ``candidates``: tuned, dataset, backbone, checkpoint, seed,
-    protocol and method of the selected candidate, place (0 = the first candidate), value (validation), n_candidates.
+    One row per tuned method and cell, in the order of ``candidates``: tuned, dataset, backbone,
+    checkpoint, seed, protocol and method of the selected candidate, place (0 = the first
+    candidate), value (validation), n_candidates.
 
     Raises
     ------
-    DataError : a candidate lacks a validation value that another one has. ConfigError : unknown metric or one without
-        ranks.
+    DataError : a candidate lacks a validation value that another one has. ConfigError : unknown
+        metric or one without ranks.
     """
     ranking = [name for name, each in METRICS.items() if each.lower_is_better is not None]
     if metric not in ranking:
         raise unknown_id("metric that ranks", metric, ranking, "tuning")
-    rows = metrics[(metrics["split"] == "val") & (metrics["calibrator"] == "none") & (metrics["metric"] == metric)]
+    rows = metrics[
+        (metrics["split"] == "val")
+        & (metrics["calibrator"] == "none")
+        & (metrics["metric"] == metric)
+    ]
     values = listed(rows, candidates)
     counts = values.groupby(["tuned", *CELL])["place"].nunique()
     wanted = pd.Series({name: len(each) for name, each in candidates.items()})
@@ -45,19 +52,30 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
     if len(short):
         name, *cell = short.index[0]
         raise DataError(
-            f"tuning: only {short.iloc[0]} of {wanted[name]} candidates of '{name}' have a validation {metric} on "
+            f"tuning: only {short.iloc[0]} of {wanted[name]} candidates of '{name}' have a "
+            f"validation {metric} on "
             f"{', '.join(map(str, cell))}: run the others too."
         )
     lower = METRICS[metric].lower_is_better
     best = values.sort_values(["value", "place"], ascending=[lower, True], kind="stable")
-    chosen = best.groupby(["tuned", *CELL], sort=False).head(1).assign(n_candidates=lambda f: wanted[f["tuned"]].array)
-    order = chosen.assign(_tuned=chosen["tuned"].map({name: at for at, name in enumerate(candidates)}))
+    chosen = (
+        best.groupby(["tuned", *CELL], sort=False)
+        .head(1)
+        .assign(n_candidates=lambda f: wanted[f["tuned"]].array)
+    )
+    order = chosen.assign(
+        _tuned=chosen["tuned"].map({name: at for at, name in enumerate(candidates)})
+    )
     order = order.sort_values(["_tuned", *CELL])
-    return order[["tuned", *CELL, "protocol", "method", "place", "value", "n_candidates"]].reset_index(drop=True)
+    return order[
+        ["tuned", *CELL, "protocol", "method", "place", "value", "n_candidates"]
+    ].reset_index(drop=True)
 
 
 def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:
-    """Rows of all candidates, with the columns tuned and place; a run may be a candidate of several methods."""
+    """Rows of all candidates, with the columns tuned and place; a run may be a candidate of several
+    methods.
+    """
     flat = [
         {"tuned": name, "place": place, "protocol": protocol, "method": method}
         for name, each in candidates.items()
@@ -72,8 +90,10 @@ def as_tuned(metrics: pd.DataFrame, choices: pd.DataFrame, protocol: str) -> pd.
     Parameters
     ----------
     metrics : tidy metrics frame.
-    choices : one row per tuned method and cell: tuned, dataset, backbone, checkpoint, seed, protocol, method.
-    protocol : protocol name of all rows, so that methods are compared whose candidates differ in protocol.
+    choices : one row per tuned method and cell: tuned, dataset, backbone, checkpoint, seed,
+        protocol, method.
+    protocol : protocol name of all rows, so that methods are compared whose candidates differ in
+        protocol.
     """
     keys = [*CELL, "protocol", "method"]
     rows = metrics.merge(choices[["tuned", *keys]], on=keys)

@@ -1,4 +1,6 @@
-"""Claims about cells of a table: paired tests over seeds, verdicts, and the number of seeds needed for a verdict."""
+"""Claims about cells of a table: paired tests over seeds, verdicts, and the number of seeds needed
+for a verdict.
+"""
 
 import math
 from typing import TypedDict
@@ -18,23 +20,29 @@ MOST_SEEDS = 10_000
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 
 
-def claim_tests(runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, level: float = 0.95) -> pd.DataFrame:
+def claim_tests(
+    runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, level: float = 0.95
+) -> pd.DataFrame:
     """Paired t-test of each cell against each of its rivals, over common seeds.
 
     Parameters
     ----------
     runs : values of cells in run seeds, from :func:`calgrid.statistics.cell_runs`.
     pairs : columns setting, cell, rival, and lower_is_better, one row per comparison.
-    margin : 0 for the claim that the cell is better; else the claim is that it is worse by less than ``margin``.
+    margin : 0 for the claim that the cell is better; else the claim is that it is worse by less
+        than ``margin``.
     level : 1 - level is the significance level.
 
     Returns
     -------
-    One row for each protocol and checkpoint with both cells of a pair, with the columns of ``pairs`` and
-    n_seeds; gain, improvement of the cell over its rival, plus the margin; std, over seeds (ddof 1);
-    p_value, two-sided, of a zero gain; p_holm, after Holm over the pairs of the claim;
-    verdict : ``confirmed`` or ``not confirmed`` if p_holm < 1 - level, by the sign of the gain, else ``cannot tell``;
-    seeds_needed : for an open verdict, see :func:`seeds_needed` (at Holm's level of the smallest p-value).
+    One row for each protocol and checkpoint with both cells of a pair, with the columns of
+    ``pairs`` and n_seeds; gain, improvement of the cell over its rival, plus the margin; std, over
+    seeds (ddof 1); p_value, two-sided, of a zero gain; p_holm, after Holm over the pairs of the
+    claim;
+    verdict : ``confirmed`` or ``not confirmed`` if p_holm < 1 - level, by the sign of the gain,
+        else ``cannot tell``;
+    seeds_needed : for an open verdict, see :func:`seeds_needed` (at Holm's level of the smallest
+        p-value).
 
     Raises
     ------
@@ -43,9 +51,15 @@ def claim_tests(runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, le
     check_level(level)
     values = runs[[*SECTION, "cell", "seed", "value"]].astype({"cell": int, "value": "float64"})
     mine = pairs.merge(values, on="cell")
-    both = mine.merge(values.rename(columns={"cell": "rival"}), on=["rival", *SECTION, "seed"], suffixes=("", "_rival"))
+    both = mine.merge(
+        values.rename(columns={"cell": "rival"}),
+        on=["rival", *SECTION, "seed"],
+        suffixes=("", "_rival"),
+    )
     sign = np.where(both["lower_is_better"], -1.0, 1.0)
-    both = both.assign(value=sign * both["value"] + margin, value_against=sign * both["value_rival"])
+    both = both.assign(
+        value=sign * both["value"] + margin, value_against=sign * both["value_rival"]
+    )
     keys = [*SECTION, *pairs.columns]
     tests = paired_tests(both, keys).rename(columns={"difference": "gain"})
     tests = verdicts(tests, level)
@@ -75,9 +89,9 @@ class ClaimVerdict(TypedDict):
 def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimVerdict:
     """Verdict on a claim from the tests of one protocol and checkpoint.
 
-    A setting is confirmed if its cell is better than all its rivals, refuted if it is worse than one, and open with
-    missing numbers. The claim is confirmed if ``at_least`` settings are, not confirmed if that is impossible, else
-    ``cannot tell``.
+    A setting is confirmed if its cell is better than all its rivals, refuted if it is worse than
+    one, and open with missing numbers. The claim is confirmed if ``at_least`` settings are, not
+    confirmed if that is impossible, else ``cannot tell``.
 
     Parameters
     ----------
@@ -86,12 +100,15 @@ def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimV
 
     Returns
     -------
-    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: maximum over open tests (inf for more than
-    10,000, NaN if no open test has a variance over seeds).
+    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: maximum over open tests
+    (inf for more than 10,000, NaN if no open test has a variance over seeds).
     """
     marked = tests.assign(won=tests["verdict"] == CONFIRMED, lost=tests["verdict"] == REFUTED)
     settings = marked.groupby("setting").agg(
-        won=("won", "all"), lost=("lost", "any"), n=("rival", "count"), n_rivals=("n_rivals", "first")
+        won=("won", "all"),
+        lost=("lost", "any"),
+        n=("rival", "count"),
+        n_rivals=("n_rivals", "first"),
     )
     complete = settings["n"] == settings["n_rivals"]
     won, lost = int((settings["won"] & complete).sum()), int(settings["lost"].sum())
@@ -105,11 +122,13 @@ def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimV
     }
 
 
-def seeds_needed(gain: ArrayLike, std: ArrayLike, alpha: float, power: float = POWER) -> NDArray[np.float64]:
+def seeds_needed(
+    gain: ArrayLike, std: ArrayLike, alpha: float, power: float = POWER
+) -> NDArray[np.float64]:
     """Smallest number of seeds at which a paired t-test would detect a mean difference.
 
-    ``n >= (t_{1 - alpha / 2} + t_power)^2 (std / gain)^2`` with n - 1 degrees of freedom, the usual approximation of
-    the power of the t-test, at least 2.
+    ``n >= (t_{1 - alpha / 2} + t_power)^2 (std / gain)^2`` with n - 1 degrees of freedom, the usual
+    approximation of the power of the t-test, at least 2.
 
     Parameters
     ----------

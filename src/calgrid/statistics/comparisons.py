@@ -26,11 +26,14 @@ SHARED = tuple(key for key in NUMBER_KEY if key != "method")
 NEGLIGIBLE = 1e-5
 
 
-def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], level: float = 0.95) -> pd.DataFrame:
+def compare(
+    metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], level: float = 0.95
+) -> pd.DataFrame:
     """Paired difference of two methods for each question, with test and verdict.
 
-    Calibrator seeds are averaged within a run first. A question is answered for each protocol, data set, backbone,
-    checkpoint, calibrator, split, shift and metric in which both methods share a seed.
+    Calibrator seeds are averaged within a run first. A question is answered for each protocol, data
+    set, backbone, checkpoint, calibrator, split, shift and metric in which both methods share a
+    seed.
 
     Parameters
     ----------
@@ -40,7 +43,8 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], 
 
     Returns
     -------
-    Frame with the columns question, method, against, then the shared columns, in the order of ``comparisons``, and
+    Frame with the columns question, method, against, then the shared columns, in the order of
+    ``comparisons``, and
     n_seeds : number of common seeds;
     difference : mean over them of method - against;
     std : standard deviation of the difference over seeds (ddof 1);
@@ -48,9 +52,9 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], 
     p_value : paired t-test, as in :func:`calgrid.statistics.summarise`;
     p_holm : after Holm over all questions of the same metric and calibrator in one setting;
     verdict : ``lower`` or ``higher`` if p_holm < 1 - level, else ``tie``; ``equal`` if mean and
-        standard deviation of the difference are below 1e-5; ``not testable`` with fewer than two seeds
-        or a difference without variance. For the scope of verdicts, and for calibration errors, see
-        :func:`calgrid.statistics.summarise`.
+        standard deviation of the difference are below 1e-5; ``not testable`` with fewer than two
+        seeds or a difference without variance. For the scope of verdicts, and for calibration
+        errors, see :func:`calgrid.statistics.summarise`.
 
     Raises
     ------
@@ -59,7 +63,10 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], 
     check_level(level)
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
     runs = reaches(runs)[[*NUMBER_KEY, "seed", "value", "below", "above"]]
-    pairs = [_pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION}) for asked in comparisons]
+    pairs = [
+        _pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION})
+        for asked in comparisons
+    ]
     columns = [*QUESTION, *SHARED, "seed", "value", "value_against", *REACH]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
     numbers = dict.fromkeys(("value", "value_against", *REACH), float)
@@ -76,7 +83,9 @@ def compare(metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
     """Values of both methods at common seeds."""
     method, against = (runs[runs["method"] == asked[role]] for role in ("method", "against"))
-    return method.merge(against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against"))
+    return method.merge(
+        against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against")
+    )
 
 
 def _verdicts(tests: pd.DataFrame, alpha: float) -> np.ndarray:

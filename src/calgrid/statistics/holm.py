@@ -29,7 +29,9 @@ def holm(p_values: ArrayLike, groups: ArrayLike | None = None) -> NDArray[np.flo
     p = pd.Series(np.asarray(p_values, dtype=np.float64))
     outside = (p < 0) | (p > 1)
     if outside.any():
-        raise DataError(f"p_values must be in [0, 1], got {p[outside.idxmax()]} at position {outside.idxmax()}.")
+        raise DataError(
+            f"p_values must be in [0, 1], got {p[outside.idxmax()]} at position {outside.idxmax()}."
+        )
     family = pd.Series(np.zeros(len(p)) if groups is None else np.asarray(groups))
     made = p.sort_values(kind="stable").dropna()
     by_family = made.groupby(family)

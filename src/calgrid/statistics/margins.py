@@ -19,7 +19,9 @@ def margins(logits: Floats) -> Floats:
 
 
 def indicators(logits: Floats) -> pd.DataFrame:
-    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one row per sample."""
+    """Margin, largest logit, largest minus mean logit, and solved temperature of logits (N, K), one
+    row per sample.
+    """
     largest = logits.max(axis=1)
     below = logits - largest[:, None]
     return pd.DataFrame(
@@ -33,10 +35,12 @@ def indicators(logits: Floats) -> pd.DataFrame:
 
 
 def solved_temperature(logits: Floats, confidence: float) -> Floats:
-    """Temperature (N,) at which ``softmax(z / T)`` of logits (N, K) has its largest entry at ``confidence``.
+    """Temperature (N,) at which ``softmax(z / T)`` of logits (N, K) has its largest entry at
+    ``confidence``.
 
-    The largest entry decreases from 1 to 1/K in T, so the solution is unique; bisection of log T finds it to a relative
-    error of 1e-15. NaN without a solution: tied largest logits, or a confidence of at most 1/K.
+    The largest entry decreases from 1 to 1/K in T, so the solution is unique; bisection of log T
+    finds it to a relative error of 1e-15. NaN without a solution: tied largest logits, or a
+    confidence of at most 1/K.
     """
     below = logits - logits.max(axis=1, keepdims=True)
     low, high = (np.full(len(logits), power) for power in POWERS)

@@ -16,36 +16,52 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    published : ``PUBLISHED_COLUMNS``, optionally ``std``; as read from CSV files, where an empty cell is missing.
+    published : ``PUBLISHED_COLUMNS``, optionally ``std``; as read from CSV files, where an empty
+        cell is missing.
 
     Returns
     -------
-    The same rows with strings in ``table``, ``shift`` and ``suspect`` (why a number is doubtful, else empty),
-    integers in ``severity``, and converted ``value`` and ``std``; ``std`` is missing if a note says that it was
-    printed with a percent sign, because papers do not define this percentage.
+    The same rows with strings in ``table``, ``shift`` and ``suspect`` (why a number is doubtful,
+    else empty), integers in ``severity``, and converted ``value`` and ``std``; ``std`` is missing
+    if a note says that it was printed with a percent sign, because papers do not define this
+    percentage.
 
     Raises
     ------
     DataError : a column is missing or a unit is unknown.
     """
     check_columns(published, PUBLISHED_COLUMNS, "published")
-    words = {name: published[name].astype(object).fillna("").astype(str) for name in ("table", "shift", "suspect")}
+    words = {
+        name: published[name].astype(object).fillna("").astype(str)
+        for name in ("table", "shift", "suspect")
+    }
     factor = published["unit"].map(PUBLISHED_UNITS)
     if factor.isna().any():
         unit = published["unit"][factor.isna()].iloc[0]
-        raise DataError(f"published must have a unit of {', '.join(PUBLISHED_UNITS)} in each row, found {unit!r}.")
-    numbers = {name: pd.to_numeric(published[name]) * factor for name in ("value", "std") if name in published}
+        raise DataError(
+            f"published must have a unit of {', '.join(PUBLISHED_UNITS)} in each row, found "
+            f"{unit!r}."
+        )
+    numbers = {
+        name: pd.to_numeric(published[name]) * factor
+        for name in ("value", "std")
+        if name in published
+    }
     if "std" in numbers and "note" in published:
-        numbers["std"] = numbers["std"].mask(published["note"].astype(str).str.contains(RELATIVE_STD, regex=False))
-    return published.assign(severity=published["severity"].fillna(0).astype(int), **words, **numbers)
+        numbers["std"] = numbers["std"].mask(
+            published["note"].astype(str).str.contains(RELATIVE_STD, regex=False)
+        )
+    return published.assign(
+        severity=published["severity"].fillna(0).astype(int), **words, **numbers
+    )
 
 
 def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Published value of each row of a summary, in the unit of its metric, with its source.
 
-    Matched on dataset, backbone, method, calibrator and metric: clean test rows with numbers for the test set,
-    out-of-distribution rows with those for the same set. Of several numbers the first by paper and table is used,
-    ``suspect`` ones last.
+    Matched on dataset, backbone, method, calibrator and metric: clean test rows with numbers for
+    the test set, out-of-distribution rows with those for the same set. Of several numbers the first
+    by paper and table is used, ``suspect`` ones last.
 
     Parameters
     ----------
@@ -64,16 +80,22 @@ def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFr
     known = _one_per_cell(printed_numbers(published))
     wanted = summary.assign(shift=_printed_shift(summary))[_KEYS].astype(object)
     found = wanted.merge(known, on=_KEYS, how="left").set_axis(summary.index)
-    return pd.DataFrame({"published": found["value"], "published_source": found["source"].fillna("").astype(str)})
+    return pd.DataFrame(
+        {"published": found["value"], "published_source": found["source"].fillna("").astype(str)}
+    )
 
 
 def _one_per_cell(published: pd.DataFrame) -> pd.DataFrame:
     """Keep one number per cell, with the columns _KEYS, value and source."""
     doubted = published["suspect"] != ""
-    rows = published.assign(doubted=doubted, number=pd.to_numeric(published["table"], errors="coerce"))
+    rows = published.assign(
+        doubted=doubted, number=pd.to_numeric(published["table"], errors="coerce")
+    )
     rows = rows.sort_values(["doubted", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
     place = rows["paper"].astype(str) + " t" + rows["table"]
-    return rows.assign(source=place + rows["doubted"].map({True: " (suspect)", False: ""}))[[*_KEYS, "value", "source"]]
+    return rows.assign(source=place + rows["doubted"].map({True: " (suspect)", False: ""}))[
+        [*_KEYS, "value", "source"]
+    ]
 
 
 def _printed_shift(summary: pd.DataFrame) -> pd.Series:

@@ -20,7 +20,9 @@ Missing = Literal["drop_settings", "drop_methods"]
 
 @dataclass(frozen=True)
 class FriedmanResult:
-    """Friedman's test that all methods have the same mean rank, and Iman and Davenport's more powerful form."""
+    """Friedman's test that all methods have the same mean rank, and Iman and Davenport's more
+    powerful form.
+    """
 
     chi2: float
     p_value: float
@@ -37,9 +39,10 @@ class CriticalDifference:
     Attributes
     ----------
     mean_ranks : by method, ascending: the best first.
-    cd : critical difference at ``alpha``; mean ranks differ significantly if they are at least this far apart.
-    groups : the bars of the diagram: each has the methods (best first) of a maximal run of mean ranks within less than
-        ``cd``; a method that differs from all others is in none.
+    cd : critical difference at ``alpha``; mean ranks differ significantly if they are at least this
+        far apart.
+    groups : the bars of the diagram: each has the methods (best first) of a maximal run of mean
+        ranks within less than ``cd``; a method that differs from all others is in none.
     friedman : test that all methods have the same mean rank; interpret the bars only if it rejects.
     alpha : level of ``cd``.
     """
@@ -52,43 +55,60 @@ class CriticalDifference:
 
 
 def setting_ranks(
-    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", ties: Ties = "average"
+    scores: pd.DataFrame,
+    *,
+    lower_is_better: bool = True,
+    missing: Missing = "drop_settings",
+    ties: Ties = "average",
 ) -> pd.DataFrame:
     """Rank of each method within each setting, 1 = best.
 
     Parameters
     ----------
-    scores : settings in rows, methods in columns, seeds already averaged (they are not independent settings).
+    scores : settings in rows, methods in columns, seeds already averaged (they are not independent
+        settings).
     missing : drop the setting or the method of a missing number; nothing is imputed.
-    ties : tied methods get the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS' tables).
+    ties : tied methods get the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS'
+        tables).
 
     Raises
     ------
     ConfigError : unknown ``missing`` or ``ties``. DataError : nothing is left.
     """
     if missing not in ("drop_settings", "drop_methods") or ties not in ("average", "min"):
-        raise ConfigError(f"missing must be 'drop_settings' or 'drop_methods', got {missing!r}; ties {ties!r}.")
+        raise ConfigError(
+            f"missing must be 'drop_settings' or 'drop_methods', got {missing!r}; ties {ties!r}."
+        )
     complete = scores.dropna(axis="index" if missing == "drop_settings" else "columns")
     if complete.empty:
-        raise DataError(f"scores must leave a setting without missing numbers after '{missing}', none is left.")
+        raise DataError(
+            f"scores must leave a setting without missing numbers after '{missing}', none is left."
+        )
     return complete.rank(axis="columns", method=ties, ascending=lower_is_better)
 
 
 def mean_ranks(
-    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", ties: Ties = "average"
+    scores: pd.DataFrame,
+    *,
+    lower_is_better: bool = True,
+    missing: Missing = "drop_settings",
+    ties: Ties = "average",
 ) -> pd.Series:
-    """Mean over settings of the rank of each method; arguments and errors as in :func:`setting_ranks`."""
+    """Mean over settings of the rank of each method; arguments and errors as in
+    :func:`setting_ranks`.
+    """
     ranks = setting_ranks(scores, lower_is_better=lower_is_better, missing=missing, ties=ties)
     return ranks.mean().rename("mean_rank")
 
 
 def friedman(ranks: ArrayLike) -> FriedmanResult:
-    """Friedman's chi2 = 12 N / (k (k + 1)) [sum R^2 - k (k + 1)^2 / 4] over mean ranks R; F after Iman and Davenport.
+    """Friedman's chi2 = 12 N / (k (k + 1)) [sum R^2 - k (k + 1)^2 / 4] over mean ranks R; F after
+    Iman and Davenport.
 
     Parameters
     ----------
-    ranks : (N, k), the rank of each of k methods in each of N settings, from :func:`setting_ranks`. Without correction
-        for ties, which makes the test conservative.
+    ranks : (N, k), the rank of each of k methods in each of N settings, from :func:`setting_ranks`.
+        Without correction for ties, which makes the test conservative.
 
     Raises
     ------
@@ -98,10 +118,16 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
     """
     table = np.asarray(ranks, dtype=np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
-        raise DataError(f"ranks must have shape (N, k) with at least 2 settings and 2 methods, got {table.shape}.")
+        raise DataError(
+            f"ranks must have shape (N, k) with at least 2 settings and 2 methods, got "
+            f"{table.shape}."
+        )
     n, k = table.shape
     if not np.allclose(table.sum(axis=1), k * (k + 1) / 2):
-        raise DataError(f"ranks must hold in each row the ranks 1 to {k} (ties averaged), as setting_ranks gives them.")
+        raise DataError(
+            f"ranks must hold in each row the ranks 1 to {k} (ties averaged), as setting_ranks "
+            f"gives them."
+        )
     chi2 = float(12 * n / (k * (k + 1)) * ((table.mean(axis=0) ** 2).sum() - k * (k + 1) ** 2 / 4))
     room = n * (k - 1) - chi2  # 0 if all settings have the same order
     f = math.inf if room < 1e-9 else (n - 1) * chi2 / room
@@ -110,7 +136,8 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
 
 
 def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
-    """Critical difference of mean ranks, q_alpha sqrt(k (k + 1) / (6 n)), for k methods over n settings.
+    """Critical difference of mean ranks, q_alpha sqrt(k (k + 1) / (6 n)), for k methods over n
+    settings.
 
     It depends on the set of methods: prefer :func:`wilcoxon_holm` against one reference.
 
@@ -121,19 +148,27 @@ def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
     Source: Nemenyi 1963; Demšar, JMLR 2006, equation in section 3.2.2.
     """
     if k < 2 or n < 1 or not 0 < alpha < 1:
-        raise ConfigError(f"nemenyi_cd needs k >= 2, n >= 1 and 0 < alpha < 1, got k={k}, n={n}, alpha={alpha}.")
+        raise ConfigError(
+            f"nemenyi_cd needs k >= 2, n >= 1 and 0 < alpha < 1, got k={k}, n={n}, alpha={alpha}."
+        )
     q = _scipy_stats().studentized_range.ppf(1 - alpha, k, math.inf) / math.sqrt(2)
     return float(q * math.sqrt(k * (k + 1) / (6 * n)))
 
 
 def critical_difference(
-    scores: pd.DataFrame, *, lower_is_better: bool = True, missing: Missing = "drop_settings", alpha: float = 0.05
+    scores: pd.DataFrame,
+    *,
+    lower_is_better: bool = True,
+    missing: Missing = "drop_settings",
+    alpha: float = 0.05,
 ) -> CriticalDifference:
-    """Friedman's test, mean ranks and Nemenyi's critical difference of methods over settings; ties averaged.
+    """Friedman's test, mean ranks and Nemenyi's critical difference of methods over settings; ties
+    averaged.
 
     Parameters
     ----------
-    scores : settings in rows, methods in columns, seeds already averaged (they are not independent settings).
+    scores : settings in rows, methods in columns, seeds already averaged (they are not independent
+        settings).
     lower_is_better, missing : as in :func:`calgrid.statistics.setting_ranks`.
     alpha : level of the critical difference, in (0, 1).
 
@@ -165,29 +200,36 @@ def _bars(means: pd.Series, cd: float) -> tuple[tuple[str, ...], ...]:
 def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Wilcoxon signed-rank test of each method against the reference over settings, Holm-adjusted.
 
-    Two-sided, zero differences kept in the ranking (Pratt), exact without zeros and ties. A pair is compared over
-    settings with both methods. With n settings no p-value is below 2 / 2^n: 6 are needed for 0.05.
+    Two-sided, zero differences kept in the ranking (Pratt), exact without zeros and ties. A pair is
+    compared over settings with both methods. With n settings no p-value is below 2 / 2^n: 6 are
+    needed for 0.05.
 
     Parameters
     ----------
-    scores : settings in rows, methods in columns, seeds already averaged. reference : one of the columns.
+    scores : settings in rows, methods in columns, seeds already averaged. reference : one of the
+        columns.
 
     Returns
     -------
-    One row per method other than the reference: n_settings, median_difference (method - reference), statistic, p_value,
-    p_holm; NaN if no setting has both.
+    One row per method other than the reference: n_settings, median_difference (method - reference),
+    statistic, p_value, p_holm; NaN if no setting has both.
 
     Raises
     ------
     DataError : ``reference`` is no column.
 
-    Source: Wilcoxon 1945; Pratt 1959; Benavoli et al., JMLR 2016, for pairwise tests instead of Nemenyi's.
+    Source: Wilcoxon 1945; Pratt 1959; Benavoli et al., JMLR 2016, for pairwise tests instead of
+    Nemenyi's.
     """
     if reference not in scores.columns:
         known = ", ".join(map(str, scores.columns))
-        raise DataError(f"scores must have a column for the reference '{reference}', it has: {known}.")
+        raise DataError(
+            f"scores must have a column for the reference '{reference}', it has: {known}."
+        )
     differences = scores.drop(columns=reference).sub(scores[reference], axis="index")
-    tests = pd.DataFrame({name: _signed_rank(column.dropna()) for name, column in differences.items()}).T
+    tests = pd.DataFrame(
+        {name: _signed_rank(column.dropna()) for name, column in differences.items()}
+    ).T
     tests = tests.reindex(columns=["n_settings", "median_difference", "statistic", "p_value"])
     return tests.astype({"n_settings": int}).assign(p_holm=holm(tests["p_value"]))
 
@@ -197,7 +239,9 @@ def _signed_rank(differences: pd.Series) -> dict[str, float]:
     if len(differences):
         # all methods are equal everywhere: no evidence, and the formula would be 0 / 0
         equal = not differences.any()
-        statistic, p_value = (0.0, 1.0) if equal else _scipy_stats().wilcoxon(differences, zero_method="pratt")
+        statistic, p_value = (
+            (0.0, 1.0) if equal else _scipy_stats().wilcoxon(differences, zero_method="pratt")
+        )
     return {
         "n_settings": len(differences),
         "median_difference": differences.median(),
@@ -207,5 +251,7 @@ def _signed_rank(differences: pd.Series) -> dict[str, float]:
 
 
 def _scipy_stats() -> ModuleType:
-    """Import SciPy's statistics lazily: it would take half of the import time of calgrid's statistics."""
+    """Import SciPy's statistics lazily: it would take half of the import time of calgrid's
+    statistics.
+    """
     return importlib.import_module("scipy.stats")

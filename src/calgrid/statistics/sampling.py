@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from calgrid.components.registry import missing
 from calgrid.errors import DataError
 from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
 from calgrid.metrics.table import Metric
 from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
-from calgrid.registry import missing
 from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
@@ -38,14 +38,16 @@ def paired_bootstrap(
     seed: int = 0,
     n_bins: int = 15,
 ) -> pd.DataFrame:
-    """Difference of every pair of methods on the same test samples, with an interval over samples and seeds.
+    """Difference of every pair of methods on the same test samples, with an interval over samples
+    and seeds.
 
-    All runs are scored on the same resamples of the test samples; runs of a method are averaged in each resample.
+    All runs are scored on the same resamples of the test samples; runs of a method are averaged in
+    each resample.
 
     Parameters
     ----------
-    runs : for each method its runs, probabilities (N, K), one per seed; runs at the same position are paired, so all
-        methods have the same number. labels : integers (N,).
+    runs : for each method its runs, probabilities (N, K), one per seed; runs at the same position
+        are paired, so all methods have the same number. labels : integers (N,).
     metrics : identifiers of labelled metrics except ``ece_null``, including plugin metrics.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
 
@@ -53,21 +55,25 @@ def paired_bootstrap(
     -------
     One row for each pair of methods and metric: method, against, metric, n_seeds and
     difference : difference of the means over seeds, method - against;
-    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test samples, for these
-        runs only. With several it is over test samples and seeds: the root of the summed squares of the half-widths of
-        the interval for these runs and of the Student t interval over seeds;
+    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test
+        samples, for these runs only. With several it is over test samples and seeds: the root of
+        the summed squares of the half-widths of the interval for these runs and of the Student t
+        interval over seeds;
     std_test : standard deviation of the difference over resamples of the test samples (ddof 1);
-    std_seed : standard deviation over seeds of the difference of paired runs on all test samples (ddof 1; NaN for one
-        seed);
-    verdict : ``lower`` or ``higher`` if the interval excludes 0, else ``tie``; ``no verdict`` without an interval.
+    std_seed : standard deviation over seeds of the difference of paired runs on all test samples
+        (ddof 1; NaN for one seed);
+    verdict : ``lower`` or ``higher`` if the interval excludes 0, else ``tie``; ``no verdict``
+        without an interval.
 
     Raises
     ------
-    DataError : as in :func:`calgrid.metrics.ece`; fewer than two methods, a method without runs, or different numbers
-        of runs. ConfigError : as in :func:`calgrid.metrics.bootstrap`; unknown metric or one without ranks.
+    DataError : as in :func:`calgrid.metrics.ece`; fewer than two methods, a method without runs, or
+        different numbers of runs. ConfigError : as in :func:`calgrid.metrics.bootstrap`; unknown
+        metric or one without ranks.
 
-    Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; sum of squared half-widths, Zou and
-    Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their coverage.
+    Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; sum of squared
+    half-widths, Zou and Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their
+    coverage.
     """
     check_level(level)
     _check_runs(runs)
@@ -76,9 +82,17 @@ def paired_bootstrap(
             raise missing(["metric"], "metric", name, known, "metrics")
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     options["further"] = own_metrics(metrics)
-    scores = {method: _scores([resampled(probs, labels, **options) for probs in each]) for method, each in runs.items()}
+    scores = {
+        method: _scores([resampled(probs, labels, **options) for probs in each])
+        for method, each in runs.items()
+    }
     rows = [
-        {"method": method, "against": against, "metric": name, **_difference(find_metric(name), *pair, level)}
+        {
+            "method": method,
+            "against": against,
+            "metric": name,
+            **_difference(find_metric(name), *pair, level),
+        }
         for method, against in itertools.combinations(runs, 2)
         for pair in [(scores[method], scores[against])]
         for name in metrics
@@ -93,18 +107,22 @@ def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{method} {count}" for method, count in counts.items())
         raise DataError(
-            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): give one of each seed, "
+            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): "
+            f"give one of each seed, "
             "in the same order."
         )
 
 
 def _scores(models: Sequence[Resampled]) -> _Scores:
     return _Scores(
-        {name: np.array([one.values[name] for one in models]) for name in models[0].values}, averaged(models)
+        {name: np.array([one.values[name] for one in models]) for name in models[0].values},
+        averaged(models),
     )
 
 
-def _difference(metric: Metric, first: _Scores, second: _Scores, level: float) -> dict[str, float | int | str]:
+def _difference(
+    metric: Metric, first: _Scores, second: _Scores, level: float
+) -> dict[str, float | int | str]:
     by_seed = first.by_seed[metric.id] - second.by_seed[metric.id]
     drawn = first.mean.drawn[metric.id] - second.mean.drawn[metric.id]
     drawn = drawn[~np.isnan(drawn)]

@@ -13,8 +13,9 @@ MEAN_SHIFT = "mean"
 def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     """Mean over the corruptions at each severity, for each metric, run and calibrator.
 
-    Each corruption is scored separately and then averaged: pooling the samples of several corruptions would give
-    another, smaller error. Only rows of the split ``shift`` with a severity of at least 1 are used.
+    Each corruption is scored separately and then averaged: pooling the samples of several
+    corruptions would give another, smaller error. Only rows of the split ``shift`` with a severity
+    of at least 1 are used.
 
     Parameters
     ----------
@@ -22,8 +23,9 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    Rows as in ``metrics`` with shift ``mean``, no interval, the total of ``n_samples``, and the columns ``n_shifts``
-    and ``shifts`` (names joined by a comma), so that means over different corruptions can be distinguished.
+    Rows as in ``metrics`` with shift ``mean``, no interval, the total of ``n_samples``, and the
+    columns ``n_shifts`` and ``shifts`` (names joined by a comma), so that means over different
+    corruptions can be distinguished.
 
     Raises
     ------
@@ -40,7 +42,9 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.assign(shifts=powers[shift.codes]).groupby(group)
     sums = grouped["shifts"].sum()
     words = {
-        found: ",".join(name for name, power in zip(shift.categories, powers, strict=True) if found & power)
+        found: ",".join(
+            name for name, power in zip(shift.categories, powers, strict=True) if found & power
+        )
         for found in sums.unique()
     }
     first = metrics.loc[rows.index].iloc[np.unique(group, return_index=True)[1]]

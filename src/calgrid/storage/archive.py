@@ -1,7 +1,7 @@
 """Archives: results of one laboratory in one zip file, for another one.
 
-``SHA256SUMS`` lists the SHA-256 of all its files. They are stored as they are (Parquet is compressed), in the order of
-their names and without times: equal results give equal bytes.
+``SHA256SUMS`` lists the SHA-256 of all its files. They are stored as they are (Parquet is
+compressed), in the order of their names and without times: equal results give equal bytes.
 """
 
 import hashlib
@@ -18,7 +18,13 @@ from calgrid.storage.atomic import flush, replacing, require_file
 from calgrid.storage.logits import read_column, read_table
 from calgrid.storage.records import sha256_of
 
-ABOUT, STUDY, RUNS, SPLITS, SUMS = "bank.json", "study.yaml", "runs.parquet", "splits.parquet", "SHA256SUMS"
+ABOUT, STUDY, RUNS, SPLITS, SUMS = (
+    "bank.json",
+    "study.yaml",
+    "runs.parquet",
+    "splits.parquet",
+    "SHA256SUMS",
+)
 #: the form of archives; raised when a reader of old ones would misread new ones
 SCHEMA = 1
 #: columns of a logits file that identify its rows
@@ -45,26 +51,39 @@ def write_archive(path: Path, files: Mapping[str, Path], digests: Mapping[str, s
 
 
 def unpack_archive(path: Path, folder: Path) -> dict[str, str]:
-    """Unpack an archive into an empty folder; return the SHA-256 of each file, all of which were compared.
+    """Unpack an archive into an empty folder; return the SHA-256 of each file, all of which were
+    compared.
 
-    Raises DataError: the file is missing or no archive, or a file in it is damaged, missing or not listed; it is named.
+    Raises DataError: the file is missing or no archive, or a file in it is damaged, missing or not
+    listed; it is named.
     """
     require_file(path, "archive")
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED as error:
-        raise DataError(f"{path} is damaged or no zip file ({str(error).rstrip('.')}): fetch it again.") from None
+        raise DataError(
+            f"{path} is damaged or no zip file ({str(error).rstrip('.')}): fetch it again."
+        ) from None
     with archive:
         _unpack(archive, SUMS, path, folder)
         lines = (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines()
         found = [_LINE.fullmatch(line) for line in lines]
         sums = {match[2]: match[1] for match in found if match}
-        if None in found or len(sums) != len(lines) or sorted([*sums, SUMS]) != sorted(archive.namelist()):
-            raise DataError(f"{path} does not hold the files that its {SUMS} lists: fetch it again.")
+        if (
+            None in found
+            or len(sums) != len(lines)
+            or sorted([*sums, SUMS]) != sorted(archive.namelist())
+        ):
+            raise DataError(
+                f"{path} does not hold the files that its {SUMS} lists: fetch it again."
+            )
         for name, digest in sums.items():
             _unpack(archive, name, path, folder)
             if sha256_of(folder / name) != digest:
-                raise DataError(f"{name} in {path} is damaged (its SHA-256 differs from {SUMS}): fetch it again.")
+                raise DataError(
+                    f"{name} in {path} is damaged (its SHA-256 differs from {SUMS}): fetch it "
+                    f"again."
+                )
     return sums
 
 
@@ -81,14 +100,17 @@ def _unpack(archive: zipfile.ZipFile, name: str, path: Path, folder: Path) -> No
 def _blocks(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[bytes]:
     try:
         entry = archive.getinfo(name)
-        if entry.compress_type != zipfile.ZIP_STORED:  # stored members cannot expand beyond the archive's size
+        if (
+            entry.compress_type != zipfile.ZIP_STORED
+        ):  # stored members cannot expand beyond the archive's size
             raise zipfile.BadZipFile("it is compressed")
         with archive.open(entry) as content:
             while block := content.read(2**20):
                 yield block
     except KeyError:
         raise DataError(
-            f"{path} is not an archive of calgrid ({name} is missing); give the output of 'calgrid pack'."
+            f"{path} is not an archive of calgrid ({name} is missing); give the output of 'calgrid "
+            f"pack'."
         ) from None
     except _DAMAGED as error:
         reason = " ".join(str(error).split()).rstrip(".")
@@ -104,14 +126,18 @@ def logits_names(files: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def rows_of(path: Path) -> tuple[int, str]:
-    """Number of rows of a logits file, and SHA-256 of their index, label and (of shifts) shift and severity."""
+    """Number of rows of a logits file, and SHA-256 of their index, label and (of shifts) shift and
+    severity.
+    """
     table = read_table(path, "logits file", columns=_ROWS)
     columns = {name: read_column(table, name, path) for name in _ROWS if name in table.column_names}
     return table.num_rows, digest_of_rows(**columns)
 
 
 def digest_of_rows(index: np.ndarray, label: np.ndarray, **settings: np.ndarray) -> str:
-    """SHA-256 of the rows of a split: index and label as little-endian int32, then the settings, one per line."""
+    """SHA-256 of the rows of a split: index and label as little-endian int32, then the settings,
+    one per line.
+    """
     digest = hashlib.sha256()
     for values in (index, label):
         digest.update(np.ascontiguousarray(values, "<i4").tobytes())

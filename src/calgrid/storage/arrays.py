@@ -14,14 +14,16 @@ from calgrid.errors import StateError
 from calgrid.storage.atomic import write_bytes
 from calgrid.storage.records import AGAIN, check_fingerprint
 
-#: metadata key of the description, and key of the checksum within it: safetensors writes several metadata keys in
-#: random order
+#: metadata key of the description, and key of the checksum within it: safetensors writes several
+#: metadata keys in random order
 DESCRIPTION, CHECKSUM = "calgrid", "sha256"
 #: weight (K, d) and bias (K,) of the last linear layer
 Head = tuple[np.ndarray, np.ndarray]
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]) -> None:
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], description: Mapping[str, Any]
+) -> None:
     """Write arrays and their description atomically; equal content gives equal bytes.
 
     The file is built in memory because only Python's own writing reports a full disk as such.
@@ -36,8 +38,8 @@ def read_arrays(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file of :func:`write_arrays`, as arrays (``framework="np"``) or tensors (``"pt"``).
 
-    Raises StateError: the file is damaged (not one bit may have changed); the message names ``what`` it is, and how to
-    ``mend`` it.
+    Raises StateError: the file is damaged (not one bit may have changed); the message names
+    ``what`` it is, and how to ``mend`` it.
     """
     try:
         with safe_open(path, framework=framework) as stream:
@@ -65,7 +67,9 @@ def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
 def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: str) -> None:
     """Write the last linear layer of a network as float32, atomically."""
     write_arrays(
-        path, {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}, {"fingerprint": fingerprint}
+        path,
+        {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)},
+        {"fingerprint": fingerprint},
     )
 
 

@@ -17,9 +17,9 @@ from calgrid.errors import DataError, StateError
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary file in the folder of ``path``; on success it replaces ``path``.
 
-    On any error, including a full disk or a kill, ``path`` is unchanged. The data are flushed before the rename, so
-    that a power cut leaves no empty file under the final name. The file mode follows the umask. Errors of the file
-    system name ``path``, not the temporary file.
+    On any error, including a full disk or a kill, ``path`` is unchanged. The data are flushed
+    before the rename, so that a power cut leaves no empty file under the final name. The file mode
+    follows the umask. Errors of the file system name ``path``, not the temporary file.
     """
     path = Path(path)
     with _sibling(path) as temporary:
@@ -40,8 +40,11 @@ def require_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def _sibling(path: Path) -> Iterator[Path]:
-    """Create an empty file in the folder of ``path``; it is deleted afterwards unless it was renamed."""
-    # only the start of the name: a long name with the suffix would exceed the limit of the file system
+    """Create an empty file in the folder of ``path``; it is deleted afterwards unless it was
+    renamed.
+    """
+    # only the start of the name: a long name with the suffix would exceed the limit of the file
+    # system
     temporary = path.with_name(f".{path.name[:40]}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,12 +63,15 @@ def disk_error(error: OSError, path: Path) -> OSError | StateError:
     """Return errors of disks and file names as one sentence, and other errors unchanged."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StateError(
-            f"The disk is full while writing {path}: nothing was changed there; free some space and run again."
+            f"The disk is full while writing {path}: nothing was changed there; free some space "
+            f"and run again."
         )
     if error.errno == errno.ENAMETOOLONG:
         return StateError(f"The path {path} is too long for this file system: give shorter names.")
     if error.errno == errno.EROFS:
-        return StateError(f"The path {path} is on a file system that can only be read: write somewhere else.")
+        return StateError(
+            f"The path {path} is on a file system that can only be read: write somewhere else."
+        )
     return error
 
 
@@ -104,7 +110,9 @@ def require_file(path: Path, what: str = "file") -> None:
 
 
 def read_json(path: Path, what: str = "file", mend: str = "delete it and run again") -> Any:
-    """Read a JSON file; if it is missing or damaged, raise DataError with its name ``what`` and the fix ``mend``."""
+    """Read a JSON file; if it is missing or damaged, raise DataError with its name ``what`` and the
+    fix ``mend``.
+    """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -24,8 +24,8 @@ def save_checkpoint(
 ) -> None:
     """Write named state dictionaries into one safetensors file, atomically and reproducibly.
 
-    The names of ``{"best.model": {"w": ...}}`` are joined with ``/``. ``description`` (JSON-like) has the fingerprint
-    of the run.
+    The names of ``{"best.model": {"w": ...}}`` are joined with ``/``. ``description`` (JSON-like)
+    has the fingerprint of the run.
     """
     flat = {
         f"{group}/{name}": tensor.detach().to("cpu").numpy()
@@ -35,7 +35,9 @@ def save_checkpoint(
     write_arrays(path, flat, description)
 
 
-def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[str, Tensors], dict[str, Any]]:
+def load_checkpoint(
+    path: Path, fingerprint: str | None = None
+) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read state dictionaries and description of a checkpoint.
 
     Raises StateError: the file is missing or damaged, or its fingerprint is not ``fingerprint``.
@@ -52,7 +54,9 @@ def load_checkpoint(path: Path, fingerprint: str | None = None) -> tuple[dict[st
 
 
 def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write resume state (tensors, numbers, strings and containers of them) after its SHA-256, atomically."""
+    """Write resume state (tensors, numbers, strings and containers of them) after its SHA-256,
+    atomically.
+    """
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
     content = buffer.getbuffer()
@@ -60,7 +64,9 @@ def save_resume_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_resume_state(path: Path) -> dict[str, Any] | None:
-    """Read resume state; None if there is none, or if it is damaged (then it is deleted, with a log message)."""
+    """Read resume state; None if there is none, or if it is damaged (then it is deleted, with a log
+    message).
+    """
     if not path.is_file():
         return None
     found = path.read_bytes()

@@ -1,6 +1,7 @@
 """Paths of data, runs and studies, for rules and stages.
 
-``results/data/{unit}``, ``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}``, ``results/{study}``.
+``results/data/{unit}``, ``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}``,
+``results/{study}``.
 """
 
 from collections.abc import Iterable
@@ -44,12 +45,16 @@ class RunKey(NamedTuple):
 
 def run_key(wildcards: Any) -> RunKey:
     """Key of the run of a job, from its wildcards."""
-    protocol, dataset, backbone, method, seed = (getattr(wildcards, name) for name in RunKey._fields)
+    protocol, dataset, backbone, method, seed = (
+        getattr(wildcards, name) for name in RunKey._fields
+    )
     return RunKey(protocol, dataset, backbone.replace("+", "/"), method, int(seed))
 
 
 def family_unit(family: str) -> str:
-    """Data set or shift whose prepared arrays a family uses: ``ood/svhn`` is the test split of ``svhn``."""
+    """Data set or shift whose prepared arrays a family uses: ``ood/svhn`` is the test split of
+    ``svhn``.
+    """
     return family.removeprefix(OOD_PREFIX)
 
 
@@ -95,7 +100,11 @@ class Layout:
 
     def part(self, run: RunKey | str) -> str:
         """Folder of a run's metrics within the study."""
-        return str(PurePosixPath(self.results, self.study, "parts", run if isinstance(run, str) else run.path))
+        return str(
+            PurePosixPath(
+                self.results, self.study, "parts", run if isinstance(run, str) else run.path
+            )
+        )
 
     def log(self, rule: str, name: str) -> str:
         """Log of a job; ``name`` is a run, a data set or shift, or a run and a probe."""

@@ -1,8 +1,9 @@
 """Owner locks: at most one writer per folder, across processes and hosts.
 
-Snakemake's own lock is not enough: after a ``kill -9`` it blocks the next call although no process runs, and does not
-protect against orphaned children. Our lock stores its owner (host, pid, start of the process, SLURM job), which
-refreshes it by a heartbeat: the lock of a dead owner is taken over, that of a live owner never is.
+Snakemake's own lock is not enough: after a ``kill -9`` it blocks the next call although no process
+runs, and does not protect against orphaned children. Our lock stores its owner (host, pid, start of
+the process, SLURM job), which refreshes it by a heartbeat: the lock of a dead owner is taken over,
+that of a live owner never is.
 """
 
 import contextlib
@@ -22,8 +23,8 @@ from calgrid.progress import log
 HEARTBEAT_SECONDS = 15.0
 #: an owner on another host is presumed dead after this time without a heartbeat
 STALE_SECONDS = 600.0
-#: ... and after we have watched the lock for this time without a heartbeat: some file systems use the clock of the
-#: writing host, which may be wrong; others show a new time a minute late
+#: ... and after we have watched the lock for this time without a heartbeat: some file systems use
+#: the clock of the writing host, which may be wrong; others show a new time a minute late
 WATCH_SECONDS = 90.0
 POLL_SECONDS = 0.5
 
@@ -31,8 +32,8 @@ POLL_SECONDS = 0.5
 def _process_start(pid: int) -> str:
     """Start of a process in clock ticks since boot, because pids are reused.
 
-    Empty if unknown, and for a zombie: it has ended, but its parent has not waited for it (in a container perhaps
-    never).
+    Empty if unknown, and for a zombie: it has ended, but its parent has not waited for it (in a
+    container perhaps never).
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -59,7 +60,8 @@ def _lives_here(holder: Mapping[str, Any]) -> bool:
 def live_owner(path: Path) -> dict[str, Any] | None:
     """Return the owner of a lock (host, pid, slurm_job, since, ...), or None, without writing.
 
-    An owner on another host is alive while its heartbeat is younger than ``STALE_SECONDS`` by our clock.
+    An owner on another host is alive while its heartbeat is younger than ``STALE_SECONDS`` by our
+    clock.
     """
     holder = OwnerLock._read(path)
     if not holder:
@@ -81,7 +83,8 @@ class OwnerLock:
     ----------
     path : the lock file; its folder is created.
     what : what it protects, for messages ("run digits/resnet8/ce/seed1").
-    wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT`` (default 600).
+    wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT``
+        (default 600).
     """
 
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
@@ -91,7 +94,9 @@ class OwnerLock:
         try:
             self.wait = float(text) if wait is None else wait
         except ValueError:
-            raise ConfigError(f"CALGRID_LOCK_WAIT must be a number of seconds, got {text!r}.") from None
+            raise ConfigError(
+                f"CALGRID_LOCK_WAIT must be a number of seconds, got {text!r}."
+            ) from None
         self.owner = {
             "token": uuid.uuid4().hex,
             "host": socket.gethostname(),
@@ -123,10 +128,14 @@ class OwnerLock:
         return self
 
     def check(self) -> None:
-        """Raise StateError if another process has taken over the lock, for example while this host was suspended."""
+        """Raise StateError if another process has taken over the lock, for example while this host
+        was suspended.
+        """
         holder = self._read(self.path)
         if holder.get("token") != self.owner["token"]:
-            raise StateError(f"{self._refusal(holder)[:-1]}; this process lost the lock and stops writing.")
+            raise StateError(
+                f"{self._refusal(holder)[:-1]}; this process lost the lock and stops writing."
+            )
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -136,8 +145,10 @@ class OwnerLock:
     def _refusal(self, holder: dict[str, Any]) -> str:
         job = f", SLURM job {holder['slurm_job']}" if holder.get("slurm_job") else ""
         return (
-            f"The {self.what} is being written by process {holder.get('pid', '?')} on {holder.get('host', '?')}"
-            f"{job} since {holder.get('since', '?')}: wait for it to end, or stop it, then run again."
+            f"The {self.what} is being written by process {holder.get('pid', '?')} on "
+            f"{holder.get('host', '?')}"
+            f"{job} since {holder.get('since', '?')}: wait for it to end, or stop it, then run "
+            f"again."
         )
 
     def _beat(self) -> None:
@@ -161,8 +172,8 @@ class OwnerLock:
     def _take_over(self, path: Path, holder: dict[str, Any], mine: Path) -> bool:
         """Replace the lock of a dead ``holder`` by ``mine``.
 
-        A process first locks the holder's token (a lock that can be taken over in the same way), then reads the
-        holder again, because another process may have replaced it in between.
+        A process first locks the holder's token (a lock that can be taken over in the same way),
+        then reads the holder again, because another process may have replaced it in between.
         """
         claim = path.with_name(f"{path.name}.takeover-{holder.get('token', 'unreadable')}")
         if not self._take(claim):
@@ -207,7 +218,9 @@ class OwnerLock:
 
 
 def _claim(source: Path, target: Path) -> bool:
-    """Create ``target`` with the content of ``source`` unless it exists; return whether it was created."""
+    """Create ``target`` with the content of ``source`` unless it exists; return whether it was
+    created.
+    """
     try:
         os.link(source, target)
         return True

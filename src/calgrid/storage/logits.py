@@ -1,7 +1,8 @@
 """Logits files: Parquet with ``index``, ``label`` and ``logits``.
 
-Files of shift families also have ``shift`` and ``severity``, and may have several row groups, each with all rows of
-some settings, so that a family need not fit into memory. Optional columns: see :class:`Logits`.
+Files of shift families also have ``shift`` and ``severity``, and may have several row groups, each
+with all rows of some settings, so that a family need not fit into memory. Optional columns: see
+:class:`Logits`.
 """
 
 import contextlib
@@ -42,8 +43,8 @@ class Logits:
     shift, severity : (N,) names and int8, only in family files.
     features : (N, d) float32, penultimate features, optional.
     distribution : (N, K) float32, probability of each class given the image, optional.
-    probabilities : (N, K) floats, exact predicted probabilities if the logits are their logarithms in float32.
-        Written as float64; stages read the logits.
+    probabilities : (N, K) floats, exact predicted probabilities if the logits are their logarithms
+        in float32. Written as float64; stages read the logits.
     metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
     """
 
@@ -63,17 +64,24 @@ class Logits:
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
         values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
-        chosen: dict[str, Any] = {name: None if value is None else value[index] for name, value in values.items()}
+        chosen: dict[str, Any] = {
+            name: None if value is None else value[index] for name, value in values.items()
+        }
         return Logits(**chosen)
 
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
-        """Return shift name, severity and row numbers of each setting of a family file, in order of appearance."""
+        """Return shift name, severity and row numbers of each setting of a family file, in order of
+        appearance.
+        """
         if self.shift is None or self.severity is None:
             return [("", 0, np.arange(len(self)))]
         keys = np.char.add(np.char.add(self.shift.astype(str), "/"), self.severity.astype(str))
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        return [(str(self.shift[first[k]]), int(self.severity[first[k]]), np.flatnonzero(inverse == k)) for k in order]
+        return [
+            (str(self.shift[first[k]]), int(self.severity[first[k]]), np.flatnonzero(inverse == k))
+            for k in order
+        ]
 
 
 def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSizeListArray:
@@ -82,10 +90,11 @@ def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSi
 
 
 def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
-    """Write a logits file atomically (zstd, byte-stream split for floats); equal data give equal bytes.
+    """Write a logits file atomically (zstd, byte-stream split for floats); equal data give equal
+    bytes.
 
-    Parts of an iterable must have the same columns; they become row groups, with the metadata of the first. Only one
-    part is in memory at a time.
+    Parts of an iterable must have the same columns; they become row groups, with the metadata of
+    the first. Only one part is in memory at a time.
     """
     parts = [data] if isinstance(data, Logits) else data
     with replacing(path) as temporary, contextlib.ExitStack() as stack:
@@ -93,7 +102,9 @@ def write_logits(path: Path, data: Logits | Iterable[Logits]) -> None:
         for part in parts:
             validate_logits(part, str(path))
             table = _as_table(part)
-            writer = writer or stack.enter_context(pq.ParquetWriter(temporary, table.schema, **_options(table.schema)))
+            writer = writer or stack.enter_context(
+                pq.ParquetWriter(temporary, table.schema, **_options(table.schema))
+            )
             writer.write_table(table, row_group_size=len(table))
 
 
@@ -108,19 +119,27 @@ def _as_table(data: Logits) -> pa.Table:
         columns["severity"] = pa.array(data.severity.astype(np.int8))
     for name in ("features", "distribution", "probabilities"):
         if (values := getattr(data, name)) is not None:
-            columns[name] = _fixed_size_list(values, np.float64 if name == "probabilities" else np.float32)
+            columns[name] = _fixed_size_list(
+                values, np.float64 if name == "probabilities" else np.float32
+            )
     table = pa.table(columns)
-    return table.replace_schema_metadata({METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)})
+    return table.replace_schema_metadata(
+        {METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)}
+    )
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
-    """Parquet options of a logits file: only names of shifts repeat, so other columns have no dictionary."""
+    """Parquet options of a logits file: only names of shifts repeat, so other columns have no
+    dictionary.
+    """
     return {
         "compression": "zstd",
         "write_page_checksum": True,
         "use_dictionary": ["shift"] if "shift" in schema.names else False,
         "use_byte_stream_split": [
-            f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)
+            f"{field.name}.list.element"
+            for field in schema
+            if pa.types.is_fixed_size_list(field.type)
         ],
     }
 
@@ -134,21 +153,28 @@ def count_groups(path: Path, what: str = "logits file") -> int:
 def read_logits(path: Path, group: int | None = None) -> Logits:
     """Read and check a logits file, or one of its row groups.
 
-    Raises DataError: the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of range, ...
+    Raises DataError: the file is missing, truncated, empty, lacks a column, or holds NaN, labels
+    out of range, ...
     """
     table, columns = read_table(path, "logits file", group=group), {}
     for name in COLUMNS:
         if name in table.column_names:
             refuse_repeated(table, name, path)
-            columns[name] = read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
+            columns[name] = (
+                read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
+            )
     if "shift" in columns:
         columns["shift"] = columns["shift"].astype(str)
     for column in ("label", "logits"):
         if column not in columns:
             raise DataError(
-                f"The logits file {path} has no column '{column}' (it has {', '.join(table.column_names)})."
+                f"The logits file {path} has no column '{column}' (it has "
+                f"{', '.join(table.column_names)})."
             )
-    data = Logits(**{"index": np.arange(table.num_rows, dtype=np.int32), **columns}, metadata=read_metadata(table))
+    data = Logits(
+        **{"index": np.arange(table.num_rows, dtype=np.int32), **columns},
+        metadata=read_metadata(table),
+    )
     validate_logits(data, str(path))
     return data
 
@@ -160,7 +186,8 @@ def read_table(
     group: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that exist.
+    """Read a Parquet file or one of its row groups: all columns, or those of ``columns`` that
+    exist.
 
     A missing or damaged file raises DataError with its name ``what`` and the fix ``mend``.
     """
@@ -184,7 +211,9 @@ def _reading(path: Path, what: str, mend: str) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         # "Could not open Parquet input source '...': the reason. Details."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
-        raise DataError(f"The {what} {path} is damaged or no Parquet file ({reason}): {mend}.") from None
+        raise DataError(
+            f"The {what} {path} is damaged or no Parquet file ({reason}): {mend}."
+        ) from None
 
 
 def read_metadata(table: pa.Table) -> dict[str, Any]:
@@ -224,52 +253,85 @@ def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
         raise DataError(f"Column '{column}' of {path} has {count} empty rows: fill or remove them.")
 
 
-def read_matrix(table: pa.Table, column: str, path: Path, dtype: type | None = np.float32) -> np.ndarray:
-    """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: the stored dtype).
+def read_matrix(
+    table: pa.Table, column: str, path: Path, dtype: type | None = np.float32
+) -> np.ndarray:
+    """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: the stored
+    dtype).
 
     Raises DataError: the column has another type.
     """
     chunked = table.column(column)
     kind = chunked.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise DataError(f"Column '{column}' of {path} must hold a list of numbers a row, it holds {kind}.")
+    is_list = (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+    if not is_list or not (
+        pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
+    ):
+        raise DataError(
+            f"Column '{column}' of {path} must hold a list of numbers a row, it holds {kind}."
+        )
     _refuse_empty_rows(table, column, path)
     values = chunked.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False)) if len(values) else np.array([0])
+    lengths = (
+        np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
+        if len(values)
+        else np.array([0])
+    )
     if len(lengths) != 1:
         raise DataError(
-            f"Column '{column}' of {path} has rows of different length ({lengths.min()} to {lengths.max()})."
+            f"Column '{column}' of {path} has rows of different length ({lengths.min()} to "
+            f"{lengths.max()})."
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # overflow of float32 becomes infinite, which the validation reports
+    with np.errstate(
+        over="ignore"
+    ):  # overflow of float32 becomes infinite, which the validation reports
         return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype, copy=False)
 
 
 def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> None:
     """Check shapes, NaN and label range; raise DataError that names the source ``where``."""
     if data.logits.ndim != 2 or len(data.logits) == 0:
-        raise DataError(f"{where}: logits must have shape (N, K) with N >= 1, got {data.logits.shape}.")
+        raise DataError(
+            f"{where}: logits must have shape (N, K) with N >= 1, got {data.logits.shape}."
+        )
     rows, width = data.logits.shape
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in ("label", "index", "shift", "severity", "features", "distribution", "probabilities"):
+    for name in (
+        "label",
+        "index",
+        "shift",
+        "severity",
+        "features",
+        "distribution",
+        "probabilities",
+    ):
         values = getattr(data, name)
         if values is None:
             continue
         if values.ndim != (2 if name in (*MATRICES, "probabilities") else 1):
-            raise DataError(f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits.")
+            raise DataError(
+                f"{where}: '{name}' has the wrong shape {values.shape} for {rows} rows of logits."
+            )
         if len(values) != rows:
             raise DataError(f"{where}: {len(values)} values of '{name}' for {rows} rows of logits.")
     bad = (
-        np.isnan(data.logits).any(axis=1) | np.isposinf(data.logits).any(axis=1) | np.isneginf(data.logits).all(axis=1)
+        np.isnan(data.logits).any(axis=1)
+        | np.isposinf(data.logits).any(axis=1)
+        | np.isneginf(data.logits).all(axis=1)
     )
     if bad.any():
         first = int(bad.argmax())
-        raise DataError(f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row {first}.")
+        raise DataError(
+            f"{where}: {int(bad.sum())} rows of logits hold NaN or infinity, the first is row "
+            f"{first}."
+        )
     if data.distribution is not None:
         validate_distribution(data.distribution, data.logits.shape, where)
     _validate_labels(data.label, width, where)
@@ -281,13 +343,20 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
 def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
     if not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
-            f"{where}: labels must be integers, got {labels.dtype}: give the class of each row, from 0 to {width - 1}."
+            f"{where}: labels must be integers, got {labels.dtype}: give the class of each row, "
+            f"from 0 to {width - 1}."
         )
     low, high = int(labels.min()), int(labels.max())
     if low < NO_LABEL or high >= width:
         wrong = low if low < NO_LABEL else high
-        mend = "they seem to count from 1, so subtract 1" if (low, high) == (1, width) else "correct the labels"
-        raise DataError(f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none): {mend}.")
+        mend = (
+            "they seem to count from 1, so subtract 1"
+            if (low, high) == (1, width)
+            else "correct the labels"
+        )
+        raise DataError(
+            f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none): {mend}."
+        )
 
 
 def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
@@ -296,18 +365,25 @@ def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -
     if not whole or values.min() < kept.min or values.max() > kept.max:
         found = f"{values.min()} to {values.max()}" if whole else values.dtype
         raise DataError(
-            f"{where}: '{name}' must hold integers of {kept.bits} bits, got {found}: correct or omit '{name}'."
+            f"{where}: '{name}' must hold integers of {kept.bits} bits, got {found}: correct or "
+            f"omit '{name}'."
         )
 
 
 def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str) -> None:
-    """Raise DataError unless ``values`` are probabilities of the given shape (N, K), each row summing to 1."""
+    """Raise DataError unless ``values`` are probabilities of the given shape (N, K), each row
+    summing to 1.
+    """
     if values.shape != shape:
-        raise DataError(f"{where}: 'distribution' must have the shape {shape}, one column a class, got {values.shape}.")
+        raise DataError(
+            f"{where}: 'distribution' must have the shape {shape}, one column a class, got "
+            f"{values.shape}."
+        )
     off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
     bad = (values < 0).any(axis=1) | ~(off <= SUM_TOLERANCE)
     if bad.any():
         raise DataError(
-            f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not sum to 1, the first "
+            f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not "
+            f"sum to 1, the first "
             f"is row {int(bad.argmax())}."
         )

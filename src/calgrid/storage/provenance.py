@@ -23,7 +23,9 @@ GIT_SECONDS = 20
 
 
 def describe(*packages: str) -> dict[str, str]:
-    """Return versions of Python, calgrid and the given packages, git commit, type of machine, SLURM job."""
+    """Return versions of Python, calgrid and the given packages, git commit, type of machine, SLURM
+    job.
+    """
     return {
         "calgrid": __version__,
         "commit": commit(),
@@ -36,9 +38,11 @@ def describe(*packages: str) -> dict[str, str]:
 
 
 def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
-    """Return the record of a stage without a network: its inputs and results, environment, seconds and memory.
+    """Return the record of a stage without a network: its inputs and results, environment, seconds
+    and memory.
 
-    ``begin`` is ``time.monotonic()`` at its start; ``packages`` are those whose versions affect its results.
+    ``begin`` is ``time.monotonic()`` at its start; ``packages`` are those whose versions affect its
+    results.
     """
     return {
         **facts,
@@ -50,7 +54,8 @@ def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict
 
 
 def commit() -> str:
-    """Return the git commit of the checkout with this package, and ``+dirty`` if a tracked file differs.
+    """Return the git commit of the checkout with this package, and ``+dirty`` if a tracked file
+    differs.
 
     Empty without git or repository, as in an installed package.
     """
@@ -68,7 +73,9 @@ def commit() -> str:
 
 
 def peak_memory_mb(children: int = 0) -> float:
-    """Peak resident memory of this process in MB, plus ``children`` times that of the largest finished child."""
+    """Peak resident memory of this process in MB, plus ``children`` times that of the largest
+    finished child.
+    """
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size += children * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return size / (2**20 if sys.platform == "darwin" else 2**10)
@@ -76,7 +83,9 @@ def peak_memory_mb(children: int = 0) -> float:
 
 def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=GIT_SECONDS)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+    )
     return done.stdout.strip()
 
 
@@ -93,4 +102,6 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )

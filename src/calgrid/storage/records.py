@@ -1,7 +1,8 @@
 """Records: JSON files with inputs and results of a stage, and the SHA-256 of its files.
 
-A record contains a checksum of itself. Readers of a published file verify it with :meth:`Record.verified`; the
-workflow checks all files of a study before planning (:meth:`Record.damaged`).
+A record contains a checksum of itself. Readers of a published file verify it with
+:meth:`Record.verified`; the workflow checks all files of a study before planning
+(:meth:`Record.damaged`).
 """
 
 import contextlib
@@ -17,7 +18,9 @@ from calgrid.storage.atomic import read_json, write_json
 
 HIDDEN = ".calgrid"
 #: file names of the records of stages
-TRAIN, PREDICT, CALIBRATE, AGGREGATE = (f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate"))
+TRAIN, PREDICT, CALIBRATE, AGGREGATE = (
+    f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate")
+)
 #: file of a trained network
 MODEL = "model.safetensors"
 HISTORY = "history.parquet"
@@ -79,14 +82,18 @@ def check_fingerprint(
     found = facts.get("fingerprint")
     if expected is not None and found != expected:
         raise StateError(
-            f"The {what} belongs to another configuration or code version (fingerprint {found}, expected {expected}): "
+            f"The {what} belongs to another configuration or code version (fingerprint {found}, "
+            f"expected {expected}): "
             f"{mend}."
         )
 
 
 def listed(folder: Path, names: Iterable[str]) -> dict[str, FileFacts]:
     """Return size and SHA-256 of files below a folder, for a record."""
-    return {name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)} for name in names}
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in names
+    }
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,8 @@ class Record:
     def verified(self, name: str, what: str = "file") -> Path:
         """Verify the content of a listed file and return its path.
 
-        Raises DataError: it is missing. StateError: it is not listed, or its content is another one.
+        Raises DataError: it is missing. StateError: it is not listed, or its content is another
+        one.
         """
         path, expected = self.root / name, self.sha256(name)
         if not path.is_file():
@@ -141,14 +149,16 @@ class Record:
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
             with contextlib.suppress(OSError):  # a read-only disk
                 self.seen.unlink()  # so that the next call reads the content again
-            raise StateError(f"The {what} {path} is damaged (its SHA-256 differs from the record): {AGAIN}.")
+            raise StateError(
+                f"The {what} {path} is damaged (its SHA-256 differs from the record): {AGAIN}."
+            )
         return path
 
     def damaged(self, remember: bool = True) -> list[str]:
         """Return the names of listed files that are missing or changed.
 
-        A file with the change time of its last verification is not read. ``remember`` stores the change times for the
-        next call, if possible.
+        A file with the change time of its last verification is not read. ``remember`` stores the
+        change times for the next call, if possible.
         """
         known, right = self._seen(), {}
         for name, facts in self.files.items():
@@ -177,7 +187,8 @@ class Record:
 def verified(root: Path | str, record: str, name: str, what: str = "file") -> Path:
     """Verify a file listed in a record and return its path: see :meth:`Record.verified`.
 
-    A file that was copied without its record is not verified; in a study the workflow recreates a missing record.
+    A file that was copied without its record is not verified; in a study the workflow recreates a
+    missing record.
     """
     if not Path(root, record).exists():
         return Path(root, name)

@@ -1,4 +1,6 @@
-"""Names, keys and columns of the Parquet files of a study; types by their pandas names (``storage.tables.KINDS``)."""
+"""Names, keys and columns of the Parquet files of a study; types by their pandas names
+(``storage.tables.KINDS``).
+"""
 
 from collections.abc import Mapping
 
@@ -9,7 +11,17 @@ CONDITION = ("protocol", "dataset", "backbone")
 #: columns that identify a run
 RUN_KEY = (*CONDITION, "method", "seed")
 #: columns that identify a reported number, except its seeds
-NUMBER_KEY = (*CONDITION, "method", "checkpoint", "calibrator", "fit_on", "split", "shift", "severity", "metric")
+NUMBER_KEY = (
+    *CONDITION,
+    "method",
+    "checkpoint",
+    "calibrator",
+    "fit_on",
+    "split",
+    "shift",
+    "severity",
+    "metric",
+)
 SEEDS = ("seed", "fit_seed")
 INTERVAL = ("ci_low", "ci_high")
 
@@ -26,16 +38,20 @@ METRIC_COLUMNS: Columns = {
     "n_samples": "int32",
     "fingerprint": "str",
 }
-#: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all severities
+#: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all
+#: severities
 SHIFT_MEAN_COLUMNS: Columns = {**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"}
-#: ``shift_summary.parquet``: the means of ``shift_means.parquet`` over seeds; ``n_shifts`` is the most of a calibrator
+#: ``shift_summary.parquet``: the means of ``shift_means.parquet`` over seeds; ``n_shifts`` is the
+#: most of a calibrator
 SHIFT_SUMMARY_COLUMNS: Columns = {
     **{name: kind for name, kind in METRIC_COLUMNS.items() if name in NUMBER_KEY},
     **dict.fromkeys(("mean", "std"), "float64"),
     "n_seeds": "int64",
     "std_fit": "float64",
     "n_fits": "int64",
-    **dict.fromkeys(("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"),
+    **dict.fromkeys(
+        ("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"
+    ),
     **dict.fromkeys(("verdict", "verdict_best"), "str"),
     "n_shifts": "int32",
 }
@@ -49,15 +65,16 @@ COST_COLUMNS: Columns = {
 }
 #: bins of the histogram of confidence, in addition to those of the calibration errors
 HISTOGRAM_BINS = 20
-#: ``bins.parquet``: sums over the test images in each of ``n_bins`` equal-width bins of the uncalibrated confidence
+#: ``bins.parquet``: sums over the test images in each of ``n_bins`` equal-width bins of the
+#: uncalibrated confidence
 BIN_COLUMNS: Columns = {
     "checkpoint": "str",
     "n_bins": "int32",
     "bin": "int32",
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),
 }
-#: ``fits.parquet``: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) what
-#: it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
+#: ``fits.parquet``: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch,
+#: and (``kept``) what it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
 FIT_COLUMNS: Columns = {
     **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
     **dict.fromkeys(("n_samples", "epoch"), "int32"),
@@ -66,16 +83,20 @@ FIT_COLUMNS: Columns = {
 }
 #: calibrators whose confidence in each test image is kept where ``smart`` is among those of a run
 COMPARED = ("none", "ts", "pts", "smart")
-#: ``margins.parquet``: what ``smart`` reads of each image, and what it makes of it; on ``val`` the margin alone.
-#: ``solved_temperature`` gives an image a fixed confidence; it is there for some images of the test split
+#: ``margins.parquet``: what ``smart`` reads of each image, and what it makes of it; on ``val`` the
+#: margin alone. ``solved_temperature`` gives an image a fixed confidence; it is there for some
+#: images of the test split
 MARGIN_COLUMNS: Columns = {
     "checkpoint": "str",
     "split": "str",
     "n_classes": "int32",
     **dict.fromkeys(("margin", "largest_logit", "logit_excess", "solved_temperature"), "float64"),
-    **dict.fromkeys(("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"),
+    **dict.fromkeys(
+        ("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"
+    ),
 }
-#: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an indicator
+#: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an
+#: indicator
 SAMPLE_COLUMNS: Columns = {
     **_RUN_KEY,
     "epoch": "int32",
@@ -84,7 +105,8 @@ SAMPLE_COLUMNS: Columns = {
     "nci": "float32",
     "gate": "int8",
 }
-#: ``resamples.parquet``: value of a metric in each of the resamples of the test images that all calibrators share
+#: ``resamples.parquet``: value of a metric in each of the resamples of the test images that all
+#: calibrators share
 RESAMPLE_COLUMNS: Columns = {
     "checkpoint": "str",
     "calibrator": "str",
@@ -96,7 +118,12 @@ RESAMPLE_COLUMNS: Columns = {
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
 BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
-HISTORIES, SAMPLES, PROBES, RESAMPLES = "histories.parquet", "samples.parquet", "probes.parquet", "resamples.parquet"
+HISTORIES, SAMPLES, PROBES, RESAMPLES = (
+    "histories.parquet",
+    "samples.parquet",
+    "probes.parquet",
+    "resamples.parquet",
+)
 #: training settings and device of each run
 RUNS = "runs.json"
 #: optional files of a run, in addition to its metrics, and their columns

@@ -1,4 +1,6 @@
-"""A large table split into slices on disk that fit into memory; rows that belong together are in one slice."""
+"""A large table split into slices on disk that fit into memory; rows that belong together are in
+one slice.
+"""
 
 import shutil
 import zlib
@@ -33,12 +35,13 @@ def read_slice(files: Slice) -> pd.DataFrame:
 class Slices:
     """Rows of many tables, partitioned by the hash of some columns; use as a context manager.
 
-    Rows of one group with equal values in ``together`` are in one slice, in the order of :meth:`add`. Slices have about
-    ``rows`` rows.
+    Rows of one group with equal values in ``together`` are in one slice, in the order of
+    :meth:`add`. Slices have about ``rows`` rows.
 
     Parameters
     ----------
-    folder : for temporary files; cleared at the start (after a killed process) and removed at the end.
+    folder : for temporary files; cleared at the start (after a killed process) and removed at the
+        end.
     together : columns of strings or integers.
     rows : target size of a slice, and number of rows in memory before they are written to disk.
     """
@@ -59,7 +62,9 @@ class Slices:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(self, group: Group, table: pa.Table, expected: float) -> None:
-        """Add rows of a group; the first call sets its number of slices from its approximate number of rows."""
+        """Add rows of a group; the first call sets its number of slices from its approximate number
+        of rows.
+        """
         self._counts.setdefault(group, max(1, round(expected / self._size)))
         self._waiting[group].append(table)
         self._rows += len(table)
@@ -76,7 +81,10 @@ class Slices:
             for number in np.unique(places).tolist():
                 part = table.filter(pa.array(places == number))
                 path = self._folder / f"{sum(map(len, self._files.values()))}.arrow"
-                with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, part.schema) as writer:
+                with (
+                    pa.OSFile(str(path), "wb") as sink,
+                    pa.ipc.new_file(sink, part.schema) as writer,
+                ):
                     writer.write_table(part)
                 self._files[group, number].append(path)
         self._waiting.clear()

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from calgrid.components.fingerprint import digest
 from calgrid.errors import ConfigError
-from calgrid.fingerprint import digest
 from calgrid.storage.records import sha256_of
 
 #: bytes at the end of a file in its identity: a Parquet file has its metadata there
@@ -19,10 +19,10 @@ SPECIAL = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 def identity(data_root: str | Path | None, name: str) -> str:
     """Return a hash of a source without reading it completely.
 
-    Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below it; times do not
-    count, so that a copied source is the same source. Raises ConfigError: it does not exist, cannot be read, or is or
-    holds something else than files and folders. ``name`` is a path below ``data_root``, or below the working directory
-    if that is None.
+    Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below
+    it; times do not count, so that a copied source is the same source. Raises ConfigError: it does
+    not exist, cannot be read, or is or holds something else than files and folders. ``name`` is a
+    path below ``data_root``, or below the working directory if that is None.
     """
     path = Path(data_root or "", name)
     try:
@@ -33,9 +33,13 @@ def identity(data_root: str | Path | None, name: str) -> str:
             file.seek(max(0, size - TAIL))
             return digest([size, hashlib.sha256(file.read()).hexdigest()])
     except FileNotFoundError:
-        raise ConfigError(f"the file or folder '{path}' does not exist; {name_data_root(name)}.") from None
+        raise ConfigError(
+            f"the file or folder '{path}' does not exist; {name_data_root(name)}."
+        ) from None
     except OSError as error:
-        raise ConfigError(f"'{error.filename}' cannot be read ({error.strerror}): correct its permissions.") from None
+        raise ConfigError(
+            f"'{error.filename}' cannot be read ({error.strerror}): correct its permissions."
+        ) from None
 
 
 def name_data_root(name: str) -> str:
@@ -46,12 +50,13 @@ def name_data_root(name: str) -> str:
 
 
 def files_below(folder: Path) -> list[tuple[str, int]]:
-    """List all files below a folder as (relative path with slashes, size), sorted, without hidden files and folders.
+    """List all files below a folder as (relative path with slashes, size), sorted, without hidden
+    files and folders.
 
-    Links to files and folders are followed, as data sets are often linked together. A link to a folder that is being
-    read already, or to one that holds such a folder, would never end or count pictures twice: it is refused. Raises
-    ConfigError: such a link, a file that is no regular one (a FIFO, a device, a link to nothing), or a name that is not
-    UTF-8.
+    Links to files and folders are followed, as data sets are often linked together. A link to a
+    folder that is being read already, or to one that holds such a folder, would never end or count
+    pictures twice: it is refused. Raises ConfigError: such a link, a file that is no regular one (a
+    FIFO, a device, a link to nothing), or a name that is not UTF-8.
     """
     found: list[tuple[str, int]] = []
     waiting, read = [("", str(folder))], _with_parents(str(folder))
@@ -68,7 +73,8 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
                 real = os.path.realpath(entry.path)
                 if entry.is_symlink() and real in read:
                     raise ConfigError(
-                        f"The link '{entry.path}' leads to '{real}', which is read already or holds a folder that is: "
+                        f"The link '{entry.path}' leads to '{real}', which is read already or "
+                        f"holds a folder that is: "
                         "remove the link."
                     )
                 read |= _with_parents(real) if entry.is_symlink() else {real}
@@ -87,7 +93,9 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result:
         entry.name.encode()
         return entry.stat()
     except UnicodeEncodeError:
-        raise ConfigError(f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8: rename it.") from None
+        raise ConfigError(
+            f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8: rename it."
+        ) from None
     except OSError as error:
         reason = "it is a broken link" if isinstance(error, FileNotFoundError) else error.strerror
         raise ConfigError(f"'{entry.path}' cannot be read ({reason}): mend or remove it.") from None
@@ -97,7 +105,9 @@ def _size(status: os.stat_result, path: str) -> int:
     """Size of a regular file; opening a special file may block."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
-        raise ConfigError(f"'{path}' is {kind} and no regular file: remove it, or name another file.")
+        raise ConfigError(
+            f"'{path}' is {kind} and no regular file: remove it, or name another file."
+        )
     return status.st_size
 
 

@@ -1,9 +1,11 @@
-"""Stages: the outputs of a stage are published together, complete and from one writer, or not at all.
+"""Stages: the outputs of a stage are published together, complete and from one writer, or not at
+all.
 
-A stage works in ``<root>/.calgrid/<stage>/<fingerprint>.partial`` (with its resume state, which survives a kill). The
-folder is renamed to ``<fingerprint>`` when it is complete; then its outputs are linked into ``<root>``. The record of a
-stage is written last and lists the SHA-256 of its outputs and inputs: a stage that is complete with the same inputs is
-published again instead of being recomputed.
+A stage works in ``<root>/.calgrid/<stage>/<fingerprint>.partial`` (with its resume state, which
+survives a kill). The folder is renamed to ``<fingerprint>`` when it is complete; then its outputs
+are linked into ``<root>``. The record of a stage is written last and lists the SHA-256 of its
+outputs and inputs: a stage that is complete with the same inputs is published again instead of
+being recomputed.
 """
 
 import math
@@ -17,7 +19,16 @@ from typing import Any
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import disk_error, flush
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.records import FILES, HIDDEN, INPUTS, ORIGIN, Record, listed, sha256_of, write_record
+from calgrid.storage.records import (
+    FILES,
+    HIDDEN,
+    INPUTS,
+    ORIGIN,
+    Record,
+    listed,
+    sha256_of,
+    write_record,
+)
 
 #: set by the workflow if a user forces jobs: complete stages are recomputed
 FORCED = "CALGRID_FORCED"
@@ -26,7 +37,9 @@ MAKE_HERE = "move its folder away to train it here"
 
 
 def planned_at() -> float:
-    """Return the Unix time at which the grid of this process was planned, which the Snakefile passes to all jobs."""
+    """Return the Unix time at which the grid of this process was planned, which the Snakefile
+    passes to all jobs.
+    """
     return float(os.environ.get("CALGRID_PLANNED_AT", "nan"))
 
 
@@ -43,25 +56,32 @@ def run_stage(
 ) -> bool:
     """Run ``produce`` under an owner lock and publish its outputs with a record.
 
-    Returns True if ``produce`` ran, False if complete files were published again. Raises StateError: a live process
-    writes the same stage, the disk is full, no output was written, the run was merged.
+    Returns True if ``produce`` ran, False if complete files were published again. Raises
+    StateError: a live process writes the same stage, the disk is full, no output was written, the
+    run was merged.
 
     Parameters
     ----------
     root : folder in which the outputs appear, for example a run's folder.
     stage : name of the stage ("train"); one writer per stage and root.
-    fingerprint : hash of all that determines the outputs; resume state of another fingerprint is kept until success.
-    outputs : paths that ``produce`` must write, relative to its working folder; published relative to ``root``.
-    produce : called with the working folder, which may have resume state of an interrupted call. Returns the content
-        of the record.
+    fingerprint : hash of all that determines the outputs; resume state of another fingerprint is
+        kept until success.
+    outputs : paths that ``produce`` must write, relative to its working folder; published relative
+        to ``root``.
+    produce : called with the working folder, which may have resume state of an interrupted call.
+        Returns the content of the record.
     record : path of the record, relative to ``root``.
-    inputs : SHA-256 of what ``produce`` reads, by name. Within a grid, a stage that is complete with the same inputs is
-        published again, unless the user forces it. None: only if it was completed since the grid was planned.
-    optional : further paths that ``produce`` may have written; published when it did, else removed from ``root``.
+    inputs : SHA-256 of what ``produce`` reads, by name. Within a grid, a stage that is complete
+        with the same inputs is published again, unless the user forces it. None: only if it was
+        completed since the grid was planned.
+    optional : further paths that ``produce`` may have written; published when it did, else removed
+        from ``root``.
     """
     root = Path(root)
     if (root / ORIGIN).exists():
-        raise StateError(f"The run {root} was merged from an archive, and no job changes it: {MAKE_HERE}.")
+        raise StateError(
+            f"The run {root} was merged from an archive, and no job changes it: {MAKE_HERE}."
+        )
     base = root / HIDDEN / stage
     called = time.time()
     with OwnerLock(base.with_suffix(".lock"), f"{stage} stage of {root}") as lock:
@@ -72,7 +92,9 @@ def run_stage(
         try:
             if fresh:
                 partial.mkdir(parents=True, exist_ok=True)
-                if _complete_record(partial, record, outputs) is None:  # complete if killed just before the rename
+                if (
+                    _complete_record(partial, record, outputs) is None
+                ):  # complete if killed just before the rename
                     (partial / record).unlink(missing_ok=True)
                     facts = produce(partial)
                     lock.check()
@@ -110,12 +132,20 @@ def _complete_record(folder: Path, record: str, outputs: Sequence[str]) -> Recor
 def _is_current(complete: Record, inputs: Mapping[str, str] | None, called: float) -> bool:
     """Whether a complete stage has these inputs and may be reused (within a grid, not forced).
 
-    Also if another process completed it after this grid was planned (outside a grid: after this call).
+    Also if another process completed it after this grid was planned (outside a grid: after this
+    call).
     """
     planned, known = planned_at(), complete.content.get(INPUTS)
-    if inputs is not None and known == dict(inputs) and FORCED not in os.environ and not math.isnan(planned):
+    if (
+        inputs is not None
+        and known == dict(inputs)
+        and FORCED not in os.environ
+        and not math.isnan(planned)
+    ):
         return True
-    return (complete.root / complete.name).stat().st_mtime > (called if math.isnan(planned) else planned)
+    return (complete.root / complete.name).stat().st_mtime > (
+        called if math.isnan(planned) else planned
+    )
 
 
 def _write_record(
@@ -128,11 +158,17 @@ def _write_record(
 ) -> None:
     missing = [name for name in outputs if not (folder / name).is_file()]
     if missing:
-        raise StateError(f"The stage in {folder} did not write {', '.join(missing)}: please report this.")
+        raise StateError(
+            f"The stage in {folder} did not write {', '.join(missing)}: please report this."
+        )
     written = [*outputs, *(name for name in optional if (folder / name).is_file())]
     for name in written:
         flush(folder / name)
-    content = {**facts, FILES: listed(folder, written), INPUTS: None if inputs is None else dict(inputs)}
+    content = {
+        **facts,
+        FILES: listed(folder, written),
+        INPUTS: None if inputs is None else dict(inputs),
+    }
     write_record(folder / record, content)  # after this a kill loses nothing
 
 
@@ -146,8 +182,11 @@ def _complete(partial: Path, done: Path, record: str) -> None:
     partial.rename(done)
 
 
-def republish(root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()) -> bool:
-    """Restore missing or damaged files of a complete stage in ``root`` by links; return whether all are right now.
+def republish(
+    root: Path, stage: str, fingerprint: str, record: str, without: Collection[str] = ()
+) -> bool:
+    """Restore missing or damaged files of a complete stage in ``root`` by links; return whether all
+    are right now.
 
     Files ``without`` may be missing, and are not linked.
     """
@@ -165,7 +204,9 @@ def republish(root: Path, stage: str, fingerprint: str, record: str, without: Co
 
 
 def keep_record(root: Path, stage: str, fingerprint: str, record: str) -> None:
-    """Keep a second link only to the record, for :func:`republish`, because copies of the files may be too large."""
+    """Keep a second link only to the record, for :func:`republish`, because copies of the files may
+    be too large.
+    """
     shutil.rmtree(root / HIDDEN / stage, ignore_errors=True)
     _link(root / record, root / HIDDEN / stage / fingerprint / record)
 
@@ -182,4 +223,6 @@ def _link(source: Path, target: Path) -> None:
             shutil.copyfile(source, temporary)
         temporary.replace(target)
     finally:
-        temporary.unlink(missing_ok=True)  # a rename onto another link of the same file does nothing
+        temporary.unlink(
+            missing_ok=True
+        )  # a rename onto another link of the same file does nothing

@@ -78,7 +78,9 @@ class TableWriter:
 
     def _flush(self) -> None:
         table = join(self._pieces)
-        self._writer = self._writer or pq.ParquetWriter(self._path, table.schema, **_options(table.schema))
+        self._writer = self._writer or pq.ParquetWriter(
+            self._path, table.schema, **_options(table.schema)
+        )
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._pieces = []
 
@@ -109,13 +111,17 @@ def join(pieces: Iterable[pa.Table]) -> pa.Table:
 def join_any(pieces: Iterable[pa.Table]) -> pa.Table:
     """Concatenate tables whose columns may differ; absent columns become missing values."""
     plain = [with_words(piece, encoded=False).replace_schema_metadata(None) for piece in pieces]
-    return with_words(pa.concat_tables(plain, promote_options="permissive"), encoded=True).combine_chunks()
+    return with_words(
+        pa.concat_tables(plain, promote_options="permissive"), encoded=True
+    ).combine_chunks()
 
 
 def with_columns(table: pa.Table, constants: Mapping[str, object]) -> pa.Table:
     """Prepend constant columns to a table."""
     values = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
-    return pa.table({**values, **{name: table[name] for name in table.column_names if name not in constants}})
+    return pa.table(
+        {**values, **{name: table[name] for name in table.column_names if name not in constants}}
+    )
 
 
 def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
@@ -129,7 +135,9 @@ def with_words(table: pa.Table, encoded: bool) -> pa.Table:
     """Return a table with all string columns dictionary-encoded, or all of them plain."""
     for position, column in enumerate(table.schema):
         if not encoded and pa.types.is_dictionary(column.type):
-            table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))
+            table = table.set_column(
+                position, column.name, table.column(position).cast(column.type.value_type)
+            )
         elif encoded and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             words = table.column(position).cast(pa.string()).dictionary_encode()
             table = table.set_column(position, column.name, words)
@@ -151,13 +159,15 @@ def read_rows(
     columns: Sequence[str] | None = None,
     distinct: bool = False,
 ) -> pd.DataFrame:
-    """Read selected rows of a table, one row group at a time; dictionary columns become plain strings.
+    """Read selected rows of a table, one row group at a time; dictionary columns become plain
+    strings.
 
     Raises DataError: the file is missing or damaged. StateError: it lacks a column.
 
     Parameters
     ----------
-    where : values that columns must have: one of those listed. columns : to return, in this order; all by default.
+    where : values that columns must have: one of those listed. columns : to return, in this order;
+        all by default.
     distinct : return equal rows once, in the order in which they first appear.
     """
     needed = None if columns is None else [*dict.fromkeys([*columns, *where])]
@@ -165,7 +175,9 @@ def read_rows(
     for group in range(count_groups(path, what)) or (None,):
         table = read_table(path, what, group=group, columns=needed)
         if missing := {*where, *(columns or ())} - {*table.column_names}:
-            raise StateError(f"The {what} {path} lacks the column {min(missing)}: delete it and run again.")
+            raise StateError(
+                f"The {what} {path} lacks the column {min(missing)}: delete it and run again."
+            )
         for name, values in where.items():
             table = table.filter(_is_in(table.column(name), values))
         table = table.select(columns or table.column_names)
@@ -177,7 +189,9 @@ def read_rows(
 
 
 def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
-    """Whether the value of each row is in ``values``; strings are compared once per dictionary entry."""
+    """Whether the value of each row is in ``values``; strings are compared once per dictionary
+    entry.
+    """
     if pa.types.is_null(column.type):  # a column without values was stored without a type
         return pc.is_valid(column)
     column = column.unify_dictionaries()
@@ -185,14 +199,19 @@ def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
     kind = column.type.value_type if words else column.type
     wanted = pa.array(list(values), kind)
     chunks = [
-        pc.take(pc.is_in(each.dictionary, wanted), each.indices) if words else pc.is_in(each, wanted)
+        pc.take(pc.is_in(each.dictionary, wanted), each.indices)
+        if words
+        else pc.is_in(each, wanted)
         for each in column.chunks
     ]
     return pa.chunked_array(chunks, pa.bool_())
 
 
 def read_result(
-    path: Path, what: str = "table", fingerprint: str | None = None, columns: Mapping[str, str] | None = None
+    path: Path,
+    what: str = "table",
+    fingerprint: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Table:
     """Read a table without conversion.
 
@@ -200,7 +219,8 @@ def read_result(
 
     Parameters
     ----------
-    columns : the columns to return, in order, and their types (``KINDS``); None returns all unchanged.
+    columns : the columns to return, in order, and their types (``KINDS``); None returns all
+        unchanged.
     """
     table = read_table(path, what)
     check_fingerprint(read_metadata(table), fingerprint, f"{what} {path}")
@@ -209,12 +229,18 @@ def read_result(
             return table
         return table.select(list(columns)).cast(_schema(columns))
     except (KeyError, pa.ArrowException):
-        raise StateError(f"The {what} {path} has not the columns that it should: delete it and run again.") from None
+        raise StateError(
+            f"The {what} {path} has not the columns that it should: delete it and run again."
+        ) from None
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Table:
-    """Return rows as a table with the given columns and types (``KINDS``); absent keys become missing values."""
-    return pa.table({name: [row.get(name) for row in rows] for name in columns}, schema=_schema(columns))
+    """Return rows as a table with the given columns and types (``KINDS``); absent keys become
+    missing values.
+    """
+    return pa.table(
+        {name: [row.get(name) for row in rows] for name in columns}, schema=_schema(columns)
+    )
 
 
 def _schema(columns: Mapping[str, str]) -> pa.Schema:
@@ -222,9 +248,15 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
-    """Read CSV files with published numbers into one frame. Raises DataError: a file is missing or no table."""
+    """Read CSV files with published numbers into one frame. Raises DataError: a file is missing or
+    no table.
+    """
     try:
-        return pd.concat([pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True)
+        return pd.concat(
+            [pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True
+        )
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise DataError(f"The published numbers cannot be read ({reason}): correct the file or leave it out.") from None
+        raise DataError(
+            f"The published numbers cannot be read ({reason}): correct the file or leave it out."
+        ) from None

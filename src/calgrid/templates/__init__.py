@@ -1,4 +1,5 @@
-"""What ``calgrid new`` writes: a component of each kind, ``loss.py``, and its test, ``test_loss.py``.
+"""What ``calgrid new`` writes: a component of each kind, ``loss.py``, and its test,
+``test_loss.py``.
 
 In the copy, ``my_component`` and ``MyComponent`` become the component's names.
 """

@@ -3,7 +3,7 @@
 from torch import nn
 
 from calgrid.backbones import Backbone
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(

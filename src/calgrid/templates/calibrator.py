@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from calgrid.calibrators import Calibrator
-from calgrid.registry import register
+from calgrid.components.registry import register
 
 
 @register(
@@ -23,7 +23,9 @@ class MyComponent(Calibrator):
         super().__init__()
         self.weight = weight
 
-    def _fit(self, logits: NDArray[np.float64], labels: NDArray[np.int64], features: Any, head: Any) -> dict[str, Any]:
+    def _fit(
+        self, logits: NDArray[np.float64], labels: NDArray[np.int64], features: Any, head: Any
+    ) -> dict[str, Any]:
         """Fit on logits (N, K) and labels (N,), and return entries for ``fit_history``."""
         self.shares = np.bincount(labels, minlength=logits.shape[1]) / len(labels)
         return {}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.components.registry import register
 from calgrid.datasets import Dataset, ImageSplit
-from calgrid.registry import register
 
 
 @register(
@@ -29,5 +29,7 @@ class MyComponent(Dataset):
         for name, size in self.registered["sizes"].items():
             labels = np.arange(size) % 2
             dark = rng.integers(0, 156, (size, 3, 8, 8), dtype=np.uint8)
-            splits[name] = ImageSplit(dark + np.uint8(100) * labels.astype(np.uint8)[:, None, None, None], labels)
+            splits[name] = ImageSplit(
+                dark + np.uint8(100) * labels.astype(np.uint8)[:, None, None, None], labels
+            )
         return splits

@@ -3,13 +3,14 @@
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from calgrid.components.registry import register
 from calgrid.losses import Loss, LossTerms
-from calgrid.registry import register
 
 
 @register(
     source="authors, title, year, equation",
-    hard_labels=False,  # calgrid.losses.Loss explains the facts, also needs, state and sees_validation
+    # calgrid.losses.Loss explains the facts, also needs, state and sees_validation
+    hard_labels=False,
     limits={"weight": "[0, inf)"},
 )
 class MyComponent(Loss):
@@ -19,7 +20,9 @@ class MyComponent(Loss):
         super().__init__(num_classes)
         self.weight = weight
 
-    def compute(self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None) -> LossTerms:
+    def compute(
+        self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
+    ) -> LossTerms:
         """Return the mean loss of logits (N, K) and labels (N,), and its terms for the history."""
         ce = cross_entropy(logits, labels)
         penalty = logits.square().mean()

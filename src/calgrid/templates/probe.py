@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from calgrid.components.registry import register
 from calgrid.probes import Probe, Subject
-from calgrid.registry import register
 
 
 @register(

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from calgrid.components.registry import register
 from calgrid.procedures import Procedure
-from calgrid.registry import register
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Model
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from calgrid import plugins
 from calgrid.backbones import build_backbone
+from calgrid.components import plugins
 
 plugins.use([Path(__file__).parents[1]])
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid import plugins
 from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.components import plugins
 
 plugins.use([Path(__file__).parents[1]])
 
@@ -15,4 +15,6 @@ def test_probabilities_of_one_sample_are_those_of_the_saved_fit(tmp_path: Path) 
     probabilities = calibrator.predict_proba([[0.0, 0.0]])
     assert np.allclose(probabilities, [[0.625, 0.375]])  # half of (0.5, 0.5), half of (0.75, 0.25)
     calibrator.save(tmp_path / "fitted.safetensors")
-    assert np.array_equal(load_calibrator(tmp_path / "fitted.safetensors").predict_proba([[0.0, 0.0]]), probabilities)
+    assert np.array_equal(
+        load_calibrator(tmp_path / "fitted.safetensors").predict_proba([[0.0, 0.0]]), probabilities
+    )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid import plugins
+from calgrid.components import plugins
 from calgrid.datasets import open_prepared, prepare
 
 plugins.use([Path(__file__).parents[1]])
@@ -13,6 +13,10 @@ plugins.use([Path(__file__).parents[1]])
 def test_splits_have_their_sizes_and_classes_differ(tmp_path: Path) -> None:
     prepare("my_component", tmp_path)
     splits = open_prepared(tmp_path).splits
-    assert {name: len(split) for name, split in splits.items()} == {"train": 256, "val": 64, "test": 64}
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 256,
+        "val": 64,
+        "test": 64,
+    }
     images, labels = np.asarray(splits["test"].images), np.asarray(splits["test"].labels)
     assert images[labels == 1].mean() - images[labels == 0].mean() > 90

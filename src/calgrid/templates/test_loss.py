@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calgrid import plugins
+from calgrid.components import plugins
 from calgrid.losses import build_loss
 
 plugins.use([Path(__file__).parents[1]])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from calgrid import plugins
+from calgrid.components import plugins
 from calgrid.metrics import evaluate
 from calgrid.plugin_metrics import own_metrics
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid import plugins
+from calgrid.components import plugins
 from calgrid.probes import build_probe
 
 plugins.use([Path(__file__).parents[1]])

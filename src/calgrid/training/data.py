@@ -1,7 +1,7 @@
 """Images of a split, batches by index, augmentation of whole batches on the device.
 
-A split is completely on the device, or streamed: batches are read from the disk in the background. Both give the same
-results.
+A split is completely on the device, or streamed: batches are read from the disk in the background.
+Both give the same results.
 """
 
 import math
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from calgrid.errors import DataError
 from calgrid.parallel import ahead
 
-#: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near a processor's
-#: caches, those of 1,024 images of 64x64 fit into the memory of a GPU
+#: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near
+#: a processor's caches, those of 1,024 images of 64x64 fit into the memory of a GPU
 PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 #: bytes of images that go to the device at once when a split is put there
 PIECE_BYTES = 2**26
@@ -58,7 +58,11 @@ class Split(Protocol):
         ...
 
     def batch(
-        self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
+        self,
+        index: torch.Tensor,
+        crop_padding: int = 0,
+        flip: bool = False,
+        rng: torch.Generator | None = None,
     ) -> Batch:
         """Augmented batch of the samples at ``index``."""
         ...
@@ -72,8 +76,8 @@ class DeviceImages:
     images : (N, C, H, W) uint8, or an array-like.
     labels : (N,) integers.
     mean, std : per channel, of pixel values in [0, 1].
-    crop_size : side of the square crop of each image: random in :meth:`batch`, centred in :meth:`batches`; None uses
-        whole images.
+    crop_size : side of the square crop of each image: random in :meth:`batch`, centred in
+        :meth:`batches`; None uses whole images.
     """
 
     def __init__(
@@ -88,14 +92,19 @@ class DeviceImages:
     ) -> None:
         if crop_size is not None and crop_size > min(images.shape[-2:]):
             raise DataError(
-                f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the protocol's crop_size "
+                f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the "
+                f"protocol's crop_size "
                 f"{crop_size}: use larger ones or another protocol."
             )
         self.crop_size, self._sides = crop_size, images.shape[-2:]
         self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
         self._hold(images)
-        centre, spread = (torch.tensor(each, dtype=torch.float32, device=device) for each in (mean, std))
-        self._scale, self._offset = (each.view(1, -1, 1, 1) for each in (1.0 / (255.0 * spread), centre / spread))
+        centre, spread = (
+            torch.tensor(each, dtype=torch.float32, device=device) for each in (mean, std)
+        )
+        self._scale, self._offset = (
+            each.view(1, -1, 1, 1) for each in (1.0 / (255.0 * spread), centre / spread)
+        )
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def _hold(self, images: np.ndarray) -> None:
@@ -103,7 +112,9 @@ class DeviceImages:
         self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.labels.device)
         step = max(1, PIECE_BYTES // math.prod(images.shape[1:]))
         for begin in range(0, len(images), step):
-            self._images[begin : begin + step] = torch.tensor(np.asarray(images[begin : begin + step]))
+            self._images[begin : begin + step] = torch.tensor(
+                np.asarray(images[begin : begin + step])
+            )
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
         """Yield the images of some parts of the split."""
@@ -117,10 +128,14 @@ class DeviceImages:
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
         """Return uint8 images as normalised float32, (x / 255 - mean) / std."""
-        return (images.float() * self._scale - self._offset).contiguous(memory_format=self.memory_format)
+        return (images.float() * self._scale - self._offset).contiguous(
+            memory_format=self.memory_format
+        )
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """All images in order, without augmentation; batches of large images are smaller than ``size``."""
+        """All images in order, without augmentation; batches of large images are smaller than
+        ``size``.
+        """
         most = PIXELS_AT_ONCE[self.labels.device.type] // math.prod(self._sides)
         size = min(size, max(most, LEAST_AT_ONCE))
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
@@ -129,7 +144,11 @@ class DeviceImages:
             yield Batch(self.normalise(self._middle(images)), self.labels[index], index)
 
     def batch(
-        self, index: torch.Tensor, crop_padding: int = 0, flip: bool = False, rng: torch.Generator | None = None
+        self,
+        index: torch.Tensor,
+        crop_padding: int = 0,
+        flip: bool = False,
+        rng: torch.Generator | None = None,
     ) -> Batch:
         """Augmented batch of the images at ``index``; ``rng`` is on the device of the images."""
         images = augment(self._at(index), crop_padding, flip, rng, self.crop_size)
@@ -155,9 +174,15 @@ class StreamedImages(DeviceImages):
         self._batches: Iterator[torch.Tensor] = iter(())
 
     def expect(self, batches: Sequence[torch.Tensor]) -> None:
-        """Announce the index tensors of the next calls of :meth:`batch`, in order; calls must use the same objects."""
+        """Announce the index tensors of the next calls of :meth:`batch`, in order; calls must use
+        the same objects.
+        """
         self._expected = deque(batches)
-        rows = torch.cat(list(batches)).cpu().split([len(batch) for batch in batches]) if batches else ()
+        rows = (
+            torch.cat(list(batches)).cpu().split([len(batch) for batch in batches])
+            if batches
+            else ()
+        )
         self._batches = ahead(self._read, [each.numpy() for each in rows], AHEAD)
 
     def _read(self, rows: slice | np.ndarray) -> torch.Tensor:
@@ -165,7 +190,10 @@ class StreamedImages(DeviceImages):
         return images.pin_memory() if self.labels.device.type == "cuda" else images
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
-        return (images.to(self.labels.device, non_blocking=True) for images in ahead(self._read, parts, AHEAD))
+        return (
+            images.to(self.labels.device, non_blocking=True)
+            for images in ahead(self._read, parts, AHEAD)
+        )
 
     def _at(self, index: torch.Tensor) -> torch.Tensor:
         is_expected = bool(self._expected) and index is self._expected[0]
@@ -213,7 +241,8 @@ def augment(
 
     Parameters
     ----------
-    images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in torchvision.
+    images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in
+        torchvision.
     crop_padding : pixels on each side; 0 disables padding.
     flip : flip each image horizontally with probability 1/2.
     crop_size : side of the crop; None crops to the size before padding.
@@ -225,7 +254,9 @@ def augment(
     height, width = sides if crop_size is None else (crop_size, crop_size)
     rows = torch.arange(height, device=device).expand(count, height)
     columns = torch.arange(width, device=device).expand(count, width)
-    down, right = (side + 2 * crop_padding - kept for side, kept in zip(sides, (height, width), strict=True))
+    down, right = (
+        side + 2 * crop_padding - kept for side, kept in zip(sides, (height, width), strict=True)
+    )
     if crop_padding:
         images = F.pad(images, (crop_padding,) * 4)
     if down == right and down:
@@ -238,5 +269,6 @@ def augment(
         mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
     sample = torch.arange(count, device=device).view(count, 1, 1)
-    # a slice between index tensors puts the channels last: (B, H, W, C), already in channels_last memory format
+    # a slice between index tensors puts the channels last: (B, H, W, C), already in channels_last
+    # memory format
     return images[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)

@@ -15,24 +15,31 @@ from calgrid.errors import ConfigError
 from calgrid.storage import provenance
 
 #: files with the limit and the use of a control group, in its second version and in its first
-CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+CGROUP_FILES = {
+    "": ("memory.max", "memory.current"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return the device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises ConfigError."""
+    """Return the device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises
+    ConfigError.
+    """
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device: 'cuda' is configured but torch finds no GPU here; use device: cpu or auto.")
+        raise ConfigError(
+            "device: 'cuda' is configured but torch finds no GPU here; use device: cpu or auto."
+        )
     return torch.device(wanted)
 
 
 def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
     """Set threads and kernels of this process; call it before anything is moved to the device.
 
-    On the CPU kernels are always deterministic. On a GPU they are with ``deterministic``, which is slower and fails for
-    operations without a deterministic kernel. Without it the GPU benchmarks convolutions, uses TF32, and sums in random
-    order: results differ slightly between runs.
+    On the CPU kernels are always deterministic. On a GPU they are with ``deterministic``, which is
+    slower and fails for operations without a deterministic kernel. Without it the GPU benchmarks
+    convolutions, uses TF32, and sums in random order: results differ slightly between runs.
     """
     torch.set_num_threads(threads)
     if device.type == "cuda":
@@ -44,7 +51,9 @@ def prepare(device: torch.device, threads: int, deterministic: bool = False) -> 
         torch.backends.cudnn.allow_tf32 = not deterministic
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
     # like use_deterministic_algorithms, without its slow import of the compiler
-    torch.set_deterministic_debug_mode("error" if deterministic or device.type == "cpu" else "default")
+    torch.set_deterministic_debug_mode(
+        "error" if deterministic or device.type == "cpu" else "default"
+    )
 
 
 @contextlib.contextmanager
@@ -57,7 +66,8 @@ def explained(title: str) -> Iterator[None]:
         if not found:
             raise
         raise ConfigError(
-            f"{title}: the operation {operation.split()[-1]} has no deterministic kernel; use another backbone or, on "
+            f"{title}: the operation {operation.split()[-1]} has no deterministic kernel; use "
+            f"another backbone or, on "
             "a GPU, deterministic: false in the protocol."
         ) from None
 
@@ -69,19 +79,27 @@ def computes_bf16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    return device.type == "cpu" and (
+        torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    )
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory for this process in bytes: of the GPU, or of the machine within the limits of the job."""
+    """Free memory for this process in bytes: of the GPU, or of the machine within the limits of the
+    job.
+    """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     found = re.search(r"MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")))
-    machine = 1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = (
+        1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     return min([machine, *_left_to_groups()])
 
 
-def _left_to_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
+def _left_to_groups(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> Iterator[int]:
     """Yield the free memory of each control group of this process, for example of a cluster job."""
     for line in _text(own).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -137,5 +155,7 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
 
 def _driver() -> str:
     """Version of the NVIDIA kernel driver; empty if unknown."""
-    found = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", _text(Path("/proc/driver/nvidia/version")))
+    found = re.search(
+        r"Kernel Module\D*(\d+(?:\.\d+)+)", _text(Path("/proc/driver/nvidia/version"))
+    )
     return found[1] if found else ""

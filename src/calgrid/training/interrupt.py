@@ -1,4 +1,6 @@
-"""Requests to stop: SIGTERM (time limit, preemption, scancel), SIGUSR1 (SLURM's early warning), SIGINT (Ctrl-C)."""
+"""Requests to stop: SIGTERM (time limit, preemption, scancel), SIGUSR1 (SLURM's early warning),
+SIGINT (Ctrl-C).
+"""
 
 import signal
 from types import FrameType, TracebackType
@@ -25,7 +27,9 @@ class StopRequest:
             self._previous[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -35,4 +39,6 @@ class StopRequest:
     def check(self) -> None:
         """Raise StoppedError if a signal has come."""
         if self.requested:
-            raise StoppedError(f"Stopped by {self.requested}: the state is saved, run again to continue.")
+            raise StoppedError(
+                f"Stopped by {self.requested}: the state is saved, run again to continue."
+            )

@@ -1,7 +1,7 @@
 """Stochastic gradient descent, with the same results as ``torch.optim.SGD``.
 
-``torch.optim.SGD`` imports PyTorch's compiler, which is unused here and takes more than a second: longer than a small
-training.
+``torch.optim.SGD`` imports PyTorch's compiler, which is unused here and takes more than a second:
+longer than a small training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,31 @@ from torch import nn
 
 
 class SGD:
-    """SGD over one group of parameters; parameters without a gradient, and their momentum buffers, are not changed.
+    """SGD over one group of parameters; parameters without a gradient, and their momentum buffers,
+    are not changed.
 
-    ``v <- momentum v + g + weight_decay p``, from 0, and ``p <- p - lr v``; with Nesterov's momentum
-    ``p <- p - lr (g + weight_decay p + momentum v)``.
+    ``v <- momentum v + g + weight_decay p``, from 0, and ``p <- p - lr v``; with Nesterov's
+    momentum ``p <- p - lr (g + weight_decay p + momentum v)``.
 
     Attributes
     ----------
-    param_groups : one mapping, with ``params`` and the learning rate ``lr``, which may be set before each step.
+    param_groups : one mapping, with ``params`` and the learning rate ``lr``, which may be set
+        before each step.
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], lr: float, momentum: float, weight_decay: float, nesterov: bool
+        self,
+        parameters: Sequence[nn.Parameter],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        nesterov: bool,
     ) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
-        self._velocities = [torch.zeros_like(parameter, requires_grad=False) for parameter in parameters]
+        self._velocities = [
+            torch.zeros_like(parameter, requires_grad=False) for parameter in parameters
+        ]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients."""
@@ -39,7 +48,9 @@ class SGD:
         """Update all parameters that have a gradient."""
         group = self.param_groups[0]
         pairs = zip(group["params"], self._velocities, strict=True)
-        moved = [(parameter, parameter.grad, v) for parameter, v in pairs if parameter.grad is not None]
+        moved = [
+            (parameter, parameter.grad, v) for parameter, v in pairs if parameter.grad is not None
+        ]
         if not moved:
             return
         parameters, velocities = [parameter for parameter, _, _ in moved], [v for _, _, v in moved]
@@ -49,7 +60,11 @@ class SGD:
         if self.momentum:
             torch._foreach_mul_(velocities, self.momentum)
             torch._foreach_add_(velocities, steps)
-            steps = list(torch._foreach_add(steps, velocities, alpha=self.momentum)) if self.nesterov else velocities
+            steps = (
+                list(torch._foreach_add(steps, velocities, alpha=self.momentum))
+                if self.nesterov
+                else velocities
+            )
         torch._foreach_add_(parameters, steps, alpha=-group["lr"])
 
     def state_dict(self) -> dict[str, Any]:

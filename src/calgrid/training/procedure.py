@@ -56,13 +56,13 @@ class Training:
 class Procedure(Generic[Model]):
     """Plain training of the whole network; procedures override some hooks.
 
-    The global torch generator is seeded before each training step from the run's seed, epoch and step, so that random
-    numbers of hooks are the same after an interruption.
+    The global torch generator is seeded before each training step from the run's seed, epoch and
+    step, so that random numbers of hooks are the same after an interruption.
 
     Attributes
     ----------
-    last_terms : additional loss terms of the last step, detached scalars, means over the batch; columns
-        ``train_<name>`` of the history.
+    last_terms : additional loss terms of the last step, detached scalars, means over the batch;
+        columns ``train_<name>`` of the history.
     """
 
     registered: Mapping[str, Any] = {}
@@ -101,11 +101,14 @@ class Procedure(Generic[Model]):
     def begin_epoch(self, model: Model, epoch: int) -> None:
         """Prepare an epoch: set the training mode, draw masks, ...
 
-        Called again when a run resumes within the epoch, so it must depend only on ``epoch`` and saved state.
+        Called again when a run resumes within the epoch, so it must depend only on ``epoch`` and
+        saved state.
         """
         model.train()
 
-    def forward_loss(self, model: Model, loss: LossFunction, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward_loss(
+        self, model: Model, loss: LossFunction, batch: Batch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and the scalar loss of a training batch."""
         features = self.features(model, batch)
         logits = model.head(features)
@@ -122,11 +125,13 @@ class Procedure(Generic[Model]):
         """Change weights after the optimiser's step."""
 
     def end_epoch(self, model: Model, epoch: int, means: Mapping[str, float]) -> dict[str, float]:
-        """Update the procedure's state after an epoch, before validation; return diagnostics for the history.
+        """Update the procedure's state after an epoch, before validation; return diagnostics for
+        the history.
 
         Parameters
         ----------
-        means : over the epoch's training samples: ``train_loss``, ``train_accuracy``, ``train_confidence``, terms.
+        means : over the epoch's training samples: ``train_loss``, ``train_accuracy``,
+            ``train_confidence``, terms.
         """
         return {}
 

@@ -7,9 +7,11 @@ from calgrid.specs import Protocol
 
 
 def epoch_batches(samples: int, protocol: Protocol) -> tuple[int, int]:
-    """Return the number of batches of an epoch over ``samples`` images, and the size of the last batch.
+    """Return the number of batches of an epoch over ``samples`` images, and the size of the last
+    batch.
 
-    Uses ``batch_size`` and ``drop_last`` of the protocol; ConfigError if ``drop_last`` leaves no batch.
+    Uses ``batch_size`` and ``drop_last`` of the protocol; ConfigError if ``drop_last`` leaves no
+    batch.
     """
     size = protocol["batch_size"]
     full, rest = divmod(samples, size)
@@ -17,7 +19,8 @@ def epoch_batches(samples: int, protocol: Protocol) -> tuple[int, int]:
         return full + 1, rest
     if not full:
         raise ConfigError(
-            f"drop_last leaves no batch of {size} of {samples} training images; use smaller batches or "
+            f"drop_last leaves no batch of {size} of {samples} training images; use smaller "
+            f"batches or "
             "drop_last: false."
         )
     return full, size
@@ -34,13 +37,16 @@ def learning_rate(protocol: Protocol, epoch: int, step: int, steps: int) -> floa
 
     Notes
     -----
-    ``step``: multiplied by gamma from each milestone epoch on (drops *after* the milestone's predecessor, the order
-    of the ACLS line). ``cosine``: to 0 at the end of the last epoch. Warm-up: linear over ``warmup_epochs``.
+    ``step``: multiplied by gamma from each milestone epoch on (drops *after* the milestone's
+    predecessor, the order of the ACLS line). ``cosine``: to 0 at the end of the last epoch.
+    Warm-up: linear over ``warmup_epochs``.
     """
     schedule, base = protocol["schedule"], protocol["optimizer"]["lr"]
     rate = base
     if schedule["name"] == "step":
-        rate = base * schedule["gamma"] ** sum(epoch >= milestone for milestone in schedule["milestones"])
+        rate = base * schedule["gamma"] ** sum(
+            epoch >= milestone for milestone in schedule["milestones"]
+        )
     elif schedule["name"] == "cosine":
         progress = (epoch + step / steps) / protocol["epochs"]
         rate = base * 0.5 * (1.0 + math.cos(math.pi * progress))

@@ -1,7 +1,7 @@
 """Named streams of a run's seed.
 
-Generators are never reused between steps: all random numbers are seeded by (seed, name, epoch, step). So a resumed run
-draws the same random numbers, without saved generator state.
+Generators are never reused between steps: all random numbers are seeded by (seed, name, epoch,
+step). So a resumed run draws the same random numbers, without saved generator state.
 """
 
 import hashlib

@@ -1,9 +1,10 @@
 """The training loop of all methods.
 
-The state of a run is: network, optimiser, loss, procedure, epoch, step, sums of the current epoch, best weights,
-history, tables of training samples. All random numbers are seeded by (seed, name, epoch, step), so a run resumed from
-this state is bit-identical: always on the CPU (same type of processor and number of threads), on a GPU if the protocol
-is ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
+The state of a run is: network, optimiser, loss, procedure, epoch, step, sums of the current epoch,
+best weights, history, tables of training samples. All random numbers are seeded by (seed, name,
+epoch, step), so a run resumed from this state is bit-identical: always on the CPU (same type of
+processor and number of threads), on a GPU if the protocol is ``deterministic``. Otherwise a resumed
+run on a GPU differs by rounding.
 """
 
 import copy
@@ -29,7 +30,7 @@ from calgrid.training.optimizer import SGD
 from calgrid.training.procedure import Procedure, Training
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
-from calgrid.val_rows import CHOICE, FEEDBACK, rows_by_purpose
+from calgrid.training.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
@@ -86,19 +87,26 @@ class Trainer:
         self.seed, self.autocast, self.title = seed, autocast, title
         self.device, self.streamed = train.labels.device, isinstance(train, StreamedImages)
         augmented = any((*protocol["augmentation"].values(), protocol["crop_size"]))
-        facts = Training(seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device)
+        facts = Training(
+            seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device
+        )
         procedure.begin_training(model, facts)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
         rows = rows_by_purpose(val.labels.cpu(), protocol["disjoint_validation"])
-        self.val_rows = {purpose: torch.from_numpy(rows[purpose]).to(self.device) for purpose in (CHOICE, FEEDBACK)}
+        self.val_rows = {
+            purpose: torch.from_numpy(rows[purpose]).to(self.device)
+            for purpose in (CHOICE, FEEDBACK)
+        }
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
         self.steps, self.last_batch = epoch_batches(len(train), protocol)
         if self.last_batch == 1 < protocol["batch_size"]:
             log(
-                f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} training images are "
-                f"dealt to batches of {protocol['batch_size']}; drop_last: true in the protocol leaves it out."
+                f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} "
+                f"training images are "
+                f"dealt to batches of {protocol['batch_size']}; drop_last: true in the protocol "
+                f"leaves it out."
             )
         self.sampled = sampled_epochs(protocol)
         self.loss.reserve(len(train))
@@ -136,7 +144,9 @@ class Trainer:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
-            index, **self.protocol["augmentation"], rng=generator(self.device, self.seed, "augmentation", epoch, step)
+            index,
+            **self.protocol["augmentation"],
+            rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.protocol, epoch, step, self.steps)
@@ -156,7 +166,9 @@ class Trainer:
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
         count = len(batch)
-        weight = 1 if self.loss.reduction == "sum" else count  # the history has means over samples in both cases
+        weight = (
+            1 if self.loss.reduction == "sum" else count
+        )  # the history has means over samples in both cases
         parts = {**self.loss.last_terms, **self.procedure.last_terms}
         sums = {
             "train_loss": total * weight,
@@ -200,9 +212,11 @@ class Trainer:
         seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
         means = {name: float(value) / seen for name, value in self.position.sums.items()}
         if not math.isfinite(means["train_loss"]):
-            # checked once per epoch, because a check of each batch would synchronise with the device
+            # checked once per epoch, because a check of each batch would synchronise with the
+            # device
             raise DataError(
-                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is {means['train_loss']}; lower "
+                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is "
+                f"{means['train_loss']}; lower "
                 "the learning rate of the protocol or clip gradients."
             )
         return means
@@ -213,7 +227,8 @@ class Trainer:
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             logits = [
-                self.procedure.predict(self.model, batch)[0] for batch in self.val_images.batches(EVALUATION_BATCH)
+                self.procedure.predict(self.model, batch)[0]
+                for batch in self.val_images.batches(EVALUATION_BATCH)
             ]
         return torch.cat(logits).float()
 
@@ -222,7 +237,9 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "loss": self.loss.state_dict(),
-            "procedure": {name: torch.as_tensor(value) for name, value in self.procedure.state_dict().items()},
+            "procedure": {
+                name: torch.as_tensor(value) for name, value in self.procedure.state_dict().items()
+            },
         }
 
     def _save(self) -> None:
@@ -244,12 +261,16 @@ class Trainer:
         self.procedure.load_resume_state(state["procedure"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.position = Position(**state["position"])
-        self.position.sums = {name: value.to(self.device) for name, value in self.position.sums.items()}
+        self.position.sums = {
+            name: value.to(self.device) for name, value in self.position.sums.items()
+        }
         self.position.interruptions += 1
 
 
 def sampled_epochs(protocol: Protocol) -> frozenset[int]:
-    """Epochs, from 0, with stored samples: first, last, evenly between them, first with each learning rate."""
+    """Epochs, from 0, with stored samples: first, last, evenly between them, first with each
+    learning rate.
+    """
     epochs, schedule = protocol["epochs"], protocol["schedule"]
     count = min(SAMPLED_EPOCHS, epochs)
     evenly = {round(k * (epochs - 1) / max(count - 1, 1)) for k in range(count)}
@@ -258,7 +279,17 @@ def sampled_epochs(protocol: Protocol) -> frozenset[int]:
 
 
 def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> SGD | torch.optim.AdamW:
-    """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm, biases and loss."""
+    """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm,
+    biases and loss.
+    """
     if settings["name"] == "adamw":
-        return torch.optim.AdamW(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
-    return SGD(parameters, settings["lr"], settings["momentum"], settings["weight_decay"], settings["nesterov"])
+        return torch.optim.AdamW(
+            parameters, lr=settings["lr"], weight_decay=settings["weight_decay"]
+        )
+    return SGD(
+        parameters,
+        settings["lr"],
+        settings["momentum"],
+        settings["weight_decay"],
+        settings["nesterov"],
+    )

@@ -55,20 +55,39 @@ FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL),
     FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
     FigureKind("over_under", "Over- and under-confidence", METHODS, over_under),
-    FigureKind("method_means", "Means over data sets and backbones", METHODS, method_means, each="study"),
+    FigureKind(
+        "method_means", "Means over data sets and backbones", METHODS, method_means, each="study"
+    ),
     FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
     FigureKind(
-        "critical_difference", "Critical differences of methods", METHODS, critical_difference.METHODS, each="study"
+        "critical_difference",
+        "Critical differences of methods",
+        METHODS,
+        critical_difference.METHODS,
+        each="study",
     ),
     FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE),
-    FigureKind("backbone_bars", "Adaptive calibration error by backbone", CALIBRATORS, backbone_bars, each="dataset"),
+    FigureKind(
+        "backbone_bars",
+        "Adaptive calibration error by backbone",
+        CALIBRATORS,
+        backbone_bars,
+        each="dataset",
+    ),
     FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter),
     FigureKind("pareto", "NLL against the time of training", "Costs", pareto),
-    FigureKind("calibrator_sensitivity", "Hyper-parameters of calibrators", CALIBRATORS, sensitivity.CALIBRATORS),
+    FigureKind(
+        "calibrator_sensitivity",
+        "Hyper-parameters of calibrators",
+        CALIBRATORS,
+        sensitivity.CALIBRATORS,
+    ),
     FigureKind("val_size", "Validation rows", CALIBRATORS, val_size, each="study"),
     FigureKind("fit_course", "Course of the fit", APPENDIX, fit_course),
     FigureKind("fit_objectives", "Objectives of the fit", CALIBRATORS, fit_objectives),
-    FigureKind("solved_temperature", "Temperature for a fixed confidence", APPENDIX, solved_temperature),
+    FigureKind(
+        "solved_temperature", "Temperature for a fixed confidence", APPENDIX, solved_temperature
+    ),
     FigureKind("margin_temperature", "Temperature by margin", APPENDIX, margin_temperature),
     FigureKind("margin_reliability", "Reliability by margin", CALIBRATORS, margin_reliability),
     FigureKind(
@@ -79,13 +98,22 @@ FIGURES = (
         each="study",
     ),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity),
-    FigureKind("corruption_reduction", "Reduction of errors by corruption", "Shift", corruption_reduction),
+    FigureKind(
+        "corruption_reduction", "Reduction of errors by corruption", "Shift", corruption_reduction
+    ),
     FigureKind("training", "Training curves", TRAINING, histories.TRAINING, each="condition"),
     FigureKind("gate", "Gate of FeDLaS", TRAINING, histories.GATE, each="condition"),
-    FigureKind("smoothing_curve", "Smoothing of FeDLaS", TRAINING, smoothing_curve, each="condition"),
+    FigureKind(
+        "smoothing_curve", "Smoothing of FeDLaS", TRAINING, smoothing_curve, each="condition"
+    ),
     FigureKind("saturation", "Softmax saturation", TRAINING, saturation, each="condition"),
     FigureKind("retention", "Masking of MaC-Cal", TRAINING, histories.RETENTION, each="condition"),
-    FigureKind("confidence_histogram", "Confidence before and after masked retraining", TRAINING, confidence_histogram),
+    FigureKind(
+        "confidence_histogram",
+        "Confidence before and after masked retraining",
+        TRAINING,
+        confidence_histogram,
+    ),
     FigureKind("fgsm_margin", "Attack distance by margin", "Probes", fgsm_margin),
     FigureKind("masked_inference", "Masked heads", "Probes", masked_inference),
     FigureKind("embedding", "Images in the plane", APPENDIX, embedding),
@@ -95,11 +123,14 @@ FIGURES = (
 )
 
 
-def write_figures(study: Path, manifest: Manifest, out: Path, formats: Sequence[str] = tuple(FORMATS)) -> list[Path]:
+def write_figures(
+    study: Path, manifest: Manifest, out: Path, formats: Sequence[str] = tuple(FORMATS)
+) -> list[Path]:
     """Draw all figures for which there are data, and write ``index.json``.
 
-    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed figures and ours. Returns
-    the paths of the files written, the index last. Raises DataError: a file of the study is missing or damaged.
+    For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed
+    figures and ours. Returns the paths of the files written, the index last. Raises DataError: a
+    file of the study is missing or damaged.
 
     Parameters
     ----------
@@ -118,7 +149,9 @@ def write_figures(study: Path, manifest: Manifest, out: Path, formats: Sequence[
                 entries.append(kind.entry(frame))
                 with mpl.rc_context(style.RC):
                     _save(kind.content.draw(frame), Path(out, entries[-1]["file"]), formats)
-    paths = [Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats]
+    paths = [
+        Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats
+    ]
     for table in figure_lists(data, entries):
         for suffix, content in table.files.items():
             paths.append(Path(out, f"{table.id}.{suffix}"))
@@ -129,5 +162,7 @@ def write_figures(study: Path, manifest: Manifest, out: Path, formats: Sequence[
 def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
     for suffix in formats:
         with replacing(path.with_suffix(suffix)) as temporary:
-            figure.savefig(temporary, format=suffix[1:], dpi=style.DPI, metadata={FORMATS[suffix]: None})
+            figure.savefig(
+                temporary, format=suffix[1:], dpi=style.DPI, metadata={FORMATS[suffix]: None}
+            )
         figure.set_layout_engine("none")  # the layout is computed once, for all formats

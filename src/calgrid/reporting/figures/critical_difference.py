@@ -1,4 +1,6 @@
-"""Critical-difference diagrams: mean ranks over settings, joined where Nemenyi's test finds no difference."""
+"""Critical-difference diagrams: mean ranks over settings, joined where Nemenyi's test finds no
+difference.
+"""
 
 from dataclasses import dataclass
 
@@ -34,8 +36,13 @@ class Diagrams:
         rows = settings(data, self.kind, SHOWN)
         groups = [group for group in data.conditions if on_most_rows(data, group)]
         parts = {group: data.select(rows, group) for group in groups}
-        if self.kind == "calibrator":  # several methods on the same test images would not be independent settings
-            parts = {group: part[part["method"] == data.reference(group)] for group, part in parts.items()}
+        if (
+            self.kind == "calibrator"
+        ):  # several methods on the same test images would not be independent settings
+            parts = {
+                group: part[part["method"] == data.reference(group)]
+                for group, part in parts.items()
+            }
         chosen = pd.concat(parts.values())
         return pd.concat([_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN])
 
@@ -43,15 +50,26 @@ class Diagrams:
         data, shown = frame.study, _diagrams(frame)
         counts = sorted({each.friedman.n_settings for each in shown.values()})
         methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
-        compared = "uncalibrated methods" if self.kind == "method" else f"calibrators of the networks of {methods}"
+        compared = (
+            "uncalibrated methods"
+            if self.kind == "method"
+            else f"calibrators of the networks of {methods}"
+        )
         return (
-            f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings (protocol, data set "
-            f"and backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} on the clean test "
-            "split; means over seeds are ranked within each setting that has all names shown. CD is Nemenyi's critical "
-            f"difference at level {1 - data.level:.2g}: bars join mean ranks that differ by less. It depends on the "
-            "pool: adding or removing a competitor may change which others differ significantly. Friedman's test (in "
-            "the form of Iman and Davenport) tests whether any mean ranks differ; if it does not reject, do not "
-            "interpret the bars. Settings that share test images are not independent. Accuracy and the other metrics "
+            f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings "
+            f"(protocol, data set "
+            f"and backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} "
+            f"on the clean test "
+            "split; means over seeds are ranked within each setting that has all names shown. CD "
+            "is Nemenyi's critical "
+            f"difference at level {1 - data.level:.2g}: bars join mean ranks that differ by less. "
+            f"It depends on the "
+            "pool: adding or removing a competitor may change which others differ significantly. "
+            "Friedman's test (in "
+            "the form of Iman and Davenport) tests whether any mean ranks differ; if it does not "
+            "reject, do not "
+            "interpret the bars. Settings that share test images are not independent. Accuracy and "
+            "the other metrics "
             "are in the table of mean ranks."
         )
 
@@ -60,11 +78,16 @@ class Diagrams:
         shown = _diagrams(frame)
         heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
         figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
-        axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+        axes = figure.subplots(
+            len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
+        )[:, 0]
         for ax, (metric, each) in zip(axes, shown.items(), strict=True):
             _diagram(ax, each)
             test = each.friedman
-            ax.set_title(f"{text.name(metric)}, {test.n_settings} settings; Friedman p: {text.p_value(test.f_p_value)}")
+            ax.set_title(
+                f"{text.name(metric)}, {test.n_settings} settings; Friedman p: "
+                f"{text.p_value(test.f_p_value)}"
+            )
         return figure
 
 
@@ -75,7 +98,9 @@ def _complete(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of settings with all compared names; no rows for fewer than two settings or two names."""
     scores = rows.pivot(index="setting", columns="name", values="mean")
     complete = scores.dropna()
-    if len(complete) < 2:  # then drop the names that are missing in a setting instead of the settings
+    if (
+        len(complete) < 2
+    ):  # then drop the names that are missing in a setting instead of the settings
         complete = scores.dropna(axis="columns")
     enough = min(complete.shape) >= 2
     return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
@@ -87,7 +112,9 @@ def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
     for metric, rows in frame.rows.groupby("metric", sort=False):
         scores = rows.pivot(index="setting", columns="name", values="mean")
         lower = bool(METRICS[str(metric)].lower_is_better)
-        found[str(metric)] = critical_difference(scores, lower_is_better=lower, alpha=1 - frame.study.level)
+        found[str(metric)] = critical_difference(
+            scores, lower_is_better=lower, alpha=1 - frame.study.level
+        )
     return found
 
 
@@ -108,10 +135,25 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
     for rank in range(1, k + 1, 1 + k // LABELS):
         ax.plot([rank, rank], [0, -0.2], color="black", linewidth=1)
         ax.text(rank, -0.3, str(rank), ha="center", va="bottom", fontsize=8)
-    ax.plot([1, 1 + shown.cd], [-RULER - 0.2] * 2, color=style.GREY, linewidth=2, marker="|", gid="cd")
-    ax.text(1 + shown.cd, -RULER - 0.2, f"  CD = {shown.cd:.2f}", ha="left", va="center", color=style.GREY)
+    ax.plot(
+        [1, 1 + shown.cd], [-RULER - 0.2] * 2, color=style.GREY, linewidth=2, marker="|", gid="cd"
+    )
+    ax.text(
+        1 + shown.cd,
+        -RULER - 0.2,
+        f"  CD = {shown.cd:.2f}",
+        ha="left",
+        va="center",
+        color=style.GREY,
+    )
     for place, (name, rank) in enumerate(shown.mean_ranks.items()):
-        _name(ax, shown, place, f"{name} ({rank:.2f})", (1 - 0.06 * (last - 1), last + 0.06 * (last - 1)))
+        _name(
+            ax,
+            shown,
+            place,
+            f"{name} ({rank:.2f})",
+            (1 - 0.06 * (last - 1), last + 0.06 * (last - 1)),
+        )
     for place, names in enumerate(shown.groups):
         ends = shown.mean_ranks[[names[0], names[-1]]].to_numpy(float)
         overhang = 0.008 * (last - 1)
@@ -126,7 +168,9 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
         )
 
 
-def _name(ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]) -> None:
+def _name(
+    ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]
+) -> None:
     """Write a name next to the axis, the better half on the left, and connect it to its mean rank."""
     k = len(shown.mean_ranks)
     left = place < -(-k // 2)
@@ -134,4 +178,11 @@ def _name(ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tupl
     y = BAR * (len(shown.groups) + 1) + LINE * (line + 0.4)
     rank, end = float(shown.mean_ranks.iloc[place]), ends[0 if left else 1]
     ax.plot([rank, rank, end], [0, y, y], color=style.GREY, linewidth=0.8, gid="name")
-    ax.text(end, y, f"{name} " if left else f" {name}", ha="right" if left else "left", va="center", fontsize=8.5)
+    ax.text(
+        end,
+        y,
+        f"{name} " if left else f" {name}",
+        ha="right" if left else "left",
+        va="center",
+        fontsize=8.5,
+    )

@@ -37,8 +37,10 @@ class Histories(NamedTuple):
 
     Attributes
     ----------
-    curves : column of the history -> panel. needed : column that a run must have. height : of the figure, in inches.
-    words : the caption, a format string with ``place`` and ``seeds`` (number of seeds, meaning of dotted lines).
+    curves : column of the history -> panel. needed : column that a run must have. height : of the
+        figure, in inches.
+    words : the caption, a format string with ``place`` and ``seeds`` (number of seeds, meaning of
+        dotted lines).
     """
 
     curves: Mapping[str, Curve]
@@ -47,7 +49,9 @@ class Histories(NamedTuple):
     words: str
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
-        """Histories of the runs with the needed column: method, seed, epoch, learning rate and the curves."""
+        """Histories of the runs with the needed column: method, seed, epoch, learning rate and the
+        curves.
+        """
         rows = histories(data, group, self.needed)
         shown = [name for name in self.curves if name in rows and rows[name].notna().any()]
         return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
@@ -59,7 +63,9 @@ class Histories(NamedTuple):
         return self.words.format(place=frame.condition, seeds=spread)
 
     def draw(self, frame: Frame) -> Figure:
-        """Draw one panel per curve and one line per method: means over seeds, bands from the lowest to the highest."""
+        """Draw one panel per curve and one line per method: means over seeds, bands from the lowest
+        to the highest.
+        """
         methods = frame.methods()
         figure = style.new_figure(style.WIDTH, max(self.height, 0.19 * len(methods) + 0.8))
         axes = figure.subplots(len(self.curves), 1, sharex=True)
@@ -67,7 +73,13 @@ class Histories(NamedTuple):
             ax.set_ylabel(shown.label)
             if column in frame.rows:
                 for method in methods:
-                    _curve(ax, frame.rows[frame.rows["method"] == method], column, shown.factor, methods)
+                    _curve(
+                        ax,
+                        frame.rows[frame.rows["method"] == method],
+                        column,
+                        shown.factor,
+                        methods,
+                    )
                 if self is TRAINING:
                     _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
                 else:
@@ -86,18 +98,26 @@ TRAINING = Histories(
     },
     "epoch",
     7.0,
-    "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. Training losses of "
-    "different methods are different functions: compare their shapes, not their values. Epochs of second stages are "
+    "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. "
+    "Training losses of "
+    "different methods are different functions: compare their shapes, not their values. Epochs of "
+    "second stages are "
     "counted from 1. The first epochs may lie outside the axes.",
 )
 GATE = Histories(
     # negative lower limits keep lines at 0 visible, those of fixed gates
-    {"positive_share": Curve("Positive mode (%)", low=-3), "flip_rate": Curve("Mode flipped (%)", low=-1, high=None)},
+    {
+        "positive_share": Curve("Positive mode (%)", low=-3),
+        "flip_rate": Curve("Mode flipped (%)", low=-1, high=None),
+    },
     "positive_share",
     5.2,
-    "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more smoothing where the "
-    "indicator is high), and share whose mode differs from that of the previous epoch; {seeds}. A wide band: seeds "
-    "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are the signs of a gate "
+    "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more "
+    "smoothing where the "
+    "indicator is high), and share whose mode differs from that of the previous epoch; {seeds}. A "
+    "wide band: seeds "
+    "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are "
+    "the signs of a gate "
     "that lowers the training loss, not labels of over- or under-confidence.",
 )
 RETENTION = Histories(
@@ -109,21 +129,39 @@ RETENTION = Histories(
     },
     "retention",
     7.0,
-    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask of an epoch keeps; "
-    "accuracy and mean confidence over its training batches with the mask, whose weighted difference determines the "
-    "next share; and the largest change that the threshold allows (percentage points, 0 for a fixed share); {seeds}. "
+    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask "
+    "of an epoch keeps; "
+    "accuracy and mean confidence over its training batches with the mask, whose weighted "
+    "difference determines the "
+    "next share; and the largest change that the threshold allows (percentage points, 0 for a "
+    "fixed share); {seeds}. "
     "Accuracy and confidence are measured on training images, not on the test split.",
 )
 
 
-def _curve(ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]) -> None:
+def _curve(
+    ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]
+) -> None:
     """Draw the histories of a method, without a band if there are more than ``BANDS`` methods."""
     by_epoch = history.groupby("epoch")[column].agg(["mean", "min", "max"]) * factor
     look = style.line_look(methods, history["method"].iloc[0])
     # a single epoch is a point, not a line
-    ax.plot(by_epoch.index, by_epoch["mean"], linewidth=1.3, marker="o" if len(by_epoch) == 1 else None, **look)
+    ax.plot(
+        by_epoch.index,
+        by_epoch["mean"],
+        linewidth=1.3,
+        marker="o" if len(by_epoch) == 1 else None,
+        **look,
+    )
     if len(methods) <= BANDS:
-        ax.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=look["color"], alpha=0.12, linewidth=0)
+        ax.fill_between(
+            by_epoch.index,
+            by_epoch["min"],
+            by_epoch["max"],
+            color=look["color"],
+            alpha=0.12,
+            linewidth=0,
+        )
 
 
 def drops(history: pd.DataFrame) -> list[int]:
@@ -136,7 +174,9 @@ def drops(history: pd.DataFrame) -> list[int]:
 
 
 def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
-    """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the legend."""
+    """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the
+    legend.
+    """
     epochs = sorted({epoch for _, history in rows.groupby("method") for epoch in drops(history)})
     for ax in figure.axes:
         for epoch in epochs:

@@ -1,4 +1,6 @@
-"""Means with intervals, one row per method and calibrator: calibration errors and accuracy, NLL and Brier score."""
+"""Means with intervals, one row per method and calibrator: calibration errors and accuracy, NLL and
+Brier score.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,13 +35,21 @@ class Intervals:
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
         """Wide rows of all methods, by rank, with up to MOST calibrators.
 
-        These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over methods.
+        These are :meth:`StudyData.few_calibrators`, then those with the lowest metric averaged over
+        methods.
         """
         rows = data.test(group)
         few = data.few_calibrators()
-        best = rows.groupby("calibrator")[f"{self.metrics[0]}_mean"].mean().sort_values(kind="stable").index
+        best = (
+            rows.groupby("calibrator")[f"{self.metrics[0]}_mean"]
+            .mean()
+            .sort_values(kind="stable")
+            .index
+        )
         shown = [*few, *(name for name in best if name not in few)][:MOST]
-        return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=rows["calibrator"].nunique())
+        return rows[rows["calibrator"].isin(shown)].assign(
+            n_calibrators=rows["calibrator"].nunique()
+        )
 
     def caption(self, frame: Frame) -> str:
         count = int(frame.rows["n_calibrators"].max())
@@ -47,8 +57,10 @@ class Intervals:
         best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
         which = "and calibrator" if count <= MOST else best
         return (
-            f"{self.shows} of every method {which} on {frame.label}, clean test split ({frame.images}), "
-            f"{captions.seeds(frame.rows)}; methods by rank. {captions.interval(frame.study, frame.rows)} Arrows: the "
+            f"{self.shows} of every method {which} on {frame.label}, clean test split "
+            f"({frame.images}), "
+            f"{captions.seeds(frame.rows)}; methods by rank. "
+            f"{captions.interval(frame.study, frame.rows)} Arrows: the "
             f"interval continues outside the axes. {self.reading}"
         )
 
@@ -69,7 +81,8 @@ class Intervals:
             ax.set_xlabel(text.in_unit(metric))
         looks = {name: style.marker_look(calibrators, name) for name in calibrators}
         handles = [
-            style.handle(markersize=5, label=style.calibrator_label(name), **look) for name, look in looks.items()
+            style.handle(markersize=5, label=style.calibrator_label(name), **look)
+            for name, look in looks.items()
         ]
         handles += [style.null_handle()] if "ece" in self.metrics else []
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
@@ -79,10 +92,14 @@ class Intervals:
 ECE = Intervals(
     ("ece_debiased", "ece", "accuracy"),
     "Debiased ECE, plain ECE and accuracy",
-    "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences and number of images; "
-    "an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with 0.",
+    "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences "
+    "and number of images; "
+    "an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with "
+    "0.",
 )
-NLL = Intervals(("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better.")
+NLL = Intervals(
+    ("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better."
+)
 
 
 def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[str]) -> None:
@@ -94,7 +111,15 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
         # drawn from end to end, as the interval of a biased error need not contain the mean
         ax.hlines(part["y"][known], low[known], high[known], color=shade, linewidth=1.4, alpha=0.75)
         shape = style.marker(calibrators, name)
-        ax.plot(mean, part["y"], shape, color=shade, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4)
+        ax.plot(
+            mean,
+            part["y"],
+            shape,
+            color=shade,
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
     if metric == "ece":
         null = style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
         ax.plot(null, rows["y"], markersize=7, **style.NULL_TICK)
@@ -106,16 +131,22 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
 
 
 def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
-    """Set limits that show all means, and intervals up to ``REACH``; errors start at 0 on a linear axis."""
+    """Set limits that show all means, and intervals up to ``REACH``; errors start at 0 on a linear
+    axis.
+    """
     means, low, high = style.estimates(rows, metric)
     if metric == "ece":
         means = np.concatenate([means, style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
     first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
     if metric == "accuracy":
         room = max(means.max() - means.min(), 2)
-        ax.set_xlim(max(first - 0.1, means.min() - room, 0), min(last + 0.1, means.max() + room, 100))
+        ax.set_xlim(
+            max(first - 0.1, means.min() - room, 0), min(last + 0.1, means.max() + room, 100)
+        )
     elif style.spans(means, LOG_FACTOR[metric]):
-        style.log_axis(ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max()))
+        style.log_axis(
+            ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max())
+        )
     else:
         ax.set_xlim(
             min(0.0, 1.1 * means.min()),

@@ -1,4 +1,6 @@
-"""Over- and under-confidence of the uncalibrated networks: O-ECE and U-ECE, the two parts of the ECE."""
+"""Over- and under-confidence of the uncalibrated networks: O-ECE and U-ECE, the two parts of the
+ECE.
+"""
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,10 @@ from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
 #: metric -> colour, label
-PARTS = {"o_ece": ("#d55e00", "O-ECE: over-confident bins"), "u_ece": ("#0173b2", "U-ECE: under-confident bins")}
+PARTS = {
+    "o_ece": ("#d55e00", "O-ECE: over-confident bins"),
+    "u_ece": ("#0173b2", "U-ECE: under-confident bins"),
+}
 #: height of a bar; a row of height 1 has two
 BAR = 0.36
 #: largest extent of the axis, as a multiple of the longest bar; longer intervals end in an arrow
@@ -28,12 +33,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     rows = frame.rows
     return (
-        f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean test split "
-        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods by rank. O-ECE sums "
-        "the gaps of the bins whose confidence is above their accuracy, U-ECE those of the other bins; their sum is "
-        f"the ECE. {captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval continues outside the "
-        "axes. Grey ticks: expected ECE of a perfectly calibrated network with the same confidences, to be compared "
-        "with the sum of both bars. Accuracy, NLL and Brier score of the same networks are in the table."
+        f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean "
+        f"test split "
+        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods "
+        f"by rank. O-ECE sums "
+        "the gaps of the bins whose confidence is above their accuracy, U-ECE those of the other "
+        "bins; their sum is "
+        f"the ECE. {captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval "
+        f"continues outside the "
+        "axes. Grey ticks: expected ECE of a perfectly calibrated network with the same "
+        "confidences, to be compared "
+        "with the sum of both bars. Accuracy, NLL and Brier score of the same networks are in the "
+        "table."
     )
 
 
@@ -64,10 +75,19 @@ def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) 
     ax.barh(rows["y"] + offset, mean, BAR, color=shade, alpha=0.75)
     known = ~np.isnan(low)
     # drawn from end to end, as the interval of a biased error need not contain the mean
-    ax.hlines((rows["y"] + offset)[known], low[known].clip(0), high[known].clip(0), color="black", linewidth=1.1)
+    ax.hlines(
+        (rows["y"] + offset)[known],
+        low[known].clip(0),
+        high[known].clip(0),
+        color="black",
+        linewidth=1.1,
+    )
 
 
 def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
-    means, _, high = (np.concatenate(part) for part in zip(*(style.estimates(rows, m) for m in PARTS), strict=True))
+    means, _, high = (
+        np.concatenate(part)
+        for part in zip(*(style.estimates(rows, m) for m in PARTS), strict=True)
+    )
     longest = np.nanmax([*means, *null])
     return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), style.SMALLEST_AXIS)

@@ -15,16 +15,23 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """NLL of each method without and with one calibrator, and its training time in seconds."""
     here = of_condition(totals(data), group)
     rows = data.test(group, data.few_calibrators())
-    return rows.merge(here[["method", "seconds"]], on="method") if len(here) > 1 and len(rows) else pd.DataFrame()
+    return (
+        rows.merge(here[["method", "seconds"]], on="method")
+        if len(here) > 1 and len(rows)
+        else pd.DataFrame()
+    )
 
 
 def caption(frame: Frame) -> str:
     best = front(frame.rows)
     names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
     return (
-        f"NLL against training time in seconds (first stage included) on {frame.label}, clean test split "
-        f"({frame.images}), {captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: uncalibrated, filled: "
-        f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, where no cheaper choice "
+        f"NLL against training time in seconds (first stage included) on {frame.label}, clean test "
+        f"split "
+        f"({frame.images}), {captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: "
+        f"uncalibrated, filled: "
+        f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, "
+        f"where no cheaper choice "
         f"has a lower NLL: {names}. Times depend on the machine."
     )
 
@@ -44,10 +51,15 @@ def draw(frame: Frame) -> Figure:
     for _, row in frame.rows.iterrows():
         _mark(ax, row, methods)
     best = front(frame.rows)
-    ax.step(best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1)
+    ax.step(
+        best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1
+    )
     ax.set_xlabel("Training (s)")
     ax.set_ylabel(text.in_unit("nll"))
-    handles = [style.handle(linestyle="", label=name, **style.marker_look(methods, name)) for name in methods]
+    handles = [
+        style.handle(linestyle="", label=name, **style.marker_look(methods, name))
+        for name in methods
+    ]
     figure.legend(handles=handles, loc="outside right upper", alignment="left")
     return figure
 
@@ -55,7 +67,11 @@ def draw(frame: Frame) -> Figure:
 def _mark(ax: Axes, row: pd.Series, methods: list[str]) -> None:
     look = style.marker_look(methods, row["method"])
     face = "white" if row["calibrator"] == UNCALIBRATED else look["color"]
-    ax.plot(row["seconds"], row["nll_mean"], markerfacecolor=face, markersize=7, linestyle="", **look)
+    ax.plot(
+        row["seconds"], row["nll_mean"], markerfacecolor=face, markersize=7, linestyle="", **look
+    )
     if row["calibrator"] == UNCALIBRATED:
         label = text.format_metric("accuracy", row["accuracy_mean"])
-        ax.annotate(label, (row["seconds"], row["nll_mean"]), (6, 4), textcoords="offset points", fontsize=7)
+        ax.annotate(
+            label, (row["seconds"], row["nll_mean"]), (6, 4), textcoords="offset points", fontsize=7
+        )

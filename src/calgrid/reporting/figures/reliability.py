@@ -25,7 +25,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M)."""
     rows = data.test(group, [UNCALIBRATED])
     bins = data.rows(BINS, group, n_bins=data.bins)
-    return rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]]) if len(rows) else rows
+    return (
+        rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]])
+        if len(rows)
+        else rows
+    )
 
 
 def caption(frame: Frame) -> str:
@@ -34,9 +38,12 @@ def caption(frame: Frame) -> str:
     spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
     return (
         f"Reliability of the uncalibrated networks on {frame.label}, clean test split "
-        f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy of a "
-        "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with fewer than "
-        f"{FEW} images per seed are pale and have no whiskers. Below, the share of images in each bin. Accuracy, NLL, "
+        f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
+        f"of a "
+        "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with "
+        "fewer than "
+        f"{FEW} images per seed are pale and have no whiskers. Below, the share of images in each "
+        f"bin. Accuracy, NLL, "
         "ECE and the expected ECE of a perfectly calibrated network (null) are means over seeds."
     )
 
@@ -51,7 +58,9 @@ def draw(frame: Frame) -> Figure:
         histogram(lower, row["sums"])
         _label(upper, lower, row, first=place % columns == 0)
     several = int(rows["n_seeds"].max()) > 1
-    figure.legend(handles=handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2)
+    figure.legend(
+        handles=handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2
+    )
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
 
@@ -59,12 +68,16 @@ def draw(frame: Frame) -> Figure:
 def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
     seeds = bins["seed"].nunique()
-    return BinSums(*(bins[name].to_numpy().reshape(seeds, -1) for name in ("count", "confidence", "correct")))
+    return BinSums(
+        *(bins[name].to_numpy().reshape(seeds, -1) for name in ("count", "confidence", "correct"))
+    )
 
 
 def curve(ax: Axes, sums: BinSums) -> None:
     """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M)."""
-    count, confidence, correct = (part.sum(axis=0) for part in (sums.count, sums.confidence, sums.correct))
+    count, confidence, correct = (
+        part.sum(axis=0) for part in (sums.count, sums.confidence, sums.correct)
+    )
     filled, bins = count > 0, len(count)
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
     accuracy, mean = (100 * part[filled] / count[filled] for part in (correct, confidence))
@@ -75,8 +88,16 @@ def curve(ax: Axes, sums: BinSums) -> None:
     ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
     if len(sums.count) > 1:
-        by_seed = np.where(sums.count > 0, 100 * sums.correct / np.maximum(sums.count, 1), np.nan)[:, filled][:, ~few]
-        ax.vlines(x[~few], np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0), color="black", linewidth=0.8)
+        by_seed = np.where(sums.count > 0, 100 * sums.correct / np.maximum(sums.count, 1), np.nan)[
+            :, filled
+        ][:, ~few]
+        ax.vlines(
+            x[~few],
+            np.nanmin(by_seed, axis=0),
+            np.nanmax(by_seed, axis=0),
+            color="black",
+            linewidth=0.8,
+        )
     ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
 
 
@@ -89,19 +110,35 @@ def histogram(ax: Axes, sums: BinSums) -> None:
     """Draw the share of images in each bin; sums as in :func:`curve`."""
     count = sums.count.sum(axis=0)
     bins = len(count)
-    ax.bar((np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum(), 100 / bins, color="0.55", edgecolor="white")
+    ax.bar(
+        (np.arange(bins) + 0.5) / bins * 100,
+        100 * count / count.sum(),
+        100 / bins,
+        color="0.55",
+        edgecolor="white",
+    )
     ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
 
 
 def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
-    facts = {metric: text.format_with_unit(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece", "ece_null")}
+    facts = {
+        metric: text.format_with_unit(metric, row[f"{metric}_mean"])
+        for metric in ("accuracy", "ece", "ece_null")
+    }
     upper.set_title(
-        f"accuracy {facts['accuracy']}, NLL {row['nll_mean']:.3f}\nECE {facts['ece']}, null {facts['ece_null']}",
+        f"accuracy {facts['accuracy']}, NLL {row['nll_mean']:.3f}\nECE {facts['ece']}, null "
+        f"{facts['ece_null']}",
         fontsize=7.5,
         linespacing=1.3,
     )
     upper.annotate(
-        row["method"], (0.04, 0.93), xycoords="axes fraction", va="top", fontsize=9, fontweight="bold", zorder=5
+        row["method"],
+        (0.04, 0.93),
+        xycoords="axes fraction",
+        va="top",
+        fontsize=9,
+        fontweight="bold",
+        zorder=5,
     ).set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5})
     for ax in (upper, lower):
         ax.tick_params(labelleft=first)
@@ -115,8 +152,12 @@ def handles(several: bool) -> list[Any]:
     """Entries of the legend, for one seed or for several."""
     entries = [
         Patch(facecolor=BAR, label="accuracy of the bin"),
-        Patch(facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"),
+        Patch(
+            facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"
+        ),
         style.handle(color=style.GREY, linestyle="--", label="perfect calibration"),
     ]
-    whisker = style.handle(color="black", marker="|", linestyle="", markersize=9, label="range of seeds")
+    whisker = style.handle(
+        color="black", marker="|", linestyle="", markersize=9, label="range of seeds"
+    )
     return [*entries, whisker] if several else entries

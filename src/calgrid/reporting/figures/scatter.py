@@ -27,8 +27,10 @@ def caption(frame: Frame) -> str:
     bars = " Bars: ± one standard deviation over seeds." if rows["n_seeds"].max() > 1 else ""
     return (
         f"Accuracy against ECE on {frame.label}, clean test split ({frame.images}), "
-        f"{captions.seeds(rows)}: one colour per method, one marker per calibrator; the lower right is best.{bars} If "
-        "some lose more than 1 point of accuracy, the others are shown again at a larger scale. NLL and Brier score, "
+        f"{captions.seeds(rows)}: one colour per method, one marker per calibrator; the lower "
+        f"right is best.{bars} If "
+        "some lose more than 1 point of accuracy, the others are shown again at a larger scale. "
+        "NLL and Brier score, "
         "which rank the methods, are in the other figures."
     )
 
@@ -37,9 +39,15 @@ def draw(frame: Frame) -> Figure:
     """Draw one marker per method and calibrator; a second panel has those that keep accuracy."""
     rows, methods, calibrators = frame.rows, frame.methods(), frame.calibrators()
     near = rows[keeps_accuracy(rows)]
-    panels = {"all": rows} if len(near) == len(rows) else {"all": rows, "within 1 point of the best accuracy": near}
+    panels = (
+        {"all": rows}
+        if len(near) == len(rows)
+        else {"all": rows, "within 1 point of the best accuracy": near}
+    )
     figure = style.new_figure(style.WIDTH, max(4.2, 0.2 * (len(methods) + len(calibrators)) + 1.2))
-    axes = figure.subplots(1, len(panels), squeeze=False, gridspec_kw={"width_ratios": [2, 3][: len(panels)]})[0]
+    axes = figure.subplots(
+        1, len(panels), squeeze=False, gridspec_kw={"width_ratios": [2, 3][: len(panels)]}
+    )[0]
     for ax, (title, part) in zip(axes, panels.items(), strict=True):
         _points(ax, part, methods, calibrators)
         ax.set_xlabel(text.in_unit("accuracy"))
@@ -54,10 +62,23 @@ def draw(frame: Frame) -> Figure:
 def _points(ax: Axes, rows: pd.DataFrame, methods: list[str], calibrators: list[str]) -> None:
     for _, row in rows.iterrows():
         x, y = (style.scaled(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece"))
-        dx, dy = (np.nan_to_num(style.scaled(metric, row[f"{metric}_std"])) for metric in ("accuracy", "ece"))
+        dx, dy = (
+            np.nan_to_num(style.scaled(metric, row[f"{metric}_std"]))
+            for metric in ("accuracy", "ece")
+        )
         look = _look(methods, row["method"])
-        ax.errorbar(x, y, dy, dx, color=look["markeredgecolor"], linewidth=0.8, alpha=0.35, zorder=1)
-        ax.plot(x, y, style.marker(calibrators, row["calibrator"]), markersize=6.5, zorder=2, alpha=0.85, **look)
+        ax.errorbar(
+            x, y, dy, dx, color=look["markeredgecolor"], linewidth=0.8, alpha=0.35, zorder=1
+        )
+        ax.plot(
+            x,
+            y,
+            style.marker(calibrators, row["calibrator"]),
+            markersize=6.5,
+            zorder=2,
+            alpha=0.85,
+            **look,
+        )
     errors = style.scaled("ece", rows["ece_mean"].to_numpy(float))
     if style.spans(errors, LOG_FACTOR):
         style.log_axis(ax, "y", errors.min() / 1.6, errors.max() * 1.6)
@@ -74,10 +95,13 @@ def _look(methods: list[str], name: str) -> dict[str, Any]:
 
 def _legends(figure: Figure, methods: list[str], calibrators: list[str]) -> None:
     dots = [
-        style.handle(linestyle="", marker="o", markersize=7, label=name, **_look(methods, name)) for name in methods
+        style.handle(linestyle="", marker="o", markersize=7, label=name, **_look(methods, name))
+        for name in methods
     ]
     shapes = [
-        style.handle(linestyle="", marker=style.marker(calibrators, name), color=style.GREY, label=name)
+        style.handle(
+            linestyle="", marker=style.marker(calibrators, name), color=style.GREY, label=name
+        )
         for name in calibrators
     ]
     figure.legend(handles=dots, title="method", loc="outside right upper", alignment="left")

@@ -1,4 +1,6 @@
-"""Accuracy, ECE and NLL against a hyper-parameter (MaC-Cal, Figures 6 and 7; SMART, Tables 13 and 14)."""
+"""Accuracy, ECE and NLL against a hyper-parameter (MaC-Cal, Figures 6 and 7; SMART, Tables 13 and
+14).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ LINES = ("-", "--")
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Methods that differ in one option, without and with a calibrator, or such calibrators on one method."""
+    """Methods that differ in one option, without and with a calibrator, or such calibrators on one
+    method.
+    """
 
     kind: Kind
 
@@ -46,15 +50,19 @@ class Sensitivity:
         if self.kind == "calibrator":
             which = f"All calibrate the networks of {data.reference(group)}."
         return (
-            f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all others equal, on "
-            f"{frame.label}, clean test split ({frame.images}); {lines.spread(data.tidy(group, 'test'))}. {lines.NULL} "
+            f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all "
+            f"others equal, on "
+            f"{frame.label}, clean test split ({frame.images}); "
+            f"{lines.spread(data.tidy(group, 'test'))}. {lines.NULL} "
             f"Do not choose a value from this figure: it shows the test split. {which}"
         )
 
     def draw(self, frame: Frame) -> Figure:
         """Draw one row of panels per hyper-parameter."""
         rows = frame.rows
-        options, labels, said = (list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said"))
+        options, labels, said = (
+            list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said")
+        )
         styles = dict(zip(said, LINES, strict=False))
         figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
         axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)
@@ -64,9 +72,13 @@ class Sensitivity:
                 ax.set_xlabel(option)
         for ax, metric in zip(axes[0], METRICS, strict=True):
             ax.set_title(text.in_unit(metric))
-        handles = [style.handle(label=label, **style.marker_look(labels, label)) for label in labels]
+        handles = [
+            style.handle(label=label, **style.marker_look(labels, label)) for label in labels
+        ]
         if len(said) > 1:
-            handles += [style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said]
+            handles += [
+                style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said
+            ]
         handles.append(lines.null_handle())
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
         return figure
@@ -76,20 +88,26 @@ METHODS, CALIBRATORS = Sensitivity("method"), Sensitivity("calibrator")
 
 
 def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """One row per value of each sweep whose members were all scored: option, sweep, value, and wide means."""
+    """One row per value of each sweep whose members were all scored: option, sweep, value, and wide
+    means.
+    """
     rows = rows[rows["metric"].isin(NEEDED)]
     if rows.empty:
         return pd.DataFrame()
     table = lines.means(rows, [kind]).set_index(kind)
     parts = [
-        table.loc[[*sweep.members.values()]].assign(option=sweep.option, sweep=sweep.label, value=[*sweep.members])
+        table.loc[[*sweep.members.values()]].assign(
+            option=sweep.option, sweep=sweep.label, value=[*sweep.members]
+        )
         for sweep in sweeps
         if set(sweep.members.values()) <= set(table.index)
     ]
     return pd.concat(parts).reset_index() if parts else pd.DataFrame()
 
 
-def _panel(ax: Axes, rows: pd.DataFrame, metric: str, labels: Sequence[str], styles: Mapping[str, str]) -> None:
+def _panel(
+    ax: Axes, rows: pd.DataFrame, metric: str, labels: Sequence[str], styles: Mapping[str, str]
+) -> None:
     curves = list(rows.groupby(["said", "sweep"], sort=False))
     for (said, label), part in curves:
         look = {**style.marker_look(labels, label), "linestyle": styles[said]}

@@ -15,7 +15,9 @@ METRICS = ("accuracy", "nll", "ece")
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Wide rows of the clean test split (severity 0), and means over corruptions of each severity."""
     rows = data.shift_means(group)
-    rows = pd.concat([data.test(group).assign(severity=0), rows[rows["severity"] > 0]], ignore_index=True)
+    rows = pd.concat(
+        [data.test(group).assign(severity=0), rows[rows["severity"] > 0]], ignore_index=True
+    )
     return rows if rows["severity"].max() > 0 else rows.iloc[:0]
 
 
@@ -23,8 +25,10 @@ def caption(frame: Frame) -> str:
     rows = frame.rows[frame.rows["severity"] > 0]
     shifts = int(rows["n_shifts"].max())
     return (
-        f"Accuracy, NLL and ECE on {frame.label} against the severity of {text.count(shifts, 'corruption')}: "
-        f"corruptions are scored separately, then averaged ({captions.seeds(rows)}). Severity 0 is the clean test "
+        f"Accuracy, NLL and ECE on {frame.label} against the severity of "
+        f"{text.count(shifts, 'corruption')}: "
+        f"corruptions are scored separately, then averaged ({captions.seeds(rows)}). Severity 0 is "
+        f"the clean test "
         "split. Calibrators were fitted on clean val. Bands: ± one standard deviation over seeds."
     )
 
@@ -37,7 +41,9 @@ def draw(frame: Frame) -> Figure:
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
     for column, calibrator in enumerate(shown):
         part = rows[rows["calibrator"] == calibrator]
-        axes[0, column].set_title("uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}")
+        axes[0, column].set_title(
+            "uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}"
+        )
         axes[-1, column].set_xlabel("Severity")
         for line, metric in enumerate(METRICS):
             _curves(axes[line, column], part, metric, methods)
@@ -53,8 +59,17 @@ def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> No
         part = rows[rows["method"] == method].sort_values("severity")
         mean, std = (style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
         shade = style.colour(methods, method)
-        ax.plot(part["severity"], mean, color=shade, linestyle=style.line(methods, method), marker="o", markersize=3)
-        ax.fill_between(part["severity"], mean - std, mean + std, color=shade, alpha=0.12, linewidth=0)
+        ax.plot(
+            part["severity"],
+            mean,
+            color=shade,
+            linestyle=style.line(methods, method),
+            marker="o",
+            markersize=3,
+        )
+        ax.fill_between(
+            part["severity"], mean - std, mean + std, color=shade, alpha=0.12, linewidth=0
+        )
     severities = sorted(rows["severity"].unique())
     ax.set_xticks(severities, ["clean" if s == 0 else f"{s:g}" for s in severities])
     if metric == "accuracy":

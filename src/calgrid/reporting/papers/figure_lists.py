@@ -1,4 +1,6 @@
-"""Lists of the figures of papers: our figure of the same content, or the data that are missing to draw it."""
+"""Lists of the figures of papers: our figure of the same content, or the data that are missing to
+draw it.
+"""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +24,9 @@ Entry = Mapping[str, Any]
 def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
     """Lists of the figures of the papers that the study names, one table per paper with figures.
 
-    Their frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was drawn) and ``state``:
-    ``drawn``, missing runs, or missing data; one row per file, or one row for a figure without files.
+    Their frames have ``number``, ``shows``, ``figure`` (our kind), ``file`` (empty if nothing was
+    drawn) and ``state``: ``drawn``, missing runs, or missing data; one row per file, or one row for
+    a figure without files.
 
     Parameters
     ----------
@@ -49,8 +52,10 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
         f"{paper['name']}_figures",
         f"Figures of {paper['name']}",
         PAPER_FIGURES,
-        "Figures of the paper, paraphrased, and our figures with the same content. If a figure was not drawn, the "
-        "state says what is missing: add it to the configuration of the study and run it again. Papers differ in "
+        "Figures of the paper, paraphrased, and our figures with the same content. If a figure was "
+        "not drawn, the "
+        "state says what is missing: add it to the configuration of the study and run it again. "
+        "Papers differ in "
         "splits, epochs and code, so curves may differ.",
         frame.drop(columns="id"),
         [Section("Printed figures and ours", HEADER, cells)],
@@ -58,7 +63,9 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
 
 
 def _rows(data: StudyData, wanted: PaperFigure, drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
-    """One row per file of ours that shows a figure of the paper, or one row that says why there is none."""
+    """One row per file of ours that shows a figure of the paper, or one row that says why there is
+    none.
+    """
     row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
     missing = _missing(data, wanted)
     found = [entry for entry in drawn if _shows(entry, wanted)]
@@ -86,8 +93,13 @@ def _missing(data: StudyData, wanted: PaperFigure) -> str:
     runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
         axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
-        return f"runs are missing: {_named(['/'.join(values) for values in itertools.product(*axes)])}"
-    keys, families = [run["key"] for run in runs], [family for run in runs for family in run["families"]]
+        return (
+            f"runs are missing: {_named(['/'.join(values) for values in itertools.product(*axes)])}"
+        )
+    keys, families = (
+        [run["key"] for run in runs],
+        [family for run in runs for family in run["families"]],
+    )
     # a figure may show several data sets, each with its own shift family
     parts = {
         "methods": (wanted["method"], [key["method"] for key in keys]),
@@ -96,12 +108,21 @@ def _missing(data: StudyData, wanted: PaperFigure) -> str:
         "data sets": (wanted["dataset"], [key["dataset"] for key in keys]),
         "backbones": (wanted["backbone"], [key["backbone"] for key in keys]),
     }
-    absent = {kind: [name for name in names if name not in present] for kind, (names, present) in parts.items()}
-    return "; ".join(f"{kind} are missing: {_named(names)}" for kind, names in absent.items() if names)
+    absent = {
+        kind: [name for name in names if name not in present]
+        for kind, (names, present) in parts.items()
+    }
+    return "; ".join(
+        f"{kind} are missing: {_named(names)}" for kind, names in absent.items() if names
+    )
 
 
 def _about(place: Mapping[str, Any], wanted: PaperFigure) -> bool:
-    return all(place[axis] in wanted[axis] for axis in ("dataset", "backbone") if axis in place and wanted[axis])
+    return all(
+        place[axis] in wanted[axis]
+        for axis in ("dataset", "backbone")
+        if axis in place and wanted[axis]
+    )
 
 
 def _named(names: Sequence[str]) -> str:

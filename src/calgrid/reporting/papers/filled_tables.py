@@ -1,4 +1,6 @@
-"""Cells of a paper's tables: our result with its interval, the published number, and their difference."""
+"""Cells of a paper's tables: our result with its interval, the published number, and their
+difference.
+"""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -32,9 +34,10 @@ STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibr
 class Filled(NamedTuple):
     """A table as declared, its frame, and the values of its cells for each seed.
 
-    ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread`` says, with ranks for
-    each seed that has all ranked cells. If seeds are those of the calibrator, ``draws`` has the cells on resamples of
-    the test images and ``ratios`` is that of :func:`split_ratios`.
+    ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
+    says, with ranks for each seed that has all ranked cells. If seeds are those of the calibrator,
+    ``draws`` has the cells on resamples of the test images and ``ratios`` is that of
+    :func:`split_ratios`.
     """
 
     spec: TableSpec
@@ -45,7 +48,8 @@ class Filled(NamedTuple):
 
 
 def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
-    """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint with results.
+    """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint
+    with results.
 
     Parameters
     ----------
@@ -53,11 +57,12 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
 
     Yields
     ------
-    Each table; its frame has ``row``, ``column``, the coordinates, our results (``ours``, ``std``, ``ci_low``,
-    ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows), ``published``, ``published_std``, ``suspect``,
-    ``difference`` (ours - published), and the marks ``ours_mark`` and ``published_mark``. Protocols of one line (key
-    ``lines`` of the configuration) share a frame, under the name of the line. Without results, protocol and checkpoint
-    are empty, and only published numbers are present.
+    Each table; its frame has ``row``, ``column``, the coordinates, our results (``ours``, ``std``,
+    ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows), ``published``,
+    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark``
+    and ``published_mark``. Protocols of one line (key ``lines`` of the configuration) share a
+    frame, under the name of the line. Without results, protocol and checkpoint are empty, and only
+    published numbers are present.
     """
     tables = _tables(paper)
     places = [_places(spec, cells) for spec, cells in tables]
@@ -67,36 +72,48 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
         runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
         draws = cell_draws(read_resamples(data, needed), needed) if fits else pd.DataFrame()
         frame = _filled(spec, cells, cell_means(runs, data.level))
-        ranked = pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True) if spec["ranks"] else runs
+        ranked = (
+            pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True)
+            if spec["ranks"]
+            else runs
+        )
         yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
 
 
 def _tables(paper: Paper) -> list[tuple[TableSpec, pd.DataFrame]]:
     """Tables of a paper as declared, each with its cells."""
     printed = printed_numbers(read_published([paper["published"]]))
-    return [(spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]]
+    return [
+        (spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]
+    ]
 
 
 def _cells(spec: TableSpec, printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order, with the published numbers."""
     rows = [
         {"row": i, "column": j, **cell_key(spec, row, column)}
-        for (i, row), (j, column) in itertools.product(enumerate(spec["rows"]), enumerate(spec["columns"]))
+        for (i, row), (j, column) in itertools.product(
+            enumerate(spec["rows"]), enumerate(spec["columns"])
+        )
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
     cells["is_mean"] = [len(list(expanded(row, spec["means"]))) > 1 for row in rows]
     place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
-    found = printed.assign(published=printed["value"], published_std=printed.get("std", np.nan)).drop_duplicates(place)
+    found = printed.assign(
+        published=printed["value"], published_std=printed.get("std", np.nan)
+    ).drop_duplicates(place)
     keyed = cells.assign(method=[run_method(row) for row in rows])[place]
     beside = keyed.merge(found[[*place, *numbers]], on=place, how="left").fillna({"suspect": ""})
     return cells.assign(**beside[numbers])
 
 
 def printed_cells(data: StudyData) -> pd.DataFrame:
-    """Published numbers in the tables of the papers that a study names, with the study's names of methods.
+    """Published numbers in the tables of the papers that a study names, with the study's names of
+    methods.
 
-    Returns one row per cell with a number that is not suspect: ``COORDINATES`` (the method with its second stage, the
-    calibrator with what it was fitted on unless val), ``published`` and ``published_std``, in the unit of the metric.
+    Returns one row per cell with a number that is not suspect: ``COORDINATES`` (the method with its
+    second stage, the calibrator with what it was fitted on unless val), ``published`` and
+    ``published_std``, in the unit of the metric.
     """
     parts = []
     for paper in data.manifest.get("papers", ()):
@@ -107,7 +124,10 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     cells = pd.concat(parts, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
     places = cells.to_dict("records")
-    named = {"method": [run_method(at) for at in places], "calibrator": [_calibrator(at) for at in places]}
+    named = {
+        "method": [run_method(at) for at in places],
+        "calibrator": [_calibrator(at) for at in places],
+    }
     return cells.assign(**named)[names]
 
 
@@ -119,8 +139,14 @@ def run_method(place: CellKey) -> str:
 
 
 def _calibrator(place: CellKey) -> str:
-    """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in :meth:`StudyData.rows`."""
-    return place["calibrator"] if place["fit_on"] == "val" else f"{place['calibrator']} ({place['fit_on']})"
+    """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in
+    :meth:`StudyData.rows`.
+    """
+    return (
+        place["calibrator"]
+        if place["fit_on"] == "val"
+        else f"{place['calibrator']} ({place['fit_on']})"
+    )
 
 
 def _places(spec: TableSpec, cells: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +159,9 @@ def _places(spec: TableSpec, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    """Places that a place averages over; each entry of ``means`` is applied once, to the places that it matches."""
+    """Places that a place averages over; each entry of ``means`` is applied once, to the places
+    that it matches.
+    """
     over: dict[str, Sequence[Any]] = {}
     later = [mean for mean in means if not matches(place, mean["where"])]
     for mean in means:
@@ -147,22 +175,34 @@ def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[Cel
 
 def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     """Tidy metrics of the places, with means over corruptions and with times."""
-    times = timed_rows(data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"]))
+    times = timed_rows(
+        data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"])
+    )
     wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
     metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
-    means = means[(means["severity"] > 0) & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])]
+    means = means[
+        (means["severity"] > 0)
+        & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])
+    ]
     parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
     found = pd.concat(parts, ignore_index=True)
     return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
 
 
-def timed_rows(costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]) -> pd.DataFrame:
-    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of the calibrator).
+def timed_rows(
+    costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]
+) -> pd.DataFrame:
+    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of
+    the calibrator).
 
-    All ``checkpoints`` (one row each) of a run have the same times: training is shared, and the times of fits are
-    averaged. ``wanted`` are metrics; others than these two are ignored.
+    All ``checkpoints`` (one row each) of a run have the same times: training is shared, and the
+    times of fits are averaged. ``wanted`` are metrics; others than these two are ignored.
     """
-    parts = [_seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY)) for metric in STAGES if metric in wanted]
+    parts = [
+        _seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY))
+        for metric in STAGES
+        if metric in wanted
+    ]
     rows = pd.concat(parts) if parts else pd.DataFrame()
     empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
     return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
@@ -174,7 +214,9 @@ def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
     if metric == "train_seconds":
         trained = rows.groupby(list(RUN_KEY), as_index=False).agg(value=("seconds", "sum"))
         return trained.assign(calibrator="none", fit_seed=0, metric=metric)
-    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(value=("seconds", "mean"))
+    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(
+        value=("seconds", "mean")
+    )
     return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)
 
 
@@ -190,10 +232,17 @@ def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
     Only cells of a single place on the clean test split have resamples. ``places`` as in
     :func:`calgrid.statistics.cell_runs`.
     """
-    single = places[~places["cell"].duplicated(keep=False) & (places["shift"] == "") & (places["fit_on"] == "val")]
+    single = places[
+        ~places["cell"].duplicated(keep=False)
+        & (places["shift"] == "")
+        & (places["fit_on"] == "val")
+    ]
     found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
     rows = [
-        {**dict(zip((*SECTION, "cell"), key, strict=True)), "draws": np.mean(np.stack(list(part["draws"])), axis=0)}
+        {
+            **dict(zip((*SECTION, "cell"), key, strict=True)),
+            "draws": np.mean(np.stack(list(part["draws"])), axis=0),
+        }
         for key, part in found.groupby([*SECTION, "cell"])
     ]
     return pd.DataFrame(rows, columns=[*SECTION, "cell", "draws"])
@@ -215,16 +264,22 @@ def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.D
             if frame.loc[ranked, "value"].notna().all():
                 places = cells.loc[own, "row"].map(row_ranks(spec, frame, "value", metric))
                 facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
-                parts.append(pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts}))
+                parts.append(
+                    pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
+                )
     return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
 
 
 def _filled(spec: TableSpec, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
-    return pd.concat([_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True)
+    return pd.concat(
+        [_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True
+    )
 
 
-def _section(spec: TableSpec, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame) -> pd.DataFrame:
+def _section(
+    spec: TableSpec, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
+) -> pd.DataFrame:
     """Cells with our numbers for one protocol and checkpoint."""
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))

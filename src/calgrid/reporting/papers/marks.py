@@ -7,7 +7,17 @@ from calgrid.specs.papers import TableSpec
 from calgrid.statistics import mean_ranks
 
 #: coordinates of a cell in a paper's table, before a second stage becomes a method
-COORDINATES = ("dataset", "backbone", "method", "stage", "calibrator", "fit_on", "shift", "severity", "metric")
+COORDINATES = (
+    "dataset",
+    "backbone",
+    "method",
+    "stage",
+    "calibrator",
+    "fit_on",
+    "shift",
+    "severity",
+    "metric",
+)
 BEST, SECOND = "best", "second"
 BEST_PLACE = 1
 #: least number of competing cells for a mark of the second
@@ -32,11 +42,14 @@ def shown(spec: TableSpec, metric: str, value: float) -> float:
     return float(f"{scale(spec, metric) * value:.{spec['digits']}f}")
 
 
-def marks(spec: TableSpec, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None) -> pd.Series:
-    """Best and second of the cells that compete: equal in all coordinates but those of ``best_over``.
+def marks(
+    spec: TableSpec, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None
+) -> pd.Series:
+    """Best and second of the cells that compete: equal in all coordinates but those of
+    ``best_over``.
 
-    Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single cell has no mark, and
-    of two cells only the best has one.
+    Returns ``best``, ``second`` or an empty string for each cell. Ties share their mark; a single
+    cell has no mark, and of two cells only the best has one.
 
     Parameters
     ----------
@@ -49,7 +62,9 @@ def marks(spec: TableSpec, frame: pd.DataFrame, column: str, exclude: pd.Series 
     present = frame.assign(number=values).dropna(subset="number")
     if present.empty or not spec["best_over"]:
         return found
-    present["number"] = [shown(spec, m, v) for m, v in zip(present["metric"], present["number"], strict=True)]
+    present["number"] = [
+        shown(spec, m, v) for m, v in zip(present["metric"], present["number"], strict=True)
+    ]
     rivals = [axis for axis in COORDINATES if axis not in spec["best_over"]]
     for keys, group in present.groupby(rivals, sort=False):
         lower = lower_is_better(keys[rivals.index("metric")])
@@ -68,7 +83,8 @@ def row_ranks(spec: TableSpec, frame: pd.DataFrame, column: str, metric: str) ->
 
     Parameters
     ----------
-    frame : one row per cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in ``column``.
+    frame : one row per cell with ``row``, ``column``, ``metric``, ``is_mean`` and the numbers in
+        ``column``.
     """
     cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
     numbers = [value if pd.isna(value) else shown(spec, metric, value) for value in cells[column]]

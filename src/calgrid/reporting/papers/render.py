@@ -1,4 +1,6 @@
-"""A paper's table as CSV with fractions, and as Markdown, LaTeX and HTML with the same cells and marks."""
+"""A paper's table as CSV with fractions, and as Markdown, LaTeX and HTML with the same cells and
+marks.
+"""
 
 import math
 from collections.abc import Mapping
@@ -26,11 +28,24 @@ AXES = {
     "severity": "Severity",
     "metric": "Metric",
 }
-COLUMNS = [*SECTION, "row", "column", *COORDINATES, "ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+COLUMNS = [
+    *SECTION,
+    "row",
+    "column",
+    *COORDINATES,
+    "ours",
+    "std",
+    "ci_low",
+    "ci_high",
+    "n_seeds",
+    "n_ranked",
+]
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-HTML = text.Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
+HTML = text.Markup(
+    lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|"
+)
 
 
 class PaperTable:
@@ -55,7 +70,12 @@ class PaperTable:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex, "html": self.html}
+        return {
+            "csv": text.csv(self.frame),
+            "md": self.markdown,
+            "tex": self.latex,
+            "html": self.html,
+        }
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -67,17 +87,25 @@ class PaperTable:
     def caption(self) -> str:
         """Meaning of the cells."""
         over = text.listed([AXES[axis].lower() for axis in self.spec["best_over"]] or ["nothing"])
-        ranked = "'of n' after a rank: n rows have all numbers." if self.cells["n_ranked"].any() else ""
-        doubted = "?: suspect published number, which is not marked." if self.cells["suspect"].any() else ""
+        ranked = (
+            "'of n' after a rank: n rows have all numbers." if self.cells["n_ranked"].any() else ""
+        )
+        doubted = (
+            "?: suspect published number, which is not marked."
+            if self.cells["suspect"].any()
+            else ""
+        )
         sentences = [
             "Ours | published (difference, ours minus published).",
             self._small(),
-            f"Bold: best over {over}; underlined: second of three or more; by the digits shown, separately for ours "
+            f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
+            f"separately for ours "
             "and published.",
             ranked,
             doubted,
             self.spec["note"],
-            "Papers differ in splits, epochs and code. Read a calibration error together with accuracy, NLL and Brier "
+            "Papers differ in splits, epochs and code. Read a calibration error together with "
+            "accuracy, NLL and Brier "
             "score, which are in the other tables.",
         ]
         return " ".join(filter(None, sentences))
@@ -88,9 +116,12 @@ class PaperTable:
         if self.spec["spread"] != FITS:
             return f"Small: {100 * self.level:g} % interval of the mean over n seeds; {single}"
         return (
-            "Small: ± standard deviation over n seeds of the calibrator, also of published numbers if known. It covers "
-            "the randomness of the fit on one network and one test set and, for calibrators fitted on a part of each "
-            "corruption, of this part. It does not cover the choice of test images, the choice of images to fit on, or "
+            "Small: ± standard deviation over n seeds of the calibrator, also of published numbers "
+            "if known. It covers "
+            "the randomness of the fit on one network and one test set and, for calibrators fitted "
+            "on a part of each "
+            "corruption, of this part. It does not cover the choice of test images, the choice of "
+            "images to fit on, or "
             f"retraining. {single.capitalize()}"
         )
 
@@ -105,14 +136,18 @@ class PaperTable:
         names = len(self.spec["row_axes"])
         sections = self._sections(text.LATEX)
         letters = "l" * names + "r" * len(self.spec["columns"])
-        return text.latex_page(self.spec["title"], [(heading, letters, rows) for heading, rows in sections])
+        return text.latex_page(
+            self.spec["title"], [(heading, letters, rows) for heading, rows in sections]
+        )
 
     @property
     def html(self) -> str:
         """The table in HTML, as a fragment of a page."""
         parts = []
         names = len(self.spec["row_axes"])
-        opened = " open" if self.cells["ours"].notna().any() else ""  # published numbers alone are collapsed
+        opened = (
+            " open" if self.cells["ours"].notna().any() else ""
+        )  # published numbers alone are collapsed
         for heading, rows in self._sections(HTML):
             head = "".join(f'<th scope="col">{cell}</th>' for cell in rows[0])
             body = [
@@ -139,7 +174,8 @@ class PaperTable:
     def _header(self, markup: text.Markup) -> list[str]:
         names = [AXES[axis] for axis in self.spec["row_axes"]]
         columns = [
-            " ".join(dict.fromkeys(map(text.name, filter(None, column["heading"])))) for column in self.spec["columns"]
+            " ".join(dict.fromkeys(map(text.name, filter(None, column["heading"]))))
+            for column in self.spec["columns"]
         ]
         return [markup.escape(name) for name in (*names, *columns)]
 
@@ -149,7 +185,9 @@ class PaperTable:
         lines: list[list[str]] = []
         for number, row in enumerate(self.spec["rows"]):
             own = cells[number * width : (number + 1) * width]
-            lines.append([*map(markup.escape, row["heading"]), *(self._cell(cell, markup) for cell in own)])
+            lines.append(
+                [*map(markup.escape, row["heading"]), *(self._cell(cell, markup) for cell in own)]
+            )
         return lines
 
     def _cell(self, cell: Mapping[str, Any], markup: text.Markup) -> str:
@@ -158,9 +196,14 @@ class PaperTable:
         parts = [ours, *([markup.small.format(markup.escape(beside))] if beside else [])]
         if not math.isnan(cell["published"]):
             doubt = markup.escape("?") if cell["suspect"] else ""
-            parts += [markup.bar, _marked(markup, self._number(cell, "published"), cell["published_mark"]) + doubt]
+            parts += [
+                markup.bar,
+                _marked(markup, self._number(cell, "published"), cell["published_mark"]) + doubt,
+            ]
             if self.spec["spread"] == FITS and not math.isnan(cell["published_std"]):
-                parts.append(markup.small.format(markup.escape(f"± {self._number(cell, 'published_std')}")))
+                parts.append(
+                    markup.small.format(markup.escape(f"± {self._number(cell, 'published_std')}"))
+                )
         if not math.isnan(cell["difference"]):
             parts.append(markup.escape(f"({self._number(cell, 'difference', signed=True)})"))
         return " ".join(parts)
@@ -178,13 +221,21 @@ class PaperTable:
         return f"{interval}n={cell['n_seeds']:.0f}"
 
     def _number(self, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:
-        return text.decimal(scale(self.spec, cell["metric"]) * cell[name], self.spec["digits"], signed)
+        return text.decimal(
+            scale(self.spec, cell["metric"]) * cell[name], self.spec["digits"], signed
+        )
 
 
 def _marked(markup: text.Markup, words: str, mark: str) -> str:
     """Text with the mark of best or second."""
-    return {BEST: markup.bold, SECOND: markup.underlined}.get(mark, "{}").format(markup.escape(words))
+    return {BEST: markup.bold, SECOND: markup.underlined}.get(mark, "{}").format(
+        markup.escape(words)
+    )
 
 
 def _heading(protocol: str, checkpoint: str) -> str:
-    return f"Protocol {protocol}, {checkpoint} checkpoint" if protocol else "Published numbers; no run of ours is here"
+    return (
+        f"Protocol {protocol}, {checkpoint} checkpoint"
+        if protocol
+        else "Published numbers; no run of ours is here"
+    )

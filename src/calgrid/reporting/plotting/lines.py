@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from calgrid.reporting.plotting import style
 
 NULL = (
-    "Ticks in the colour of a line: expected ECE of a perfectly calibrated network with the same confidences; an ECE "
+    "Ticks in the colour of a line: expected ECE of a perfectly calibrated network with the same "
+    "confidences; an ECE "
     "at or below its tick is no evidence of miscalibration."
 )
 #: mark of the ECE null on a vertical axis
@@ -24,7 +25,8 @@ ROOM = 0.13
 
 
 def deviation(rows: pd.DataFrame) -> pd.Series:
-    """Standard deviation over seeds of tidy rows of the summary; for one seed, over seeds of the calibrator.
+    """Standard deviation over seeds of tidy rows of the summary; for one seed, over seeds of the
+    calibrator.
 
     NaN for one seed of both.
     """
@@ -32,7 +34,9 @@ def deviation(rows: pd.DataFrame) -> pd.Series:
 
 
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Wide rows by ``keys`` with mean and :func:`deviation` (``{metric}_mean``, ``{metric}_std``) of tidy rows."""
+    """Wide rows by ``keys`` with mean and :func:`deviation` (``{metric}_mean``, ``{metric}_std``)
+    of tidy rows.
+    """
     chosen = rows.assign(std=deviation(rows))
     table = chosen.pivot(index=keys, columns="metric", values=["mean", "std"])
     table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
@@ -43,16 +47,21 @@ def spread(rows: pd.DataFrame) -> str:
     """Meaning of lines and bands of :func:`means`, for captions."""
     seeds, fits = int(rows["n_seeds"].max()), int(rows["n_fits"].max())
     if seeds > 1:
-        return f"means over {seeds} seeds; bands (for up to {BANDS} lines): ± one standard deviation"
+        return (
+            f"means over {seeds} seeds; bands (for up to {BANDS} lines): ± one standard deviation"
+        )
     if fits > 1:
         return (
-            f"one seed; bands (for up to {BANDS} lines): ± one standard deviation over {fits} seeds of the stochastic "
+            f"one seed; bands (for up to {BANDS} lines): ± one standard deviation over {fits} "
+            f"seeds of the stochastic "
             "calibrators"
         )
     return "one seed"
 
 
-def line(ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: style.Look, count: int) -> None:
+def line(
+    ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: style.Look, count: int
+) -> None:
     """Draw the mean of a metric at N values ``x``, its band, and for the ECE the marks of its null.
 
     Parameters
@@ -61,13 +70,17 @@ def line(ax: Axes, x: Sequence[float], rows: pd.DataFrame, metric: str, look: st
     look : style of the line.
     count : number of lines of the panel; no bands if it is above ``BANDS``.
     """
-    mean, std = (style.scaled(metric, rows[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "std"))
+    mean, std = (
+        style.scaled(metric, rows[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "std")
+    )
     ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
     if count <= BANDS:
         ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.12, linewidth=0)
     if metric == "ece":
         tick = {**NULL_TICK, "color": look["color"]}
-        ax.plot(x, style.scaled(metric, rows["ece_null_mean"].to_numpy(float)), markersize=7, **tick)
+        ax.plot(
+            x, style.scaled(metric, rows["ece_null_mean"].to_numpy(float)), markersize=7, **tick
+        )
 
 
 def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
@@ -75,12 +88,16 @@ def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
     ordered = np.array(sorted(set(values)))
     if style.spans(ordered, LOG_FACTOR - 1):
         ax.set_xscale("log")
-    ax.set_xticks(ordered, _tick_labels(ordered, np.log(ordered) if ax.get_xscale() == "log" else ordered))
+    ax.set_xticks(
+        ordered, _tick_labels(ordered, np.log(ordered) if ax.get_xscale() == "log" else ordered)
+    )
     ax.set_xticks([], minor=True)
 
 
 def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
-    """Labels of ascending values at ``places`` of the axis, empty where one would overlap the previous label."""
+    """Labels of ascending values at ``places`` of the axis, empty where one would overlap the
+    previous label.
+    """
     labels, free = [], -np.inf
     for value, place in zip(values, places, strict=True):
         labels.append(f"{value:,g}" if place >= free else "")

@@ -1,4 +1,6 @@
-"""Shared parts of figures with many points: small multiples, a bounded number of points, correlations over seeds."""
+"""Shared parts of figures with many points: small multiples, a bounded number of points,
+correlations over seeds.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -22,14 +24,18 @@ ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14
 
 
 def _sheet(count: int, width: float, height: float) -> tuple[Figure, int, int]:
-    """Figure for ``count`` cells of ``width`` x ``height`` inches, with its numbers of lines and columns."""
+    """Figure for ``count`` cells of ``width`` x ``height`` inches, with its numbers of lines and
+    columns.
+    """
     columns = min(COLUMNS, count)
     lines = -(-count // columns)
     return style.new_figure(max(4.2, width * columns), 0.9 + height * lines), lines, columns
 
 
 def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Make a figure of ``count`` panels with shared axes, each two inches wide and ``height`` inches high."""
+    """Make a figure of ``count`` panels with shared axes, each two inches wide and ``height``
+    inches high.
+    """
     figure, lines, columns = _sheet(count, 2.0, height)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in axes[count:]:
@@ -39,7 +45,9 @@ def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes[:count])
 
 
-def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+def stacked(
+    count: int, width: float, height: float, ratio: float
+) -> tuple[Figure, list[tuple[Axes, Axes]]]:
     """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower.
 
     ``width`` and ``height`` are those of a pair, in inches.
@@ -54,8 +62,12 @@ def stacked(count: int, width: float, height: float, ratio: float) -> tuple[Figu
     return figure, pairs
 
 
-def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None) -> Figure:
-    """Add a legend above the panels, in one line unless ``columns`` is given, and labels of the axes; return it."""
+def finished(
+    figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None
+) -> Figure:
+    """Add a legend above the panels, in one line unless ``columns`` is given, and labels of the
+    axes; return it.
+    """
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns or len(handles))
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(y, fontsize=9)
@@ -63,17 +75,28 @@ def finished(figure: Figure, handles: Sequence[Artist], x: str, y: str, columns:
 
 
 def scatter_answers(ax: Axes, table: pd.DataFrame, x: str, y: str, factor: float = 1) -> None:
-    """Draw ``factor`` times column ``y`` against ``x``, in different colours for right and wrong answers."""
+    """Draw ``factor`` times column ``y`` against ``x``, in different colours for right and wrong
+    answers.
+    """
     for correct, (shade, _, area, opacity) in ANSWERS.items():
         part = table[table["correct"] == correct]
-        ax.scatter(part[x], factor * part[y], area, color=shade, alpha=opacity, linewidths=0, rasterized=True)
+        ax.scatter(
+            part[x],
+            factor * part[y],
+            area,
+            color=shade,
+            alpha=opacity,
+            linewidths=0,
+            rasterized=True,
+        )
 
 
 def answer_handles() -> list[Line2D]:
     """Legend entries for right and wrong answers."""
     looks = {label: shade for shade, label, *_ in ANSWERS.values()}
     return [
-        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label) for label, shade in looks.items()
+        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
+        for label, shade in looks.items()
     ]
 
 
@@ -83,9 +106,14 @@ def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:
 
 
 def correlation(
-    tables: Sequence[pd.DataFrame], x: str, y: str, kind: Literal["pearson", "spearman"] = "spearman"
+    tables: Sequence[pd.DataFrame],
+    x: str,
+    y: str,
+    kind: Literal["pearson", "spearman"] = "spearman",
 ) -> str:
-    """Correlation of two columns, mean over the runs, with its standard deviation if there are several."""
+    """Correlation of two columns, mean over the runs, with its standard deviation if there are
+    several.
+    """
     each = pd.Series([table[x].corr(table[y], method=kind) for table in tables])
     spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
     return text.decimal(each.mean(), 2) + spread

@@ -24,8 +24,11 @@ WIDTH = 8.0
 DPI = 150
 #: right end of an axis if all values are 0
 SMALLEST_AXIS = 1e-6
-#: seaborn's colour-blind palette by decreasing contrast, without its yellow, pale pink and light grey
-PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9, 5)] + [(0.25, 0.25, 0.25)]
+#: seaborn's colour-blind palette by decreasing contrast, without its yellow, pale pink and light
+#: grey
+PALETTE = [sns.color_palette("colorblind")[place] for place in (0, 3, 2, 4, 1, 9, 5)] + [
+    (0.25, 0.25, 0.25)
+]
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 _LINES = ("-", "--", ":", "-.")
 GREY = "0.35"
@@ -59,7 +62,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def colour(names: Sequence[str], name: str) -> Colour:
-    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and :func:`marker` differ."""
+    """Colour of a name by its place in ``names``; repeats after 8, where :func:`line` and
+    :func:`marker` differ.
+    """
     return PALETTE[names.index(name) % len(PALETTE)]
 
 
@@ -90,7 +95,10 @@ def scaled(metric: str, value: Numbers) -> Numbers:
 
 def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
     """Mean and both ends of the interval of wide rows, each (M,), in the unit that is shown."""
-    return tuple(scaled(metric, rows[f"{metric}_{name}"].to_numpy(float)) for name in ("mean", "ci_low", "ci_high"))
+    return tuple(
+        scaled(metric, rows[f"{metric}_{name}"].to_numpy(float))
+        for name in ("mean", "ci_low", "ci_high")
+    )
 
 
 def handle(**look: Any) -> Line2D:
@@ -124,18 +132,29 @@ def stripes(ax: Axes, names: Sequence[str]) -> None:
 
 
 def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
-    """Mark intervals that continue outside the axes; ``y``, ``low`` and ``high`` are (M,), in units of the axes."""
+    """Mark intervals that continue outside the axes; ``y``, ``low`` and ``high`` are (M,), in units
+    of the axes.
+    """
     first, last = ax.get_xlim()
     for outside, edge, shape in ((low < first, first, "<"), (high > last, last, ">")):
-        (ends,) = ax.plot(np.full(outside.sum(), edge), y[outside], shape, color=shade, ms=4, clip_on=False, zorder=5)
+        (ends,) = ax.plot(
+            np.full(outside.sum(), edge),
+            y[outside],
+            shape,
+            color=shade,
+            ms=4,
+            clip_on=False,
+            zorder=5,
+        )
         ends.set_in_layout(False)
 
 
 def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
-    """Make an axis logarithmic from ``first`` to ``last``, with few enough labels that they do not overlap.
+    """Make an axis logarithmic from ``first`` to ``last``, with few enough labels that they do not
+    overlap.
 
-    Labels are round numbers below a ratio of 3; multiples of powers of ten by 1, 2, 3 and 5 below 15, by 1 and 3 below
-    100; else powers of ten.
+    Labels are round numbers below a ratio of 3; multiples of powers of ten by 1, 2, 3 and 5 below
+    15, by 1 and 3 below 100; else powers of ten.
     """
     getattr(ax, f"set_{axis}scale")("log")
     getattr(ax, f"set_{axis}lim")(first, last)
@@ -148,5 +167,7 @@ def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
 
 
 def spans(values: np.ndarray, factor: float) -> bool:
-    """Are values positive and their ratio above ``factor``, so that a linear axis would hide the small ones?"""
+    """Are values positive and their ratio above ``factor``, so that a linear axis would hide the
+    small ones?
+    """
     return bool(values.min() > 0 and values.max() > factor * values.min())

@@ -1,4 +1,5 @@
-"""Tables of a study: unrounded CSV files, formatted Markdown and LaTeX files, and an index for the report.
+"""Tables of a study: unrounded CSV files, formatted Markdown and LaTeX files, and an index for the
+report.
 
 Tables of the papers that the study names are written too, also in HTML.
 """
@@ -13,7 +14,17 @@ from calgrid.reporting.papers.filled_tables import filled_tables
 from calgrid.reporting.papers.render import PaperTable
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
-from calgrid.reporting.tables import comparison, costs, methods, overview, questions, ranks, shift, training_time, tuned
+from calgrid.reporting.tables import (
+    comparison,
+    costs,
+    methods,
+    overview,
+    questions,
+    ranks,
+    shift,
+    training_time,
+    tuned,
+)
 from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 
@@ -41,19 +52,26 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
 
 def paper_tables(data: StudyData) -> list[PaperTable | Table]:
     """Claims and tables of the papers that the study names."""
-    papers = [(paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())]
+    papers = [
+        (paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())
+    ]
     checked = claims_table(data, papers)
-    filled = [PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables]
+    filled = [
+        PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables
+    ]
     return [*filled] if checked is None else [checked, *filled]
 
 
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     """Write all tables that have rows, and ``index.json``.
 
-    Returns the paths of the files written, the index last. Raises DataError: a file of the study is missing or damaged.
+    Returns the paths of the files written, the index last. Raises DataError: a file of the study is
+    missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables: list[Table | PaperTable] = [marked(built, data) for build in TABLES if (built := build(data)) is not None]
+    tables: list[Table | PaperTable] = [
+        marked(built, data) for build in TABLES if (built := build(data)) is not None
+    ]
     tables = [*tables, *paper_tables(data)]
     paths = []
     for table in tables:

@@ -1,4 +1,6 @@
-"""Tables of comparisons: paired tests against the baseline method, and our results beside published numbers."""
+"""Tables of comparisons: paired tests against the baseline method, and our results beside published
+numbers.
+"""
 
 import math
 
@@ -10,7 +12,17 @@ from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 
 TESTED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
-TEST_COLUMNS = ["method", "calibrator", "fit_on", "metric", "mean", "n_seeds", "diff_vs_baseline", "p_value", "p_holm"]
+TEST_COLUMNS = [
+    "method",
+    "calibrator",
+    "fit_on",
+    "metric",
+    "mean",
+    "n_seeds",
+    "diff_vs_baseline",
+    "p_value",
+    "p_holm",
+]
 TEST_COLUMNS += ["verdict"]
 PUBLISHED_COLUMNS = [
     "method",
@@ -35,12 +47,23 @@ def tests(data: StudyData) -> Table | None:
 
     def select(group: Group) -> pd.DataFrame:
         rows = data.tidy(group, "test")
-        tested = rows["metric"].isin(shown) & rows["diff_vs_baseline"].notna() & (rows["method"] != data.baseline)
-        return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
+        tested = (
+            rows["metric"].isin(shown)
+            & rows["diff_vs_baseline"].notna()
+            & (rows["method"] != data.baseline)
+        )
+        return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[
+            TEST_COLUMNS
+        ]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         metrics = [metric for metric in shown if (rows["metric"] == metric).any()]
-        header = ["Calibrator", "Method", "Seeds", *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics)]
+        header = [
+            "Calibrator",
+            "Method",
+            "Seeds",
+            *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics),
+        ]
         cells = [
             [words(calibrator), words(method), whole(part["n_seeds"].max())]
             + [_difference(part[part["metric"] == metric]) for metric in metrics]
@@ -52,13 +75,19 @@ def tests(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the same calibrator on the "
-        f"{captions.test_split(data)}; {captions.seeds(frame)}. In parentheses: p-value of the paired t-test over "
-        "seeds, and p-value after Holm's correction for all methods compared in that column. Bold: significant (Holm p "
-        f"below {1 - data.level:g}); tie: not significant; without p-values: too few paired seeds for a test. "
+        f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
+        f"same calibrator on the "
+        f"{captions.test_split(data)}; {captions.seeds(frame)}. In parentheses: p-value of the "
+        f"paired t-test over "
+        "seeds, and p-value after Holm's correction for all methods compared in that column. Bold: "
+        "significant (Holm p "
+        f"below {1 - data.level:g}); tie: not significant; without p-values: too few paired seeds "
+        f"for a test. "
         f"{captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
     )
-    return Table("tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted)
+    return Table(
+        "tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted
+    )
 
 
 def _difference(rows: pd.DataFrame) -> Cell:
@@ -79,11 +108,22 @@ def published(data: StudyData) -> Table | None:
 
     def select(group: Group) -> pd.DataFrame:
         rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])
-        found = rows[rows["published"].notna()].sort_values("metric", key=lambda ids: ids.map(order.index))
+        found = rows[rows["published"].notna()].sort_values(
+            "metric", key=lambda ids: ids.map(order.index)
+        )
         return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
+        header = [
+            "Method",
+            "Calibrator",
+            "Metric",
+            "Seeds",
+            "Ours",
+            "Published",
+            "Difference",
+            "Source",
+        ]
         return [Section(data.label(group), header, [_beside(row) for _, row in rows.iterrows()])]
 
     frame, formatted = by_group(data, select, sections)
@@ -91,7 +131,8 @@ def published(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs and code. Read an "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs "
+        f"and code. Read an "
         "ECE together with accuracy, NLL and Brier score, which are in the other tables."
     )
     title = "Ours beside published numbers"

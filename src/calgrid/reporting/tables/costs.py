@@ -7,7 +7,12 @@ from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
 
-TITLES = {"train": "training", "predict": "prediction", "calibrate": "fits of calibrators", "probe": "probes"}
+TITLES = {
+    "train": "training",
+    "predict": "prediction",
+    "calibrate": "fits of calibrators",
+    "probe": "probes",
+}
 #: stages with several items per run -> heading of their column
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
 KEYS = [*CONDITION, "stage", "method", "item"]
@@ -16,7 +21,9 @@ RUN_COLUMNS: Columns = {
     "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
     "Epochs": lambda row: whole(row["epochs"]),
     "Parameters": lambda row: whole(row["parameters"]),
-    "Device": lambda row: words(f"{row['device_name'] or row['device']}, {text.count(int(row['threads']), 'thread')}"),
+    "Device": lambda row: words(
+        f"{row['device_name'] or row['device']}, {text.count(int(row['threads']), 'thread')}"
+    ),
 }
 
 
@@ -26,14 +33,20 @@ def costs(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     sections = []
-    for (protocol, dataset, backbone, stage), rows in frame.groupby([*CONDITION, "stage"], sort=False):
+    for (protocol, dataset, backbone, stage), rows in frame.groupby(
+        [*CONDITION, "stage"], sort=False
+    ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
     caption = (
-        "Wall-clock seconds and peak memory of each stage, mean over seeds; ±: standard deviation over seeds. Memory "
-        "is that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage exclude its first "
-        f"stage, which the table of training time includes. The ratio is to {data.baseline}, for the same stage and "
-        "calibrator or probe. Runs that shared a machine with others took longer; compare only runs on the same device."
+        "Wall-clock seconds and peak memory of each stage, mean over seeds; ±: standard deviation "
+        "over seeds. Memory "
+        "is that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second "
+        "stage exclude its first "
+        f"stage, which the table of training time includes. The ratio is to {data.baseline}, for "
+        f"the same stage and "
+        "calibrator or probe. Runs that shared a machine with others took longer; compare only "
+        "runs on the same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 
@@ -41,9 +54,15 @@ def costs(data: StudyData) -> Table | None:
 def _means(data: StudyData) -> pd.DataFrame:
     numbers = data.costs[NUMBERS].apply(pd.to_numeric)  # an empty column has no type in the file
     costs = data.costs.assign(item=data.costs["item"].fillna(""), **numbers)
-    known = costs[costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)]
+    known = costs[
+        costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)
+    ]
     first = {name: (name, "first") for name in ("device", "device_name")}
-    runs = known.groupby([*KEYS, "seed"], sort=False).agg(**{n: (n, "mean") for n in NUMBERS}, **first).reset_index()
+    runs = (
+        known.groupby([*KEYS, "seed"], sort=False)
+        .agg(**{n: (n, "mean") for n in NUMBERS}, **first)
+        .reset_index()
+    )
     named = {
         "seconds": ("seconds", "mean"),
         "seconds_std": ("seconds", "std"),
@@ -57,11 +76,17 @@ def _means(data: StudyData) -> pd.DataFrame:
     }
     means = runs.groupby(KEYS, sort=False).agg(**named).reset_index()
     base = means.loc[means["method"] == data.baseline, [*CONDITION, "stage", "item", "seconds"]]
-    joined = means.merge(base.rename(columns={"seconds": "_base"}), on=[*CONDITION, "stage", "item"], how="left")
-    ratio = joined["seconds"] / joined["_base"].where((joined["_base"] > 0) & (len(data.methods) > 1))
+    joined = means.merge(
+        base.rename(columns={"seconds": "_base"}), on=[*CONDITION, "stage", "item"], how="left"
+    )
+    ratio = joined["seconds"] / joined["_base"].where(
+        (joined["_base"] > 0) & (len(data.methods) > 1)
+    )
     stages = {name: place for place, name in enumerate(TITLES)}
     ordered = joined.assign(ratio_to_baseline=ratio, _stage=joined["stage"].map(stages))
-    return ordered.sort_values([*CONDITION, "_stage"], kind="stable").drop(columns=["_base", "_stage"])
+    return ordered.sort_values([*CONDITION, "_stage"], kind="stable").drop(
+        columns=["_base", "_stage"]
+    )
 
 
 def _distinct(values: pd.Series) -> str:
@@ -71,7 +96,11 @@ def _distinct(values: pd.Series) -> str:
 def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
     """Format the columns with a value in at least one row."""
     made = {name: [make(row) for _, row in rows.iterrows()] for name, make in columns.items()}
-    said = {name: cells for name, cells in made.items() if any(cell.text != text.NOTHING for cell in cells)}
+    said = {
+        name: cells
+        for name, cells in made.items()
+        if any(cell.text != text.NOTHING for cell in cells)
+    }
     return Section(heading, list(said), [list(row) for row in zip(*said.values(), strict=True)])
 
 

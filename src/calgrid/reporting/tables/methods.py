@@ -1,4 +1,6 @@
-"""Tables of the clean test split: methods uncalibrated, with every calibrator, and against the truth."""
+"""Tables of the clean test split: methods uncalibrated, with every calibrator, and against the
+truth.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -6,15 +8,27 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
-from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole, words
+from calgrid.reporting.table import (
+    CALIBRATED,
+    Section,
+    Table,
+    by_group,
+    metric_section,
+    present,
+    whole,
+    words,
+)
 
 METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
-    "The truth about an image is the known probability of each class given the image, or the share of annotators who "
-    "chose it. KL and total variation are mean distances of the predicted distribution from it; ECE to truth is the "
-    "ECE with the true probability of the predicted class instead of its correctness. It is free of label noise, but "
+    "The truth about an image is the known probability of each class given the image, or the share "
+    "of annotators who "
+    "chose it. KL and total variation are mean distances of the predicted distribution from it; "
+    "ECE to truth is the "
+    "ECE with the true probability of the predicted class instead of its correctness. It is free "
+    "of label noise, but "
     "still depends on the sample of images. The other columns use labels only."
 )
 
@@ -36,10 +50,13 @@ def methods(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} {captions.RANKING} Bold: best of its column among the ranked rows. "
+        f"{captions.spread(data, frame)} {captions.RANKING} Bold: best of its column among the "
+        f"ranked rows. "
         f"{captions.NULL}"
     )
-    return Table("methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections)
+    return Table(
+        "methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections
+    )
 
 
 def calibrators(data: StudyData) -> Table | None:
@@ -50,9 +67,12 @@ def calibrators(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} Methods are sorted by their rank without calibration. Bold: best "
-        f"calibrator of each method and column, among those within 1 point of the method's best accuracy. "
+        f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
+        f"{captions.seeds(frame)}. "
+        f"{captions.spread(data, frame)} Methods are sorted by their rank without calibration. "
+        f"Bold: best "
+        f"calibrator of each method and column, among those within 1 point of the method's best "
+        f"accuracy. "
         f"{captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
@@ -60,15 +80,26 @@ def calibrators(data: StudyData) -> Table | None:
 
 def soft_labels(data: StudyData) -> Table | None:
     """Every method with every calibrator, on test splits with known truth."""
-    frame, sections = by_group(data, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS))
+    frame, sections = by_group(
+        data, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS)
+    )
     if frame.empty:
         return None
     caption = (
-        f"Distance to the truth on the clean test split; {captions.seeds(frame)}. {captions.spread(data, frame)} "
-        f"{TRUTH} Bold: best calibrator of each method and column, among those within 1 point of the method's best "
+        f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
+        f"{captions.spread(data, frame)} "
+        f"{TRUTH} Bold: best calibrator of each method and column, among those within 1 point of "
+        f"the method's best "
         f"accuracy. {captions.NULL}"
     )
-    return Table("soft_labels", "Distance to the truth about each image", "Calibrators", caption, frame, sections)
+    return Table(
+        "soft_labels",
+        "Distance to the truth about each image",
+        "Calibrators",
+        caption,
+        frame,
+        sections,
+    )
 
 
 def _judged(rows: pd.DataFrame) -> pd.DataFrame:
@@ -76,7 +107,9 @@ def _judged(rows: pd.DataFrame) -> pd.DataFrame:
     return rows if present(rows, SOFT_METRICS) else rows.iloc[:0]
 
 
-def _calibrated(data: StudyData, metrics: Sequence[str]) -> Callable[[Group, pd.DataFrame], list[Section]]:
+def _calibrated(
+    data: StudyData, metrics: Sequence[str]
+) -> Callable[[Group, pd.DataFrame], list[Section]]:
     """Function that makes the section of a group: every method with every calibrator."""
     return lambda group, rows: [
         metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")

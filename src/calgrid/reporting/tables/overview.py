@@ -34,14 +34,20 @@ def overview(data: StudyData) -> Table | None:
     ]
 
     def section(group: Group, found: pd.DataFrame) -> list[Section]:
-        return [Section(data.label(group), header, [_row(row, data.baseline) for _, row in found.iterrows()])]
+        return [
+            Section(
+                data.label(group), header, [_row(row, data.baseline) for _, row in found.iterrows()]
+            )
+        ]
 
     frame, sections = by_group(data, rows, section)
     if frame.empty:
         return None
     caption = (
-        f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. {captions.RANKING} "
-        f"Brackets: {100 * data.level:g} % intervals. better, worse or tie: paired tests over seeds with Holm's "
+        f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
+        f"{captions.RANKING} "
+        f"Brackets: {100 * data.level:g} % intervals. better, worse or tie: paired tests over "
+        f"seeds with Holm's "
         "correction; tie: no significant difference with these seeds."
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
@@ -58,7 +64,11 @@ def _row(row: pd.Series, baseline: str) -> list[Cell]:
 
 def _with_interval(row: pd.Series, metric: str) -> Cell:
     mean, low, high = (row[f"{metric}_{each}"] for each in ("mean", "ci_low", "ci_high"))
-    ends = "" if math.isnan(low) else f"[{text.format_metric(metric, low)}, {text.format_metric(metric, high)}]"
+    ends = (
+        ""
+        if math.isnan(low)
+        else f"[{text.format_metric(metric, low)}, {text.format_metric(metric, high)}]"
+    )
     return Cell(text.format_metric(metric, mean), ends, sort=float(mean))
 
 

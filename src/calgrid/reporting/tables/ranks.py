@@ -18,7 +18,8 @@ TESTED = "nll"
 def method_ranks(data: StudyData) -> Table | None:
     """Mean ranks of methods over at least two settings."""
     caption = (
-        "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 = best; means over "
+        "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 "
+        "= best; means over "
         f"seeds are ranked within each setting that has all methods. {_test(data.baseline)}"
     )
     return _table(data, "method", data.baseline, "method_ranks", "Methods", caption)
@@ -27,8 +28,10 @@ def method_ranks(data: StudyData) -> Table | None:
 def calibrator_ranks(data: StudyData) -> Table | None:
     """Mean ranks of calibrators over at least two settings."""
     caption = (
-        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 = best; means over "
-        f"seeds are ranked within each setting that has all calibrators. {_test('no calibration')} Settings that "
+        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 = "
+        "best; means over "
+        f"seeds are ranked within each setting that has all calibrators. {_test('no calibration')} "
+        f"Settings that "
         "share a test set are not independent, so the p-values are too small."
     )
     return _table(data, "calibrator", UNCALIBRATED, "calibrator_ranks", "Calibrators", caption)
@@ -36,33 +39,49 @@ def calibrator_ranks(data: StudyData) -> Table | None:
 
 def _test(reference: str) -> str:
     return (
-        "All on the clean test split; of several tested checkpoints the first is used. The p-value is that of "
-        f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, after Holm's "
+        "All on the clean test split; of several tested checkpoints the first is used. The p-value "
+        "is that of "
+        f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, "
+        f"after Holm's "
         "correction; it can be below 0.05 only with 6 settings or more."
     )
 
 
-def _table(data: StudyData, kind: Kind, reference: str, id: str, category: str, caption: str) -> Table | None:
+def _table(
+    data: StudyData, kind: Kind, reference: str, id: str, category: str, caption: str
+) -> Table | None:
     own = (name for name in data.own_metrics if find_metric(name).lower_is_better is not None)
     metrics = [*RANKED, *own]
     frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
     if frame is None:
         return None
-    return Table(id, f"Mean ranks of {kind}s over settings", category, caption, frame, [_section(metrics, frame)])
+    return Table(
+        id,
+        f"Mean ranks of {kind}s over settings",
+        category,
+        caption,
+        frame,
+        [_section(metrics, frame)],
+    )
 
 
-def _compare(rows: pd.DataFrame, metrics: Sequence[str], kind: str, reference: str) -> pd.DataFrame | None:
+def _compare(
+    rows: pd.DataFrame, metrics: Sequence[str], kind: str, reference: str
+) -> pd.DataFrame | None:
     if rows.empty:
         return None
     scores = {
-        metric: part.pivot(index="setting", columns="name", values="mean") for metric, part in rows.groupby("metric")
+        metric: part.pivot(index="setting", columns="name", values="mean")
+        for metric, part in rows.groupby("metric")
     }
     complete = scores[TESTED].dropna()
     if min(complete.shape) < 2:
         return None
     table = pd.DataFrame(
         {
-            f"rank_{metric}": mean_ranks(scores[metric], lower_is_better=bool(find_metric(metric).lower_is_better))
+            f"rank_{metric}": mean_ranks(
+                scores[metric], lower_is_better=bool(find_metric(metric).lower_is_better)
+            )
             for metric in metrics
             if len(scores[metric].dropna())
         }

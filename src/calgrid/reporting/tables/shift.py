@@ -4,7 +4,15 @@ import pandas as pd
 
 from calgrid.reporting import captions
 from calgrid.reporting.study import BESIDE_ECE, Group, StudyData
-from calgrid.reporting.table import CALIBRATED, Section, Table, by_group, metric_section, present, whole
+from calgrid.reporting.table import (
+    CALIBRATED,
+    Section,
+    Table,
+    by_group,
+    metric_section,
+    present,
+    whole,
+)
 from calgrid.storage.schema import METRICS
 
 SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
@@ -19,7 +27,13 @@ def shift(data: StudyData) -> Table | None:
         parts = rows.groupby(["severity", "domain"])
         metrics = (*SHIFT_METRICS, *data.own_metrics)
         return [
-            metric_section(f"{data.label(group)}: {_setting(*key)}", part, present(part, metrics), lead, "method")
+            metric_section(
+                f"{data.label(group)}: {_setting(*key)}",
+                part,
+                present(part, metrics),
+                lead,
+                "method",
+            )
             for key, part in parts
         ]
 
@@ -27,10 +41,13 @@ def shift(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        "Every corruption at every severity is scored separately, images are never pooled; shown is the mean over the "
-        f"corruptions of one severity ({captions.seeds(frame)}; ±: standard deviation over seeds). {_names(data)} "
+        "Every corruption at every severity is scored separately, images are never pooled; shown "
+        "is the mean over the "
+        f"corruptions of one severity ({captions.seeds(frame)}; ±: standard deviation over seeds). "
+        f"{_names(data)} "
         "Calibrators were fitted on clean val unless their name says otherwise. Bold: best "
-        "calibrator of each method and column, among those within 1 point of the method's best accuracy. "
+        "calibrator of each method and column, among those within 1 point of the method's best "
+        "accuracy. "
         f"{captions.NULL}"
     )
     return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
@@ -53,7 +70,9 @@ def ood(data: StudyData) -> Table | None:
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         return [
-            metric_section(f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), CALIBRATED)
+            metric_section(
+                f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), CALIBRATED
+            )
             for name, part in rows.groupby("shift")
         ]
 
@@ -61,10 +80,16 @@ def ood(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        "Detection of out-of-distribution images among clean test images by the largest probability or by the entropy; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. FPR95: share of "
-        "out-of-distribution images accepted at the threshold that accepts 95 % of the test images; OOD positive: "
-        "share of test images rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
+        "Detection of out-of-distribution images among clean test images by the largest "
+        "probability or by the entropy; "
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. "
+        f"FPR95: share of "
+        "out-of-distribution images accepted at the threshold that accepts 95 % of the test "
+        "images; OOD positive: "
+        "share of test images rejected at the threshold that rejects 95 % of the "
+        "out-of-distribution images. Bold: "
         "best of its column."
     )
-    return Table("ood", "Out-of-distribution detection", "Out of distribution", caption, frame, formatted)
+    return Table(
+        "ood", "Out-of-distribution detection", "Out of distribution", caption, frame, formatted
+    )

@@ -14,20 +14,27 @@ STAGES = ("first_stage", "train")
 
 
 def training_time(data: StudyData) -> Table | None:
-    """Seconds of all stages of training by method, and their ratio to the baseline (MaC-Cal, Table 4)."""
+    """Seconds of all stages of training by method, and their ratio to the baseline (MaC-Cal, Table
+    4).
+    """
     frame = totals(data)
     if frame.empty:
         return None
     sections = [
         Section(
-            f"{dataset}, {backbone}, protocol {protocol}", _header(data.baseline), [_row(r) for _, r in rows.iterrows()]
+            f"{dataset}, {backbone}, protocol {protocol}",
+            _header(data.baseline),
+            [_row(r) for _, r in rows.iterrows()],
         )
         for (protocol, dataset, backbone), rows in frame.groupby(list(CONDITION), sort=False)
     ]
     caption = (
-        "Wall-clock seconds of training, mean over seeds; ±: standard deviation of the total over seeds. The total of "
-        "a second stage includes its first stage, which is trained once for all its second stages. The ratio of "
-        f"totals to {data.baseline} is missing if the two ran on different devices. Memory is the maximum of both "
+        "Wall-clock seconds of training, mean over seeds; ±: standard deviation of the total over "
+        "seeds. The total of "
+        "a second stage includes its first stage, which is trained once for all its second stages. "
+        "The ratio of "
+        f"totals to {data.baseline} is missing if the two ran on different devices. Memory is the "
+        f"maximum of both "
         "stages."
     )
     return Table("training_time", "Training time", "Costs", caption, frame, sections)
@@ -41,7 +48,11 @@ def totals(data: StudyData) -> pd.DataFrame:
     numbers = {n: pd.to_numeric(costs[n]) for n in ("seconds", "peak_memory_mb", "epochs")}
     costs = costs.assign(**numbers)
     runs = costs.pivot_table(
-        index=[*KEYS, "seed"], columns="stage", values=["seconds", "epochs"], aggfunc="mean", sort=False
+        index=[*KEYS, "seed"],
+        columns="stage",
+        values=["seconds", "epochs"],
+        aggfunc="mean",
+        sort=False,
     )
     seconds, epochs = (runs[value].reindex(columns=STAGES) for value in ("seconds", "epochs"))
     per_run = pd.DataFrame(
@@ -59,8 +70,12 @@ def totals(data: StudyData) -> pd.DataFrame:
         seconds_std=grouped["seconds"].std(),
         n_seeds=grouped.size(),
         peak_memory_mb=others["peak_memory_mb"].max(),
-        device_name=others["device_name"].agg(lambda names: ", ".join(sorted(set(map(str, names))))),
-        first_stage=costs[costs["stage"] == "first_stage"].groupby(KEYS, sort=False)["item"].first(),
+        device_name=others["device_name"].agg(
+            lambda names: ", ".join(sorted(set(map(str, names))))
+        ),
+        first_stage=costs[costs["stage"] == "first_stage"]
+        .groupby(KEYS, sort=False)["item"]
+        .first(),
     )
     return _with_ratio(frame.reset_index(), data)
 
@@ -85,7 +100,9 @@ def _header(baseline: str) -> list[str]:
 
 def _row(row: pd.Series) -> list[Cell]:
     first = row["first_stage"] if isinstance(row["first_stage"], str) else ""
-    epochs = [value for value in (row["first_stage_epochs"], row["own_epochs"]) if not math.isnan(value)]
+    epochs = [
+        value for value in (row["first_stage_epochs"], row["own_epochs"]) if not math.isnan(value)
+    ]
     return [
         words(row["method"]),
         words(first or text.NOTHING),

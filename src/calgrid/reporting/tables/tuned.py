@@ -1,4 +1,6 @@
-"""Table of methods that were tuned with an equal budget: chosen settings, their scores, gain over the default."""
+"""Table of methods that were tuned with an equal budget: chosen settings, their scores, gain over
+the default.
+"""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +9,16 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import BESIDE_ECE, GROUP, Group, StudyData, wide
-from calgrid.reporting.table import CALIBRATED, Cell, Section, Table, metric_section, present, with_group, words
+from calgrid.reporting.table import (
+    CALIBRATED,
+    Cell,
+    Section,
+    Table,
+    metric_section,
+    present,
+    with_group,
+    words,
+)
 from calgrid.statistics import as_tuned, choose, summarise
 from calgrid.statistics.choices import listed
 from calgrid.storage.schema import METRICS
@@ -24,9 +35,11 @@ class Tuned:
     Attributes
     ----------
     metric : metric of the choice. budget : number of settings per method.
-    baseline : tuned method that the others are tested against. methods : all tuned methods, in the order of the study.
+    baseline : tuned method that the others are tested against. methods : all tuned methods, in the
+        order of the study.
     choices : see :func:`calgrid.statistics.choose`.
-    summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the first settings.
+    summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the
+        first settings.
     """
 
     metric: str
@@ -44,8 +57,13 @@ def read_tuned(data: StudyData) -> Tuned | None:
     if not tuning:
         return None
     protocol = tuning["protocol"]
-    candidates = {name: [(own, method) for own, method in found] for name, found in tuning["candidates"].items()}
-    choices = choose(data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"])
+    candidates = {
+        name: [(own, method) for own, method in found]
+        for name, found in tuning["candidates"].items()
+    }
+    choices = choose(
+        data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"]
+    )
     test = data.rows(METRICS, split="test")
     test = test[test["calibrator"].isin(data.few_calibrators())]
     first = listed(test, {name: each[:1] for name, each in candidates.items()})
@@ -63,7 +81,9 @@ def read_tuned(data: StudyData) -> Tuned | None:
 
 
 def tuned(data: StudyData) -> Table | None:
-    """Every tuned method with few calibrators: settings chosen by each seed on val, scored on the test split."""
+    """Every tuned method with few calibrators: settings chosen by each seed on val, scored on the
+    test split.
+    """
     found = read_tuned(data)
     if found is None:
         return None
@@ -74,11 +94,15 @@ def tuned(data: StudyData) -> Table | None:
         frames.append(with_group(rows, group))
         sections.append(_section(group, rows, found.baseline))
     caption = _caption(data, found)
-    return Table("tuned", "Tuned with an equal budget", "Methods", caption, pd.concat(frames), sections)
+    return Table(
+        "tuned", "Tuned with an equal budget", "Methods", caption, pd.concat(frames), sections
+    )
 
 
 def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
-    """Wide rows of a group with the chosen settings, and differences to the default and to the baseline."""
+    """Wide rows of a group with the chosen settings, and differences to the default and to the
+    baseline.
+    """
     mine = data.select(found.summary, group)
     rows = wide(mine, KEYS)
     judged = mine[mine["metric"] == JUDGED].set_index(KEYS)
@@ -88,7 +112,9 @@ def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
     rows = rows.join(judged[["diff_vs_baseline", "p_holm"]].add_prefix("nll_"), on=KEYS)
     choices = found.choices
     here = choices[(choices[["dataset", "backbone", "checkpoint"]] == list(group[1:])).all(axis=1)]
-    names = here["method"].where(here["protocol"] == group.protocol, here["method"] + " (" + here["protocol"] + ")")
+    names = here["method"].where(
+        here["protocol"] == group.protocol, here["method"] + " (" + here["protocol"] + ")"
+    )
     named = here.assign(name=names).groupby("tuned")["name"].agg(_counted)
     return data.in_order(rows.assign(chosen=rows["method"].map(named)), found.methods)
 
@@ -103,7 +129,9 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
     lead = {
         **CALIBRATED,
         "Chosen": lambda row: words(row["chosen"]),
-        "Δ NLL to default": lambda row: Cell(text.format_metric(JUDGED, row["nll_to_default"], signed=True)),
+        "Δ NLL to default": lambda row: Cell(
+            text.format_metric(JUDGED, row["nll_to_default"], signed=True)
+        ),
         f"Δ NLL to {baseline} (Holm p)": lambda row: (
             words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
         ),
@@ -125,11 +153,16 @@ def _against_baseline(row: pd.Series) -> Cell:
 
 def _caption(data: StudyData, found: Tuned) -> str:
     return (
-        f"Each method was tried with {text.count(found.budget, 'setting')}; each seed chose among them by the "
-        f"{text.name(found.metric)} of its uncalibrated network on validation rows. Shown are the chosen settings on "
-        f"the {captions.test_split(data)}, which was not used for the choice; {captions.seeds(found.summary)}. "
-        f"{captions.spread(data, found.summary)} The default is the first setting of each method: a difference below 0 "
+        f"Each method was tried with {text.count(found.budget, 'setting')}; each seed chose among "
+        f"them by the "
+        f"{text.name(found.metric)} of its uncalibrated network on validation rows. Shown are the "
+        f"chosen settings on "
+        f"the {captions.test_split(data)}, which was not used for the choice; "
+        f"{captions.seeds(found.summary)}. "
+        f"{captions.spread(data, found.summary)} The default is the first setting of each method: "
+        f"a difference below 0 "
         "is an improvement by tuning. p: paired t-test over seeds against "
-        f"{found.baseline}, after Holm's correction over methods. Bold: best of each calibrator and column among those "
+        f"{found.baseline}, after Holm's correction over methods. Bold: best of each calibrator "
+        f"and column among those "
         f"within 1 point of the best accuracy. {captions.NULL}"
     )

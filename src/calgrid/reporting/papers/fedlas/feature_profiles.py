@@ -29,11 +29,16 @@ def caption(frame: Frame) -> str:
     images = int(rows.loc[rows["group"] == "easy", "images"].max())
     right = 100 * rows.groupby("group")["accuracy"].mean()
     return (
-        f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image in descending order "
-        f"and then averaged: the {images:,} images whose label has the highest probability (easy), the {images:,} "
-        f"whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; {seeds(rows)}, mean "
-        "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line is the mean L1 "
-        "norm, given above each panel for easy and hard images. Easy and hard images also differ in accuracy: over all "
+        f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image "
+        f"in descending order "
+        f"and then averaged: the {images:,} images whose label has the highest probability (easy), "
+        f"the {images:,} "
+        f"whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; "
+        f"{seeds(rows)}, mean "
+        "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line "
+        "is the mean L1 "
+        "norm, given above each panel for easy and hard images. Easy and hard images also differ "
+        "in accuracy: over all "
         f"panels, accuracy is {right['easy']:.1f} % and {right['hard']:.1f} %."
     )
 
@@ -44,10 +49,17 @@ def draw(frame: Frame) -> Figure:
     figure, axes = points.panels(len(tables))
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
         norms = _panel(ax, table)
-        ax.set_title(f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard", fontsize=8, linespacing=1.3)
+        ax.set_title(
+            f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard",
+            fontsize=8,
+            linespacing=1.3,
+        )
     axes[0].set_xlim(1, frame.rows["rank"].max())
     axes[0].set_ylim(0, None)
-    handles = [style.handle(color=shade, linestyle=line, label=label) for shade, line, label in LOOKS.values()]
+    handles = [
+        style.handle(color=shade, linestyle=line, label=label)
+        for shade, line, label in LOOKS.values()
+    ]
     return points.finished(figure, handles, "Rank of the feature", "Magnitude")
 
 
@@ -57,5 +69,7 @@ def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:
         by_rank = table[table["group"] == group].groupby("rank")[["mean", "q10", "q90"]].mean()
         ax.plot(by_rank.index, by_rank["mean"], color=shade, linestyle=line, linewidth=1.4)
         if group != "all":
-            ax.fill_between(by_rank.index, by_rank["q10"], by_rank["q90"], color=shade, alpha=0.15, linewidth=0)
+            ax.fill_between(
+                by_rank.index, by_rank["q10"], by_rank["q90"], color=shade, alpha=0.15, linewidth=0
+            )
     return table.groupby("group")["l1"].mean()

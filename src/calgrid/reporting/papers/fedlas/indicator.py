@@ -22,11 +22,16 @@ DIAGNOSTICS = {
     "mean_smoothing": ("Mean smoothing", 1, 4),
 }
 CAPTION = (
-    "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training samples; mean over the "
-    "seeds for which the value is defined, ± the standard deviation over them. Correctness: whether the network "
-    "classified the training sample correctly; confidence: its largest softmax probability. A correlation of 0 or an "
-    "AUROC of 50 % means no association with the indicator. A dash: not defined, because the indicator is constant or "
-    "no training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that of the "
+    "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training "
+    "samples; mean over the "
+    "seeds for which the value is defined, ± the standard deviation over them. Correctness: "
+    "whether the network "
+    "classified the training sample correctly; confidence: its largest softmax probability. A "
+    "correlation of 0 or an "
+    "AUROC of 50 % means no association with the indicator. A dash: not defined, because the "
+    "indicator is constant or "
+    "no training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs "
+    "from that of the "
     "previous epoch."
 )
 
@@ -36,18 +41,28 @@ def indicator(data: StudyData) -> Table | None:
     frames = {group: rows for group in data.conditions if not (rows := _means(data, group)).empty}
     if not frames:
         return None
-    sections = [_section(data.label(group, checkpoint=False), rows) for group, rows in frames.items()]
+    sections = [
+        _section(data.label(group, checkpoint=False), rows) for group, rows in frames.items()
+    ]
     frame = pd.concat(frames.values(), ignore_index=True)
     return Table("indicator", "Indicator and gate of FeDLaS", "Training", CAPTION, frame, sections)
 
 
 def _means(data: StudyData, group: Group) -> pd.DataFrame:
-    """One row per method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and ``n_seeds``."""
+    """One row per method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and
+    ``n_seeds``.
+    """
     rows = []
     place = dict(zip(CONDITION, group[:3], strict=True))
     for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
-        last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(columns=[*DIAGNOSTICS])
-        statistics = {f"{name}_{each}": last[name].agg(each) for name in DIAGNOSTICS for each in ("mean", "std")}
+        last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
+            columns=[*DIAGNOSTICS]
+        )
+        statistics = {
+            f"{name}_{each}": last[name].agg(each)
+            for name in DIAGNOSTICS
+            for each in ("mean", "std")
+        }
         rows.append({**place, "method": method, "n_seeds": len(last), **statistics})
     return pd.DataFrame(rows)
 
@@ -65,4 +80,6 @@ def _cell(row: pd.Series, name: str) -> Cell:
     _, factor, decimals = DIAGNOSTICS[name]
     mean, std = factor * row[f"{name}_mean"], factor * row[f"{name}_std"]
     spread = "" if math.isnan(std) else f"± {text.decimal(std, decimals)}"
-    return Cell(text.decimal(mean, decimals), spread, sort=None if math.isnan(mean) else float(mean))
+    return Cell(
+        text.decimal(mean, decimals), spread, sort=None if math.isnan(mean) else float(mean)
+    )

@@ -1,4 +1,6 @@
-"""Failure cases of the indicator of FeDLaS: wrong answers with large and right answers with small feature norms."""
+"""Failure cases of the indicator of FeDLaS: wrong answers with large and right answers with small
+feature norms.
+"""
 
 import io
 
@@ -13,7 +15,10 @@ from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
 
 #: group of the probe -> heading
-HEADINGS = {"wrong": "wrong answers with the largest norms", "right": "right answers with the smallest norms"}
+HEADINGS = {
+    "wrong": "wrong answers with the largest norms",
+    "right": "right answers with the smallest norms",
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -24,12 +29,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     known = frame.rows.groupby("name", sort=False)[["auroc", "auroc_confidence"]].first()
-    shares = "; ".join(f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples())
+    shares = "; ".join(
+        f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples()
+    )
     return (
-        f"Clean test images of {frame.label} with the worst failures of the indicator of FeDLaS, out of "
-        f"{frame.images}: wrong answers with the largest L1 norm of the penultimate features, and right answers with "
-        "the smallest; one seed. Above an image: class, answer if it differs, and confidence; below: the norm in "
-        "standard deviations from its mean over the test images. These are extreme cases. AUROC of the norm for "
+        f"Clean test images of {frame.label} with the worst failures of the indicator of FeDLaS, "
+        f"out of "
+        f"{frame.images}: wrong answers with the largest L1 norm of the penultimate features, and "
+        f"right answers with "
+        "the smallest; one seed. Above an image: class, answer if it differs, and confidence; "
+        "below: the norm in "
+        "standard deviations from its mean over the test images. These are extreme cases. AUROC of "
+        "the norm for "
         f"correctness over all test images, against that of the confidence: {shares}."
     )
 
@@ -55,7 +66,9 @@ def draw(frame: Frame) -> Figure:
 
 
 def _picture(ax: Axes, row: pd.Series) -> None:
-    ax.imshow(matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest")
+    ax.imshow(
+        matplotlib.image.imread(io.BytesIO(row["picture"]), format="png"), interpolation="nearest"
+    )
     ax.set_xticks([])
     ax.set_yticks([])
     right = row["class"] == row["answer"]

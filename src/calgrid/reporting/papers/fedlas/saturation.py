@@ -1,4 +1,6 @@
-"""Saturation of the softmax against the norm of the features of training samples (FeDLaS, Figure 1c)."""
+"""Saturation of the softmax against the norm of the features of training samples (FeDLaS, Figure
+1c).
+"""
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,7 +17,11 @@ INDICATOR = "nci_l1"
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Training samples of the runs whose indicator is the norm."""
     samples = last_samples(data, group)
-    shown = [m for m in samples["method"].unique() if loss_options(data, group, m).get("indicator") == INDICATOR]
+    shown = [
+        m
+        for m in samples["method"].unique()
+        if loss_options(data, group, m).get("indicator") == INDICATOR
+    ]
     return samples[samples["method"].isin(shown)]
 
 
@@ -24,9 +30,11 @@ def caption(frame: Frame) -> str:
     pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
     spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     return (
-        f"Largest softmax probability of each training sample on {frame.condition} against the L1 norm of its "
+        f"Largest softmax probability of each training sample on {frame.condition} against the L1 "
+        f"norm of its "
         "features, standardised as in the loss, in the last sampled epoch "
-        f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points per panel. ρ: "
+        f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points "
+        f"per panel. ρ: "
         f"Spearman's rank correlation over all samples of a run{spread}."
     )
 
@@ -37,7 +45,9 @@ def draw(frame: Frame) -> Figure:
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):
         points.scatter_answers(ax, points.spread_out(samples), "nci", "confidence", 100)
-        rho = points.correlation([run for _, run in samples.groupby("seed", sort=False)], "nci", "confidence")
+        rho = points.correlation(
+            [run for _, run in samples.groupby("seed", sort=False)], "nci", "confidence"
+        )
         ax.set_title(f"{method}\nρ = {rho}", fontsize=8, linespacing=1.3)
     names = "Standardised norm of the features", "Largest softmax probability (%)"
     return points.finished(figure, points.answer_handles(), *names)

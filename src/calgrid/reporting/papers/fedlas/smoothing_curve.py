@@ -1,4 +1,6 @@
-"""Smoothing of a sample by FeDLaS against its indicator, in both modes of the gate (FeDLaS, Figure 2b)."""
+"""Smoothing of a sample by FeDLaS against its indicator, in both modes of the gate (FeDLaS, Figure
+2b).
+"""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,8 @@ POINTS, BINS = 200, 30
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Training samples of the methods with an adaptive strength, with the columns strength and beta.
+    """Training samples of the methods with an adaptive strength, with the columns strength and
+    beta.
 
     The strength of a sample is ``2 strength sigmoid(+-beta nci)``.
     """
@@ -28,7 +31,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     parts = []
     for method, rows in samples.groupby("method", sort=False):
         options = loss_options(data, group, str(method))
-        strength = options.get("alpha", options.get("lambda_"))  # of label smoothing, of the margin penalty
+        strength = options.get(
+            "alpha", options.get("lambda_")
+        )  # of label smoothing, of the margin penalty
         if strength is not None and "beta" in options:
             parts.append(rows.assign(strength=strength, beta=options["beta"]))
     return pd.concat(parts) if parts else samples.iloc[:0]
@@ -37,10 +42,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
     return (
-        "Strength of the regulariser of FeDLaS for a sample, 2α sigmoid(±βγ), against its indicator γ, on "
-        f"{frame.condition}: increasing in positive mode, decreasing in negative mode, α at γ = 0. Below, the share of "
-        f"training samples by indicator and mode in the last sampled epoch ({sampled_epochs(frame.rows)}), "
-        f"{text.count(seeds, 'seed')} together. The curves follow from the configuration, the bars are measured. "
+        "Strength of the regulariser of FeDLaS for a sample, 2α sigmoid(±βγ), against its "
+        "indicator γ, on "
+        f"{frame.condition}: increasing in positive mode, decreasing in negative mode, α at γ = 0. "
+        f"Below, the share of "
+        f"training samples by indicator and mode in the last sampled epoch "
+        f"({sampled_epochs(frame.rows)}), "
+        f"{text.count(seeds, 'seed')} together. The curves follow from the configuration, the bars "
+        f"are measured. "
         f"Samples in the outer {100 * TAIL:g} % at each end lie outside the axes."
     )
 
@@ -49,7 +58,9 @@ def draw(frame: Frame) -> Figure:
     """Draw one column per method: curves above, samples below."""
     methods = frame.parts("method")
     figure, pairs = points.stacked(len(methods), 2, 2.9, 2.4)
-    for place, ((upper, lower), (method, samples)) in enumerate(zip(pairs, methods.items(), strict=True)):
+    for place, ((upper, lower), (method, samples)) in enumerate(
+        zip(pairs, methods.items(), strict=True)
+    ):
         strength, beta = (float(samples[name].iloc[0]) for name in ("strength", "beta"))
         span = _span(samples["nci"])
         _strengths(upper, strength, beta, span)
@@ -83,5 +94,12 @@ def _shares(ax: Axes, samples: pd.DataFrame, span: tuple[float, float]) -> None:
     parts = [samples.loc[np.sign(samples["gate"]) == sign, "nci"] for sign in MODES]
     weights = [np.full(len(part), 100 / len(samples)) for part in parts]
     shades = [shade for shade, _ in MODES.values()]
-    ax.hist(parts, list(np.linspace(*span, BINS + 1)), weights=weights, stacked=True, color=shades, alpha=0.75)
+    ax.hist(
+        parts,
+        list(np.linspace(*span, BINS + 1)),
+        weights=weights,
+        stacked=True,
+        color=shades,
+        alpha=0.75,
+    )
     ax.set_xlim(*span)

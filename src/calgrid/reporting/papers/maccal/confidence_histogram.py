@@ -18,7 +18,8 @@ LEAST = 0.05
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Bins of the confidence of each retrained run and of its first stage, if the study includes the first stage.
+    """Bins of the confidence of each retrained run and of its first stage, if the study includes
+    the first stage.
 
     The column ``stage`` is ``before`` or ``after``; ``method`` is the method of the second stage.
     """
@@ -37,10 +38,14 @@ def caption(frame: Frame) -> str:
     seeds = frame.rows["seed"].nunique()
     pooled = f"up to {seeds} seeds together" if seeds > 1 else "one seed"
     return (
-        f"Confidence of the uncalibrated networks on {frame.label}, clean test split ({frame.images}; {pooled}): the "
-        f"first stage, and the network with its head retrained under masks; share of the images in {HISTOGRAM_BINS} "
-        "bins, logarithmic. Above each panel: mean confidence and accuracy before and after, which are equal for a "
-        "network that is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
+        f"Confidence of the uncalibrated networks on {frame.label}, clean test split "
+        f"({frame.images}; {pooled}): the "
+        f"first stage, and the network with its head retrained under masks; share of the images in "
+        f"{HISTOGRAM_BINS} "
+        "bins, logarithmic. Above each panel: mean confidence and accuracy before and after, which "
+        "are equal for a "
+        "network that is calibrated on average. ECE, its null, NLL and Brier score are in the "
+        "tables."
     )
 
 
@@ -54,7 +59,10 @@ def draw(frame: Frame) -> Figure:
     axes[0].set_ylim(LEAST, 130)
     axes[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     axes[0].set_xlim(0, 100)
-    handles = [Patch(facecolor=BEFORE, label="first stage"), style.handle(color=AFTER, label="retrained under masks")]
+    handles = [
+        Patch(facecolor=BEFORE, label="first stage"),
+        style.handle(color=AFTER, label="retrained under masks"),
+    ]
     return points.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
 
 

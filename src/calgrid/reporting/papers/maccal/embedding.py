@@ -14,7 +14,8 @@ from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
 
-#: largest number of classes with distinct colours and a legend; more classes have colours from a hue circle
+#: largest number of classes with distinct colours and a legend; more classes have colours from a
+#: hue circle
 NAMED = 10
 #: opacity of a point whose class is certain, and of one whose probabilities are equal
 CERTAIN, UNCERTAIN = 0.9, 0.12
@@ -23,17 +24,23 @@ CERTAIN, UNCERTAIN = 0.9, 0.12
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Positions of the images of the first seed of each method, by space."""
     rows = probed(data, group, "embedding", ("perplexity",))
-    return rows[rows["seed"] == rows.groupby("name")["seed"].transform("min")] if len(rows) else rows
+    return (
+        rows[rows["seed"] == rows.groupby("name")["seed"].transform("min")] if len(rows) else rows
+    )
 
 
 def caption(frame: Frame) -> str:
     first = frame.rows[frame.rows["name"] == frame.rows["name"].iloc[0]]
     images = first.groupby("space").size().max()
     return (
-        f"t-SNE (perplexity {first['perplexity'].iloc[0]:g}) of {images:,} images of the clean test split, equally "
-        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are labels; paler "
-        "points have a larger entropy of the softmax. Interpret neighbourhoods only, not sizes of clusters or "
-        "distances between them, and do not compare positions between panels. Accuracy, NLL and calibration are in "
+        f"t-SNE (perplexity {first['perplexity'].iloc[0]:g}) of {images:,} images of the clean "
+        f"test split, equally "
+        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are "
+        f"labels; paler "
+        "points have a larger entropy of the softmax. Interpret neighbourhoods only, not sizes of "
+        "clusters or "
+        "distances between them, and do not compare positions between panels. Accuracy, NLL and "
+        "calibration are in "
         "the tables."
     )
 
@@ -58,15 +65,27 @@ def draw(frame: Frame) -> Figure:
                 ax.remove()
     if len(classes) <= NAMED:
         handles = [
-            style.handle(linestyle="", marker="o", markersize=5, color=shades[label], label=str(label))
+            style.handle(
+                linestyle="", marker="o", markersize=5, color=shades[label], label=str(label)
+            )
             for label in classes
         ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), title="class", columnspacing=0.8)
+        figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=len(handles),
+            title="class",
+            columnspacing=0.8,
+        )
     return figure
 
 
 def _shades(classes: list[int]) -> dict[int, tuple[float, float, float]]:
-    colours = sns.color_palette("tab10") if len(classes) <= NAMED else sns.husl_palette(len(classes), s=0.85)
+    colours = (
+        sns.color_palette("tab10")
+        if len(classes) <= NAMED
+        else sns.husl_palette(len(classes), s=0.85)
+    )
     return {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
 
 

@@ -1,4 +1,6 @@
-"""Masks on a trained head, at inference and during retraining, by masking ratio (MaC-Cal, Figure 1b and c)."""
+"""Masks on a trained head, at inference and during retraining, by masking ratio (MaC-Cal, Figure 1b
+and c).
+"""
 
 from typing import Any
 
@@ -32,7 +34,8 @@ FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Scores by masking ratio of the masked heads and of heads that were retrained under masks (mode ``retrained``).
+    """Scores by masking ratio of the masked heads and of heads that were retrained under masks
+    (mode ``retrained``).
 
     The ``method`` of a retrained head is that of its first stage.
     """
@@ -44,13 +47,22 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row per run."""
     rows = []
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
-    bins = data.rows(BINS, group, n_bins=data.bins).groupby(["method", "seed"])[["confidence", "count"]].sum()
+    bins = (
+        data.rows(BINS, group, n_bins=data.bins)
+        .groupby(["method", "seed"])[["confidence", "count"]]
+        .sum()
+    )
     for key, first, options in retrained(data, group):
-        if all(options[name] == value for name, value in FIXED.items()) and options["eval_mask"] == "last":
+        if (
+            all(options[name] == value for name, value in FIXED.items())
+            and options["eval_mask"] == "last"
+        ):
             method, seed = key["method"], key["seed"]
             own = scores[(scores["method"] == method) & (scores["seed"] == seed)]
             values = own.set_index("metric")["value"].to_dict()
-            values["confidence"] = bins.loc[(method, seed), "confidence"] / bins.loc[(method, seed), "count"]
+            values["confidence"] = (
+                bins.loc[(method, seed), "confidence"] / bins.loc[(method, seed), "count"]
+            )
             ratio = round(1 - options["p0"], 6)
             place = {"method": first["method"], "ratio": ratio, "mode": "retrained"}
             rows.append({**place, **{name: values.get(name) for name in PANELS}})
@@ -61,18 +73,26 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
     return (
-        f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), when a share of the "
-        "weights of its linear head is masked: at inference without retraining (a new random mask for every "
-        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} per seed, shaded from the "
-        f"lowest to the highest; {seeds(frame.rows)}), and with the same head retrained with that share masked, with "
-        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: expected ECE of "
-        "a perfectly calibrated network with the confidences under random masks. The NLL axis is logarithmic if the "
+        f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), "
+        f"when a share of the "
+        "weights of its linear head is masked: at inference without retraining (a new random mask "
+        "for every "
+        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} per seed, "
+        f"shaded from the "
+        f"lowest to the highest; {seeds(frame.rows)}), and with the same head retrained with that "
+        f"share masked, with "
+        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE "
+        "panel: expected ECE of "
+        "a perfectly calibrated network with the confidences under random masks. The NLL axis is "
+        "logarithmic if the "
         "range is wide."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw four panels with one line per method and mode, and the runs that were retrained from each method."""
+    """Draw four panels with one line per method and mode, and the runs that were retrained from
+    each method.
+    """
     trained = frame.rows[frame.rows["mode"] == "retrained"]
     tables = frame.parts("name")
     names = list(tables)
@@ -82,8 +102,18 @@ def draw(frame: Frame) -> Figure:
         for name, table in tables.items():
             shade = style.colour(names, name)
             for mode, (line, _) in MODES.items():
-                _line(ax, table[table["mode"] == mode], column, factor, {"color": shade, "linestyle": line})
-            own = trained[trained["method"] == table["method"].iloc[0]].groupby("ratio")[column].mean()
+                _line(
+                    ax,
+                    table[table["mode"] == mode],
+                    column,
+                    factor,
+                    {"color": shade, "linestyle": line},
+                )
+            own = (
+                trained[trained["method"] == table["method"].iloc[0]]
+                .groupby("ratio")[column]
+                .mean()
+            )
             ax.plot(own.index, factor * own, color=shade, **RETRAINED)
             if column == "ece":
                 _null(ax, table[table["mode"] == "random"], shade)
@@ -100,7 +130,14 @@ def _line(ax: Axes, table: pd.DataFrame, column: str, factor: float, look: style
     by_ratio = table.groupby("ratio")[column].agg(["mean", "min", "max"]) * factor
     ax.plot(by_ratio.index, by_ratio["mean"], linewidth=1.4, **look)
     if (table["mode"] == "random").all():
-        ax.fill_between(by_ratio.index, by_ratio["min"], by_ratio["max"], color=look["color"], alpha=0.12, linewidth=0)
+        ax.fill_between(
+            by_ratio.index,
+            by_ratio["min"],
+            by_ratio["max"],
+            color=look["color"],
+            alpha=0.12,
+            linewidth=0,
+        )
 
 
 def _null(ax: Axes, table: pd.DataFrame, shade: Any) -> None:
@@ -120,7 +157,9 @@ def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:
 def _handles(names: list[str], trained: bool) -> list[Line2D]:
     one = len(names) == 1
     shade = style.colour(names, names[0]) if one else style.GREY
-    handles = [style.handle(color=shade, linestyle=line, label=label) for line, label in MODES.values()]
+    handles = [
+        style.handle(color=shade, linestyle=line, label=label) for line, label in MODES.values()
+    ]
     if trained:
         handles.append(style.handle(color=shade, label="masked retraining", **RETRAINED))
     handles.append(lines.null_handle())

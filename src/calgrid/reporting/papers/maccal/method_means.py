@@ -18,7 +18,9 @@ ROOM = 0.06
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy means of the methods that all settings have or, without two of them, in the settings with all methods."""
+    """Tidy means of the methods that all settings have or, without two of them, in the settings
+    with all methods.
+    """
     rows = settings(data, "method", METRICS)
     parts = []
     for metric in METRICS:
@@ -28,7 +30,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
             complete = table.dropna()
         if min(complete.shape) < 2:
             return pd.DataFrame()
-        parts.append(complete.melt(ignore_index=False, value_name="mean", var_name="method").assign(metric=metric))
+        parts.append(
+            complete.melt(ignore_index=False, value_name="mean", var_name="method").assign(
+                metric=metric
+            )
+        )
     return pd.concat(parts).reset_index()
 
 
@@ -37,11 +43,16 @@ def caption(frame: Frame) -> str:
     left = [method for method in frame.study.methods if method not in set(accuracy["method"])]
     out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""
     return (
-        f"Means over {accuracy['setting'].nunique()} settings (protocol, data set and backbone) of the uncalibrated "
-        "networks, clean test split of each. Dots: the settings, each a mean over its seeds. Methods in the order of "
-        f"the study.{out} Settings differ much more than methods, so do not read the dots as error bars; paired tests "
-        "are in the tables. MCE is the gap of the worst bin, which may have few images; MCE and AECE of perfectly "
-        "calibrated networks are above 0, too. NLL, Brier score and ECE with its null are in the other figures."
+        f"Means over {accuracy['setting'].nunique()} settings (protocol, data set and backbone) of "
+        f"the uncalibrated "
+        "networks, clean test split of each. Dots: the settings, each a mean over its seeds. "
+        "Methods in the order of "
+        f"the study.{out} Settings differ much more than methods, so do not read the dots as error "
+        f"bars; paired tests "
+        "are in the tables. MCE is the gap of the worst bin, which may have few images; MCE and "
+        "AECE of perfectly "
+        "calibrated networks are above 0, too. NLL, Brier score and ECE with its null are in the "
+        "other figures."
     )
 
 
@@ -52,11 +63,15 @@ def draw(frame: Frame) -> Figure:
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
         style.stripes(ax, [frame.study.marked(method) for method in methods])
         rows = frame.rows[frame.rows["metric"] == metric]
-        scores = rows.pivot(index="setting", columns="method", values="mean").reindex(columns=methods)
+        scores = rows.pivot(index="setting", columns="method", values="mean").reindex(
+            columns=methods
+        )
         _panel(ax, metric, scores * (100 if text.is_percent(metric) else 1))
         ax.set_xlabel(text.in_unit(metric))
     handles = [
-        style.handle(color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"),
+        style.handle(
+            color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"
+        ),
         style.handle(color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)

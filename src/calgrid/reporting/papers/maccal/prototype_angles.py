@@ -28,11 +28,16 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     return (
-        f"Angles between the prototypes of every two classes on {frame.label}, after the mean of all prototypes was "
-        "subtracted: means of the penultimate features and of the logits over the clean test images of a class, and "
-        f"the rows of the last linear layer; {seeds(frame.rows)}, pairs of all seeds together. Bars: median; beside "
-        "each violin: standard deviation over pairs, mean over seeds, which is 0 if all classes are equally far apart. "
-        "Dashed: the angle of such a simplex. A second stage on frozen features does not change the first panel; a "
+        f"Angles between the prototypes of every two classes on {frame.label}, after the mean of "
+        f"all prototypes was "
+        "subtracted: means of the penultimate features and of the logits over the clean test "
+        "images of a class, and "
+        f"the rows of the last linear layer; {seeds(frame.rows)}, pairs of all seeds together. "
+        f"Bars: median; beside "
+        "each violin: standard deviation over pairs, mean over seeds, which is 0 if all classes "
+        "are equally far apart. "
+        "Dashed: the angle of such a simplex. A second stage on frozen features does not change "
+        "the first panel; a "
         "network without a linear last layer is missing in the third."
     )
 
@@ -48,7 +53,11 @@ def draw(frame: Frame) -> Figure:
         ax.set_xlabel("Angle (degrees)")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
-    handles = [style.handle(color=style.GREY, linestyle="--", label="simplex, all classes equally far apart")]
+    handles = [
+        style.handle(
+            color=style.GREY, linestyle="--", label="simplex, all classes equally far apart"
+        )
+    ]
     figure.legend(handles=handles, loc="outside upper center")
     return figure
 
@@ -61,7 +70,9 @@ def _panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
             continue
         shade = style.colour(names, name)
         if np.ptp(angles) > 0:
-            violin = ax.violinplot(angles, [place], orientation="horizontal", widths=0.8, showextrema=False)
+            violin = ax.violinplot(
+                angles, [place], orientation="horizontal", widths=0.8, showextrema=False
+            )
             for body in cast(list[PolyCollection], violin["bodies"]):
                 body.set(facecolor=shade, alpha=0.3, linewidth=0)
         if len(angles) <= FEW:
@@ -81,7 +92,11 @@ def _panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
         classes = len(set(rows["class_a"]) | set(rows["class_b"]))
         if classes > 1:
             ax.axvline(
-                math.degrees(math.acos(-1 / (classes - 1))), color=style.GREY, linestyle="--", linewidth=1, zorder=0
+                math.degrees(math.acos(-1 / (classes - 1))),
+                color=style.GREY,
+                linestyle="--",
+                linewidth=1,
+                zorder=0,
             )
     low, high = ax.get_xlim()
     ax.set_xlim(low, high + 0.22 * (high - low))  # room for the numbers

@@ -57,40 +57,60 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
             rows = worst[worst["fit_on"] == fit_on]
             if len(rows):
                 count = text.count(int(rows["n_shifts"].max()), "corruption")
-                panels.append(rows.assign(panel=f"mean over {count} at severity {severity}, {words}"))
+                panels.append(
+                    rows.assign(panel=f"mean over {count} at severity {severity}, {words}")
+                )
     return pd.concat(panels, ignore_index=True)
 
 
 def caption(frame: Frame) -> str:
     rows = frame.rows
     shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
-    left = f" Shown are {len(shown)} of {len(all_names)} calibrators." if len(shown) < len(all_names) else ""
+    left = (
+        f" Shown are {len(shown)} of {len(all_names)} calibrators."
+        if len(shown) < len(all_names)
+        else ""
+    )
     lines = {
         "seeds": "Lines: ± one standard deviation over seeds. ",
         "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and one test set. ",
         "none": "",
     }
-    several = "seeds" if rows["n_seeds"].max() > 1 else "fits" if rows["n_fits"].max() > 1 else "none"
+    several = (
+        "seeds" if rows["n_seeds"].max() > 1 else "fits" if rows["n_fits"].max() > 1 else "none"
+    )
     printed = "Black ticks: published numbers. " if rows["published"].notna().any() else ""
     return (
-        f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on {frame.group.dataset} by "
-        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; {'; '.join(rows['panel'].unique())}. "
-        f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and falls with the "
-        f"number of images. Accuracy, NLL, Brier score and ECE with its null are in the other figures.{left}"
+        f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on "
+        f"{frame.group.dataset} by "
+        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; "
+        f"{'; '.join(rows['panel'].unique())}. "
+        f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and "
+        f"falls with the "
+        f"number of images. Accuracy, NLL, Brier score and ECE with its null are in the other "
+        f"figures.{left}"
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one group of bars per backbone; clean test split above, then corrupted images for each way of fitting."""
+    """Draw one group of bars per backbone; clean test split above, then corrupted images for each
+    way of fitting.
+    """
     panels = frame.parts("panel")
     names = _names(frame.study, frame.rows)
     figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
-    for ax, (said, rows) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):
+    for ax, (said, rows) in zip(
+        figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
+    ):
         _bars(ax, rows, names)
         ax.set_title(said, loc="left")
         ax.set_ylabel(text.in_unit(METRIC))
     handles: list[Line2D | Patch] = [
-        Patch(facecolor=style.colour(names, name), hatch=_hatch(names, name), label=style.calibrator_label(name))
+        Patch(
+            facecolor=style.colour(names, name),
+            hatch=_hatch(names, name),
+            label=style.calibrator_label(name),
+        )
         for name in names
     ]
     if frame.rows["published"].notna().any():
@@ -103,8 +123,12 @@ def _place(group: Group) -> tuple[str, ...]:
     return (group.protocol, group.dataset, group.checkpoint)
 
 
-def _chosen(data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Rows of the metric for the reference method of each group, with the standard deviation that is shown."""
+def _chosen(
+    data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """Rows of the metric for the reference method of each group, with the standard deviation that
+    is shown.
+    """
     rows = pd.concat(
         part[(part["method"] == data.reference(group)) & (part["metric"] == METRIC)]
         for group, part in zip(groups, parts, strict=True)
@@ -117,9 +141,15 @@ def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
     cells = printed_cells(data)
     keys = ["dataset", "backbone", "method", "calibrator"]
     known = cells[
-        (cells["metric"] == METRIC) & (cells["shift"] == MEAN_SHIFT) & (cells["severity"] == severity)
+        (cells["metric"] == METRIC)
+        & (cells["shift"] == MEAN_SHIFT)
+        & (cells["severity"] == severity)
     ].drop_duplicates(keys)
-    return rows[keys].merge(known[[*keys, "published"]], on=keys, how="left")["published"].set_axis(rows.index)
+    return (
+        rows[keys]
+        .merge(known[[*keys, "published"]], on=keys, how="left")["published"]
+        .set_axis(rows.index)
+    )
 
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
@@ -139,12 +169,19 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
         part = rows[rows["calibrator"] == name]
         x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
         mean, std, printed = (
-            style.scaled(METRIC, part[column].to_numpy(float)) for column in ("mean", "shown_std", "published")
+            style.scaled(METRIC, part[column].to_numpy(float))
+            for column in ("mean", "shown_std", "published")
         )
-        look: style.Look = {"color": style.colour(names, name), "hatch": _hatch(names, name), "edgecolor": "white"}
+        look: style.Look = {
+            "color": style.colour(names, name),
+            "hatch": _hatch(names, name),
+            "edgecolor": "white",
+        }
         ax.bar(x, mean, width, linewidth=0.4, **look)
         known = ~np.isnan(std)
-        ax.vlines(x[known], (mean - std)[known].clip(0), (mean + std)[known], color="black", linewidth=1)
+        ax.vlines(
+            x[known], (mean - std)[known].clip(0), (mean + std)[known], color="black", linewidth=1
+        )
         ax.plot(x, printed, **PRINTED)
     ax.set_xticks(range(len(backbones)), [_wrapped(name) for name in backbones])
     ax.set_xlim(-0.5, len(backbones) - 0.5)

@@ -17,13 +17,16 @@ METRICS = ("ece", "aece")
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy rows with ``reduction``, a fraction, for each corruption at the highest severity, calibrator and seed."""
+    """Tidy rows with ``reduction``, a fraction, for each corruption at the highest severity,
+    calibrator and seed.
+    """
     rows = data.rows(STORED, group, split="shift", metric=METRICS, method=data.reference(group))
     rows = rows[rows["severity"] > 0]
     rows = rows[rows["severity"] == rows["severity"].max()]
     rows = rows.assign(calibrator=plain(rows))
     bare = rows["calibrator"] == UNCALIBRATED
-    # on val, the uncalibrated network has one value for all fit seeds; under same_shift each seed has its own split
+    # on val, the uncalibrated network has one value for all fit seeds; under same_shift each seed
+    # has its own split
     rows["draw"] = rows["fit_seed"].where(rows["fit_on"] != "val", 0)
     keys = ["fit_on", "shift", "metric", "seed", "draw"]
     found = rows[~bare].merge(rows.loc[bare, [*keys, "value"]], on=keys, suffixes=("", "_bare"))
@@ -34,14 +37,21 @@ def caption(frame: Frame) -> str:
     rows = frame.rows
     severity = int(rows["severity"].iloc[0])
     seeds, fits = rows["seed"].nunique(), rows.groupby("calibrator")["fit_seed"].nunique().max()
-    counts = [text.count(seeds, "seed"), *([f"{fits} seeds of the calibrators"] if fits > 1 else [])]
+    counts = [
+        text.count(seeds, "seed"),
+        *([f"{fits} seeds of the calibrators"] if fits > 1 else []),
+    ]
     lines = " Lines: range over these seeds." if max(seeds, fits) > 1 else ""
     return (
-        f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of {frame.study.reference(frame.group)} "
-        f"minus those after calibration, on {frame.label} under each corruption at severity {severity}, in percentage "
+        f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of "
+        f"{frame.study.reference(frame.group)} "
+        f"minus those after calibration, on {frame.label} under each corruption at severity "
+        f"{severity}, in percentage "
         "points: positive values are an improvement. Each corruption is scored separately; "
-        f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} If calibrators are fitted on a "
-        "part of the same corruption, both errors are measured on the rest of it. A reduction cannot exceed the error "
+        f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} If "
+        f"calibrators are fitted on a "
+        "part of the same corruption, both errors are measured on the rest of it. A reduction "
+        "cannot exceed the error "
         "before calibration. Remaining errors, accuracy and NLL are in the tables."
     )
 
@@ -63,7 +73,9 @@ def draw(frame: Frame) -> Figure:
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
     looks = {name: style.marker_look(names, name) for name in names}
-    handles = [style.handle(label=name, linestyle="", markersize=5, **look) for name, look in looks.items()]
+    handles = [
+        style.handle(label=name, linestyle="", markersize=5, **look) for name, look in looks.items()
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
     return figure
 
@@ -73,8 +85,21 @@ def _panel(ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], names: Sequence[
     ax.axvline(0, color=style.GREY, linewidth=1)
     step = 0.8 / max(len(names), 1)
     for place, name in enumerate(names):
-        part = rows[rows["calibrator"] == name].groupby("shift")["reduction"].agg(["mean", "min", "max"]) * 100
+        part = (
+            rows[rows["calibrator"] == name]
+            .groupby("shift")["reduction"]
+            .agg(["mean", "min", "max"])
+            * 100
+        )
         y = [shifts.index(shift) + (place - (len(names) - 1) / 2) * step for shift in part.index]
         look = style.marker_look(names, name)
         ax.hlines(y, part["min"], part["max"], color=look["color"], linewidth=1)
-        ax.plot(part["mean"], y, linestyle="", markersize=4, markeredgecolor="white", markeredgewidth=0.3, **look)
+        ax.plot(
+            part["mean"],
+            y,
+            linestyle="",
+            markersize=4,
+            markeredgecolor="white",
+            markeredgewidth=0.3,
+            **look,
+        )

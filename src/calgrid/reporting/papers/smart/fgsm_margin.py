@@ -1,4 +1,6 @@
-"""Smallest FGSM perturbation that changes the predicted class, against the logit margin (SMART, Figure 1a)."""
+"""Smallest FGSM perturbation that changes the predicted class, against the logit margin (SMART,
+Figure 1a).
+"""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,7 +11,13 @@ from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
 
-CENSORED: style.Look = {"marker": "^", "facecolors": "none", "edgecolors": "0.35", "linewidths": 0.7, "s": 14}
+CENSORED: style.Look = {
+    "marker": "^",
+    "facecolors": "none",
+    "edgecolors": "0.35",
+    "linewidths": 0.7,
+    "s": 14,
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -20,13 +28,20 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     images = frame.rows.groupby(["name", "seed"]).size().max()
     return (
-        f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against the margin between the "
-        f"two largest logits: {images:,} images of the clean test split, the same for every network; "
-        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points per panel. The perturbation is the "
-        "L-infinity norm in pixel values from 0 to 1, along the sign of the gradient for the predicted class, even if "
-        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: Pearson's correlation over "
-        "the flipped images; for several seeds, mean ± standard deviation. Open triangles: not flipped up to "
-        f"{frame.rows['eps_max'].iloc[0]:g}, which is ranked as the largest in ρ. A correlation of the margin with the "
+        f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against "
+        f"the margin between the "
+        f"two largest logits: {images:,} images of the clean test split, the same for every "
+        f"network; "
+        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points per panel. The "
+        f"perturbation is the "
+        "L-infinity norm in pixel values from 0 to 1, along the sign of the gradient for the "
+        "predicted class, even if "
+        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: "
+        "Pearson's correlation over "
+        "the flipped images; for several seeds, mean ± standard deviation. Open triangles: not "
+        "flipped up to "
+        f"{frame.rows['eps_max'].iloc[0]:g}, which is ranked as the largest in ρ. A correlation of "
+        f"the margin with the "
         "distance to the decision boundary does not imply calibration."
     )
 
@@ -43,8 +58,12 @@ def draw(frame: Frame) -> Figure:
     handles = points.answer_handles()
     if frame.rows["censored"].any():
         look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
-        handles.append(style.handle(linestyle="", marker="^", markersize=5, label="not flipped", **look))
-    return points.finished(figure, handles, "Margin (logits)", "Smallest perturbation (pixel value)")
+        handles.append(
+            style.handle(linestyle="", marker="^", markersize=5, label="not flipped", **look)
+        )
+    return points.finished(
+        figure, handles, "Margin (logits)", "Smallest perturbation (pixel value)"
+    )
 
 
 def _panel(ax: Axes, table: pd.DataFrame) -> None:
@@ -57,7 +76,9 @@ def _panel(ax: Axes, table: pd.DataFrame) -> None:
 def _facts(table: pd.DataFrame) -> str:
     runs = [part for _, part in table.groupby("seed")]
     rho = points.correlation(runs, "margin", "epsilon")
-    r = points.correlation([part[~part["censored"]] for part in runs], "margin", "epsilon", "pearson")
+    r = points.correlation(
+        [part[~part["censored"]] for part in runs], "margin", "epsilon", "pearson"
+    )
     images = f"{min(map(len, runs)):,}"
     share = 100 * table["censored"].mean()
     return f"ρ = {rho}\nr = {r}\nn = {images}" + (f", not flipped {share:.1f} %" if share else "")

@@ -25,11 +25,14 @@ def caption(frame: Frame) -> str:
     traced = [name for name in NAMES if (rows.loc[~rows["kept"], "calibrator"] == name).any()]
     bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]
     return (
-        f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while {text.listed(traced)} "
+        f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while "
+        f"{text.listed(traced)} "
         f"{'is' if len(traced) == 1 else 'are'} fitted to them, every 20th epoch; {whose(frame)}. "
         "Hollow: initial weights; filled: final weights. Without calibration: ECE "
-        f"{text.format_with_unit('ece', bare['ece'])}, NLL {text.format_with_unit('nll', bare['nll'])}. The "
-        "calibrators were fitted on these images; test results, accuracy and the ECE null are in the tables."
+        f"{text.format_with_unit('ece', bare['ece'])}, NLL "
+        f"{text.format_with_unit('nll', bare['nll'])}. The "
+        "calibrators were fitted on these images; test results, accuracy and the ECE null are in "
+        "the tables."
     )
 
 

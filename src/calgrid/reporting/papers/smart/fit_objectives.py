@@ -1,4 +1,6 @@
-"""SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and 3)."""
+"""SMART's fit with different objectives: loss, gradient, ECE and NLL by epoch (SMART, Figures 2 and
+3).
+"""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,8 @@ PANELS = {
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Traces of at least two fits that differ in their objective only; losses are divided by their first value.
+    """Traces of at least two fits that differ in their objective only; losses are divided by their
+    first value.
 
     The column ``best_epoch`` is the epoch whose weights were kept.
     """
@@ -30,15 +33,21 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
         return rows.iloc[:0]
     best = rows[rows["kept"]].set_index("calibrator")["epoch"]
     course = rows[~rows["kept"]].assign(best_epoch=rows["calibrator"].map(best))
-    return course.assign(loss=course["loss"] / course.groupby("calibrator")["loss"].transform("first").abs())
+    return course.assign(
+        loss=course["loss"] / course.groupby("calibrator")["loss"].transform("first").abs()
+    )
 
 
 def caption(frame: Frame) -> str:
     return (
-        f"Fits of {MAIN} that differ in their objective only, by epoch, on the {frame.rows['n_samples'].iloc[0]:,} "
-        f"validation images used for fitting; {whose(frame)}. Objectives are different functions, so each loss is "
-        "divided by its first value; gradient: L2 norm with respect to the weights of the network, not scaled; ECE (15 "
-        "bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower loss, and the weights of its "
+        f"Fits of {MAIN} that differ in their objective only, by epoch, on the "
+        f"{frame.rows['n_samples'].iloc[0]:,} "
+        f"validation images used for fitting; {whose(frame)}. Objectives are different functions, "
+        f"so each loss is "
+        "divided by its first value; gradient: L2 norm with respect to the weights of the network, "
+        "not scaled; ECE (15 "
+        "bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower loss, and "
+        "the weights of its "
         "lowest loss are kept (circles). Test results, accuracy and the ECE null are in the tables."
     )
 
@@ -51,7 +60,13 @@ def draw(frame: Frame) -> Figure:
         figure.subplots(2, 2, sharex=True).ravel(), PANELS.items(), strict=True
     ):
         for name in names:
-            _line(ax, frame.rows[frame.rows["calibrator"] == name], column, factor, style.line_look(names, name))
+            _line(
+                ax,
+                frame.rows[frame.rows["calibrator"] == name],
+                column,
+                factor,
+                style.line_look(names, name),
+            )
         ax.set_ylabel(label)
         values = factor * frame.rows[column].to_numpy()
         values = values[values > 0]
@@ -65,9 +80,17 @@ def draw(frame: Frame) -> Figure:
 
 
 def _line(ax: Axes, rows: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
-    """Draw the values by epoch, and a circle at the one nearest to the epoch whose weights are kept."""
+    """Draw the values by epoch, and a circle at the one nearest to the epoch whose weights are
+    kept.
+    """
     rows = rows[rows[column].notna()]
     epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
     ax.plot(epochs, values, linewidth=1.3, **look)
     kept = int(np.abs(epochs - rows["best_epoch"].to_numpy()).argmin())
-    ax.plot(epochs[kept : kept + 1], values[kept : kept + 1], color=look["color"], marker="o", markersize=5)
+    ax.plot(
+        epochs[kept : kept + 1],
+        values[kept : kept + 1],
+        color=look["color"],
+        marker="o",
+        markersize=5,
+    )

@@ -1,4 +1,6 @@
-"""Traces of calibrator fits and margins of images, for one run of each group (see ``storage.schema``)."""
+"""Traces of calibrator fits and margins of images, for one run of each group (see
+``storage.schema``).
+"""
 
 from collections.abc import Mapping
 
@@ -20,12 +22,16 @@ FITTED: Mapping[str, str] = {
 
 
 def fits(data: StudyData, group: Group) -> pd.DataFrame:
-    """Traces of the fits of a group's reference run; empty if another group has more validation rows."""
+    """Traces of the fits of a group's reference run; empty if another group has more validation
+    rows.
+    """
     return _own(data, group, FITS)
 
 
 def margins(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margins of the images of a group's reference run; empty if another group has more validation rows."""
+    """Margins of the images of a group's reference run; empty if another group has more validation
+    rows.
+    """
     return _own(data, group, MARGINS)
 
 
@@ -41,8 +47,13 @@ def whose(frame: Frame) -> str:
 
 
 def plain(rows: pd.DataFrame) -> list[str]:
-    """Names of the calibrators of tidy rows as in the configuration, without what they were fitted on."""
-    return [name.removesuffix(f" ({fit_on})") for name, fit_on in zip(rows["calibrator"], rows["fit_on"], strict=True)]
+    """Names of the calibrators of tidy rows as in the configuration, without what they were fitted
+    on.
+    """
+    return [
+        name.removesuffix(f" ({fit_on})")
+        for name, fit_on in zip(rows["calibrator"], rows["fit_on"], strict=True)
+    ]
 
 
 def plain_names(data: StudyData) -> list[str]:

@@ -15,7 +15,9 @@ COLOUR = "#0173b2"
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margin of each validation and test image, the temperature of the latter, and that of temperature scaling."""
+    """Margin of each validation and test image, the temperature of the latter, and that of
+    temperature scaling.
+    """
     rows = margins(data, group)
     rows = rows[np.isfinite(rows["margin"])]
     fitted = fits(data, group)
@@ -25,10 +27,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: Frame) -> str:
     return (
-        f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, for the "
-        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Outside the margins of the "
-        "validation images (shaded), smart extrapolates. Dashed: the temperature of temperature scaling. r: Pearson's "
-        "correlation of margin and temperature over test images. Below, the share of test images by margin. Accuracy, "
+        f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, "
+        f"for the "
+        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Outside the "
+        f"margins of the "
+        "validation images (shaded), smart extrapolates. Dashed: the temperature of temperature "
+        "scaling. r: Pearson's "
+        "correlation of margin and temperature over test images. Below, the share of test images "
+        "by margin. Accuracy, "
         "NLL and ECE are in the tables."
     )
 
@@ -50,7 +56,13 @@ def draw(frame: Frame) -> Figure:
         handles.append(style.handle(color=style.GREY, linestyle="--", label=f"ts ({single:.2f})"))
     upper.set_ylabel("Temperature")
     upper.set_ylim(0, None)
-    lower.hist(margin, BINS, weights=np.full(len(margin), 100 / len(margin)), color="0.55", edgecolor="white")
+    lower.hist(
+        margin,
+        BINS,
+        weights=np.full(len(margin), 100 / len(margin)),
+        color="0.55",
+        edgecolor="white",
+    )
     lower.set_ylabel("Images (%)")
     lower.set_xlabel("Margin (logits)")
     figure.align_ylabels()
@@ -60,4 +72,6 @@ def draw(frame: Frame) -> Figure:
 
 def _correlation(margin: np.ndarray, temperature: np.ndarray) -> str:
     varies = margin.std() > 0 and temperature.std() > 0
-    return text.decimal(float(np.corrcoef(margin, temperature)[0, 1]) if varies else float("nan"), 2)
+    return text.decimal(
+        float(np.corrcoef(margin, temperature)[0, 1]) if varies else float("nan"), 2
+    )

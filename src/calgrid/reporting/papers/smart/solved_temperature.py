@@ -20,29 +20,44 @@ SCALES = (1.0, 10.0)
 SEED = 0
 COLOUR, BOUND = "#0173b2", "#d55e00"
 #: input -> label
-INDICATORS = {"margin": "Margin", "largest_logit": "Largest logit", "logit_excess": "Largest minus mean logit"}
+INDICATORS = {
+    "margin": "Margin",
+    "largest_logit": "Largest logit",
+    "logit_excess": "Largest minus mean logit",
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Indicators and solved temperature of random logit vectors and of test images (column ``vectors``)."""
+    """Indicators and solved temperature of random logit vectors and of test images (column
+    ``vectors``).
+    """
     rows = margins(data, group)
     rows = rows[rows["solved_temperature"].notna() | rows["largest_logit"].notna()]
     if rows.empty:
         return rows
     n_classes = int(rows["n_classes"].iloc[0])
-    random = indicators(random_vectors(n_classes)).assign(vectors="random vectors", n_classes=n_classes)
+    random = indicators(random_vectors(n_classes)).assign(
+        vectors="random vectors", n_classes=n_classes
+    )
     return pd.concat([rows.assign(vectors="test images"), random], ignore_index=True)
 
 
 def caption(frame: Frame) -> str:
     return (
-        f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three possible inputs of a "
-        f"calibrator. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} independent normal logits "
-        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not specify its distribution); below, "
-        f"at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: bounds on the "
-        "temperature from the margin alone. The largest logit also depends on a constant added to all logits, which "
-        "does not change the softmax. ρ: Spearman's rank correlation. The figure shows how well each input determines "
-        "the temperature for one confidence; results of calibrators, accuracy, NLL and the ECE null are in the tables."
+        f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three "
+        f"possible inputs of a "
+        f"calibrator. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} "
+        f"independent normal logits "
+        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not specify its "
+        f"distribution); below, "
+        f"at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
+        f"bounds on the "
+        "temperature from the margin alone. The largest logit also depends on a constant added to "
+        "all logits, which "
+        "does not change the softmax. ρ: Spearman's rank correlation. The figure shows how well "
+        "each input determines "
+        "the temperature for one confidence; results of calibrators, accuracy, NLL and the ECE "
+        "null are in the tables."
     )
 
 
@@ -77,7 +92,15 @@ def random_vectors(n_classes: int) -> Floats:
 
 def _points(ax: Axes, values: Floats, temperature: Floats) -> None:
     known = np.isfinite(values) & np.isfinite(temperature)
-    ax.scatter(values[known], temperature[known], 5, color=COLOUR, alpha=0.35, linewidths=0, rasterized=True)
+    ax.scatter(
+        values[known],
+        temperature[known],
+        5,
+        color=COLOUR,
+        alpha=0.35,
+        linewidths=0,
+        rasterized=True,
+    )
     ax.set_yscale("log")
     ranks = pd.DataFrame({"value": values[known], "temperature": temperature[known]}).rank()
     ax.set_title(f"ρ = {text.decimal(ranks['value'].corr(ranks['temperature']), 2)}")

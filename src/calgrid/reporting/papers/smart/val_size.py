@@ -17,7 +17,9 @@ LOG_FACTOR = 4
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Tidy rows of networks with several numbers of validation rows; adds ``place``, ``val_rows`` and ``n_test``."""
+    """Tidy rows of networks with several numbers of validation rows; adds ``place``, ``val_rows``
+    and ``n_test``.
+    """
     parts = []
     for each in data.groups:
         dataset, count = val_rows(data, each)
@@ -25,7 +27,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
             rows = data.tidy(each, "test")
             chosen = rows[(rows["method"] == data.reference(each)) & rows["metric"].isin(NEEDED)]
             name = f"{dataset}, {each.backbone}, {data.reference(each)}"
-            parts.append(chosen.assign(place=name, val_rows=int(count), n_test=data.test_samples(each)))
+            parts.append(
+                chosen.assign(place=name, val_rows=int(count), n_test=data.test_samples(each))
+            )
     if not parts:
         return pd.DataFrame()
     found = pd.concat(parts)
@@ -35,9 +39,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
     return (
-        "ECE and NLL of the calibrators against the number of validation rows used for fitting, always scored on the "
-        f"same clean test split ({images} images); {lines.spread(frame.rows)}. A seed is a random order of the "
-        "validation rows, of which the first are used. Uncalibrated networks need no validation rows. "
+        "ECE and NLL of the calibrators against the number of validation rows used for fitting, "
+        "always scored on the "
+        f"same clean test split ({images} images); {lines.spread(frame.rows)}. A seed is a random "
+        f"order of the "
+        "validation rows, of which the first are used. Uncalibrated networks need no validation "
+        "rows. "
         f"{lines.NULL} Accuracy, which some calibrators change, is in the tables."
     )
 
@@ -56,8 +63,14 @@ def draw(frame: Frame) -> Figure:
         line[0].set_title(place, loc="left")
     for ax in axes[-1]:
         ax.set_xlabel("Validation rows")
-    handles = [style.handle(label=style.calibrator_label(name), **_look(names, name)) for name in names]
-    figure.legend(handles=[*handles, lines.null_handle()], loc="outside upper center", ncols=min(len(handles) + 1, 6))
+    handles = [
+        style.handle(label=style.calibrator_label(name), **_look(names, name)) for name in names
+    ]
+    figure.legend(
+        handles=[*handles, lines.null_handle()],
+        loc="outside upper center",
+        ncols=min(len(handles) + 1, 6),
+    )
     return figure
 
 

@@ -1,0 +1,1 @@
+"""Components by kind and name, plugins, and fingerprints of source code."""

@@ -1,0 +1,207 @@
+"""Plugins: folders of components named by a configuration, by CALGRID_PLUGINS, or by installed
+packages.
+
+A plugin is a folder that mirrors this package, ``my_folder/losses/my_loss.py``. Its modules, for
+example ``my_folder.losses.my_loss``, are found, imported and fingerprinted like those of calgrid.
+"""
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar, cast
+
+from calgrid.errors import ConfigError
+
+PACKAGE = "calgrid"
+PACKAGE_ROOT = Path(__file__).parent
+#: environment variable with folders, separated as in PATH
+VARIABLE = "CALGRID_PLUGINS"
+#: group of entry points of installed packages; each names a package whose folder is a plugin
+GROUP = "calgrid.components.plugins"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A folder with components, as given or of an installed package."""
+
+    #: top-level name of its modules: the folder name, or the package of an entry point
+    package: str
+    folder: Path
+    installed: bool = False
+
+
+_configured: tuple[tuple[str, Path], ...] = ()
+_forget: list[Callable[[], None]] = []
+
+
+def cached(function: Callable[P, R]) -> Callable[P, R]:
+    """Cache like :func:`functools.cache`, until other plugins are used."""
+    kept = functools.cache(function)
+    _forget.append(kept.cache_clear)
+    return cast(Callable[P, R], kept)
+
+
+def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
+    """Search for components in these folders too, replacing those of an earlier call; ``where`` is
+    for messages.
+
+    Raises ConfigError: a folder is no plugin, or has the name of another package.
+    """
+    global _configured  # noqa: PLW0603  (imports are global to the process)
+    before = _configured
+    _configured = tuple(
+        (f"{where}[{number}]", Path(folder)) for number, folder in enumerate(folders)
+    )
+    if (
+        before or _configured
+    ):  # files of a plugin may change during a process, those of calgrid do not
+        forget()
+    found()
+
+
+def export() -> None:
+    """Make child processes use the same plugins."""
+    if folders := [str(plugin.folder) for plugin in found() if not plugin.installed]:
+        os.environ[VARIABLE] = os.pathsep.join(folders)
+
+
+def forget() -> None:
+    """Clear all caches, after files or the environment variable have changed."""
+    for clear in _forget:
+        clear()
+
+
+@cached
+def found() -> tuple[Plugin, ...]:
+    """All plugins: those of the configuration, then of the environment variable, then of installed
+    packages.
+
+    Raises ConfigError: the folder is not a plugin.
+    """
+    named = os.environ.get(VARIABLE, "").split(os.pathsep)
+    folders = [*_configured, *((VARIABLE, Path(folder)) for folder in named if folder)]
+    plugins: dict[Path, Plugin] = {}
+    for where, folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{where}: the folder '{folder}' does not exist; create it or correct the path."
+            )
+        check_folder(folder, where)
+        plugins.setdefault(folder.resolve(), Plugin(folder.resolve().name, folder))
+    for plugin in _installed()[0]:
+        plugins.setdefault(plugin.folder.resolve(), plugin)
+    names: dict[str, Plugin] = {}
+    for plugin in plugins.values():
+        if plugin.package in names:
+            raise ConfigError(
+                f"The plugins {names[plugin.package].folder} and {plugin.folder} have the same "
+                f"name, which their "
+                "modules carry: rename one of the folders."
+            )
+        names[plugin.package] = plugin
+    return tuple(plugins.values())
+
+
+def problems() -> list[str]:
+    """Messages about entry points of plugins that do not exist."""
+    return _installed()[1]
+
+
+@functools.cache
+def _installed() -> tuple[list[Plugin], list[str]]:
+    """Plugins of installed packages (without importing them), and messages about invalid ones."""
+    plugins, wrong = [], []
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        top, _, rest = entry.value.partition(".")
+        folder = next((place.joinpath(*rest.split(".")) for place in _places(top)), None)
+        if folder is not None and folder.is_dir():
+            plugins.append(Plugin(entry.value, folder, installed=True))
+        else:
+            wrong.append(
+                f"The entry point '{entry.name}' of the group {GROUP} names '{entry.value}', which "
+                f"is no package that "
+                "is installed: install or remove what it belongs to."
+            )
+    return plugins, wrong
+
+
+def _places(top: str) -> list[Path]:
+    """Folders of a package; none if it is no package."""
+    try:
+        found = importlib.util.find_spec(top)
+    except ValueError:  # a module without a specification
+        return []
+    return [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
+
+
+def check_folder(folder: Path, where: str) -> None:
+    """Raise ConfigError unless the folder name is a valid package name; the folder need not exist
+    yet.
+    """
+    full = folder.resolve()
+    name = full.name
+    if not name.isidentifier():
+        raise ConfigError(
+            f"{where}: '{name}' is no name of a Python package, which modules in it carry; rename "
+            f"the folder with "
+            "letters, digits and _ alone."
+        )
+    other = [place for place in _places(name) if place != full]
+    if other or name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        of = f"the package in {other[0]}" if other else "a module of Python"
+        raise ConfigError(f"{where}: the folder '{folder}' has the name of {of}; rename it.")
+
+
+def importable(module: str) -> None:
+    """Make the plugin of a module importable."""
+    for plugin in found():
+        if not plugin.installed and module.startswith(f"{plugin.package}."):
+            parent = str(plugin.folder.resolve().parent)
+            if parent not in sys.path:
+                sys.path.append(parent)  # last, so that it hides nothing
+                importlib.invalidate_caches()
+
+
+@cached
+def _roots() -> Mapping[str, Path]:
+    """Top-level package -> its folder, for calgrid and the packages of plugins."""
+    roots = {PACKAGE: PACKAGE_ROOT}
+    for plugin in found():
+        up = plugin.package.count(".")
+        roots[plugin.package.partition(".")[0]] = (
+            plugin.folder.resolve().parents[up - 1] if up else plugin.folder
+        )
+    return roots
+
+
+def locate(module: str) -> Path | None:
+    """File of a module, or of ``module:class``, of calgrid or of a plugin; None for one of any
+    other package.
+    """
+    top, *below = module.partition(":")[0].split(".")
+    root = PACKAGE_ROOT if top == PACKAGE else _roots().get(top)
+    if root is None:
+        return None
+    base = root.joinpath(*below)
+    paths = [*([base.with_suffix(".py")] if below else []), base / "__init__.py"]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def folders(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield dotted name and folder of a sub-package in calgrid and in each plugin."""
+    yield f"{PACKAGE}.{package}", PACKAGE_ROOT / package
+    for plugin in found():
+        yield f"{plugin.package}.{package}", plugin.folder / package
+
+
+def shown(module: str) -> str:
+    """File of a module for messages: ``my_folder/losses/my_loss.py``."""
+    return f"{module.partition(':')[0].replace('.', '/')}.py"

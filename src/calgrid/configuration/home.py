@@ -1,0 +1,16 @@
+"""Location of the workflow: rules, schemas, protocols, studies and definitions of paper tables."""
+
+from pathlib import Path
+
+
+def home() -> Path:
+    """Folder with ``workflow`` and ``config``: the checkout, or (in a wheel) inside the package.
+
+    A wheel has both through the links in ``src/calgrid/_home``.
+    """
+    checkout = Path(__file__).parents[2]
+    return (
+        checkout
+        if (checkout / "workflow" / "Snakefile").is_file()
+        else Path(__file__).parent / "_home"
+    )

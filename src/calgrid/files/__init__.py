@@ -1,0 +1,1 @@
+"""People's own logits and arrays: reading, calibrating, ranking, comparing."""

@@ -1,0 +1,1 @@
+"""Calibrators in other libraries: scikit-learn and PyTorch."""

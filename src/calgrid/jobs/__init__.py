@@ -1,0 +1,3 @@
+"""Stages of the workflow: each reads files, calls the library and publishes files, without
+Snakemake.
+"""

@@ -1,0 +1,348 @@
+"""Stage ``aggregate``: collect the results of all runs of a study for tables, figures and report.
+
+``storage.schema`` lists the files and their columns. Memory does not grow with the number of runs:
+metrics are written as they are read, and distributed to slices on disk. A slice contains the rows
+that are ranked and tested together, and slices are summarised one by one. The results do not depend
+on the number of processes.
+"""
+
+import functools
+import itertools
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calgrid.errors import StateError
+from calgrid.jobs.summaries import Group, shift_means, write_shift_summary, write_summary
+from calgrid.parallel import Map, processes
+from calgrid.progress import Progress
+from calgrid.specs import Manifest, ManifestRun
+from calgrid.storage import provenance, schema
+from calgrid.storage.atomic import read_json
+from calgrid.storage.layout import RunKey
+from calgrid.storage.records import (
+    AGGREGATE,
+    CALIBRATE,
+    HISTORY,
+    ORIGIN,
+    TRAIN,
+    Record,
+    read_record,
+    verified,
+    write_record,
+)
+from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
+from calgrid.storage.slices import Slices
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import (
+    Table,
+    as_table,
+    join,
+    join_any,
+    read_result,
+    table_of_rows,
+    with_columns,
+    writing,
+)
+
+#: with ``CONDITION``: key of the rows that are ranked and tested together
+COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
+NOT_SUMMARISED = ("n_samples", "fingerprint")
+#: approximate number of rows that are summarised at once, which takes about 150 MB
+SLICE_ROWS = 2**18
+#: runs that a process reads in one batch
+BATCH_RUNS = 32
+#: keys of the training specification in ``runs.json``
+FACTS = ("loss", "procedure")
+#: key by which fits of calibrators are counted
+FIT = (*CONDITION, "calibrator")
+Fit = tuple[str, ...]
+
+
+def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
+    """Collect the results of the runs in ``manifest.json`` of a study in its folder ``out``.
+
+    Raises DataError: results of a run are missing or damaged. StateError: they are of another
+    configuration, code version or run.
+    """
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        runs = manifest["runs"]
+        with processes(threads) as in_processes:
+            with (
+                Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices,
+                Slices(folder / "shifted", COLUMN, SLICE_ROWS) as shifted,
+            ):
+                n_metrics = _collect_metrics(runs, folder, slices, shifted, in_processes)
+                n_summary = write_summary(manifest, slices, folder / SUMMARY, in_processes)
+                write_shift_summary(manifest, shifted, folder / schema.SHIFT_SUMMARY, in_processes)
+            n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
+            collect_diagnostics(manifest, folder, in_processes)
+        facts = {
+            "spec": {**manifest, "runs": len(runs)},
+            "fingerprint": manifest["fingerprint"],
+            "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
+            "warnings": warnings,
+        }
+        return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
+
+    return run_stage(
+        out, "aggregate", manifest["fingerprint"], schema.STUDY_FILES, produce, record=AGGREGATE
+    )
+
+
+def _collect_metrics(
+    runs: Sequence[ManifestRun], folder: Path, slices: Slices, shifted: Slices, in_processes: Map
+) -> int:
+    """Write metrics and means over shifts of all runs and distribute them to slices; return the
+    number of metrics.
+    """
+    members = Counter(map(_condition, runs))
+    rows = 0
+    with (
+        Progress("aggregate", len(runs), "run") as progress,
+        writing(folder / METRICS) as writer,
+        writing(folder / schema.SHIFT_MEANS) as means,
+    ):
+        for batch, tables in zip(
+            _batches(runs), in_processes(_read_parts, _batches(runs)), strict=True
+        ):
+            condition = _condition(batch[0])
+            for table, whole, dealt in zip(tables, (writer, means), (slices, shifted), strict=True):
+                whole.add(table)
+                expected = len(table) / len(batch) * members[condition]
+                dealt.add(condition, table.drop_columns([*CONDITION, *NOT_SUMMARISED]), expected)
+            rows += len(tables[0])
+            for _ in batch:
+                progress.advance()
+    return rows
+
+
+def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
+    """Consecutive runs of one condition."""
+    for _, alike in itertools.groupby(runs, _condition):
+        while batch := list(itertools.islice(alike, BATCH_RUNS)):
+            yield batch
+
+
+def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
+    """Metrics of some runs, and their means over shifts in the order of the runs."""
+    table = join([_read_part(run) for run in runs])
+    means = shift_means(table.to_pandas())
+    order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
+    places = order.get_indexer(pd.MultiIndex.from_frame(means[list(RUN_KEY)]))
+    return table, as_table(means.iloc[np.argsort(places, kind="stable")], schema.SHIFT_MEAN_COLUMNS)
+
+
+def _condition(run: ManifestRun) -> Group:
+    key = run["key"]
+    return key["protocol"], key["dataset"], key["backbone"]
+
+
+def _read_part(run: ManifestRun) -> Table:
+    """Metrics of a run; those of another run (a misplaced file) raise StateError."""
+    path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
+    part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
+    for name, value in RunKey(**run["key"])._asdict().items():
+        found = part.column(name).unique().to_pylist()
+        if found != [value]:
+            raise StateError(
+                f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of "
+                f"{value}; delete it "
+                "and run again."
+            )
+    return part
+
+
+def _collect_costs(
+    runs: Sequence[ManifestRun], path: Path, in_processes: Map
+) -> tuple[int, list[dict[str, Any]]]:
+    """Write the costs of all runs; return the number of rows and the warnings of fits.
+
+    For each calibrator with warnings in a condition: its number of fits, how many warned, and the
+    first warning.
+    """
+    total, fits = 0, defaultdict[Fit, list[str]](list)
+    with writing(path) as writer:
+        for costs, found in in_processes(_costs_of, _batches(runs)):
+            total += writer.add(costs)
+            for fit, warning in found:
+                fits[fit].append(warning)
+    return total, [
+        {
+            **dict(zip(FIT, fit, strict=True)),
+            "fits": len(first),
+            "warned": len(warned),
+            "first": warned[0],
+        }
+        for fit, first in sorted(fits.items())
+        if (warned := list(filter(None, first)))
+    ]
+
+
+def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]]:
+    """Costs of some runs, and the first warning of each fit, empty without warnings."""
+    rows: list[dict[str, Any]] = []
+    warnings = []
+    for run in runs:
+        fits = read_record(Path(run["part"], CALIBRATE), "calibrate record")["fits"]
+        rows += _costs(run, fits)
+        warnings += [
+            ((*_condition(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), ""))
+            for fit in fits
+        ]
+    return table_of_rows(rows, schema.COST_COLUMNS), warnings
+
+
+def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
+    key, first = run["key"], run["first_stage"]
+    if first is not None:
+        yield {
+            **key,
+            "stage": "first_stage",
+            "item": first["method"],
+            **_stage_cost(first["run"], "train"),
+        }
+    if not run["external"]:
+        # the seconds of a download are not training
+        stage = (
+            "weights"
+            if "weights" in read_record(Path(run["run"], TRAIN), "train record")
+            else "train"
+        )
+        yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], "train")}
+        yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
+    for probe in run.get("probes", ()):
+        yield {
+            **key,
+            "stage": "probe",
+            "item": probe["name"],
+            **_stage_cost(run["run"], f"probes/{probe['name']}"),
+        }
+    for fit in fits:
+        measured = {name: fit[name] for name in ("fit_seed", "seconds")}
+        yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
+
+
+def _stage_cost(run: str, stage: str) -> dict[str, Any]:
+    record = read_record(Path(run, f"{stage}.json"), f"{stage} record")
+    environment = record["environment"]
+    return {
+        "seconds": record["seconds"],
+        "peak_memory_mb": record["peak_memory_mb"],
+        **{name: environment[name] for name in ("device", "device_name", "threads")},
+        "epochs": record.get("epochs"),
+        "parameters": record.get("parameters"),
+    }
+
+
+def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = map) -> None:
+    """Write bins, fits, margins, resamples, histories, samples, probes and facts of runs.
+
+    Fits and margins come from one run per condition, the first seed of its reference method.
+    """
+    runs = manifest["runs"]
+    references = _reference_runs(runs, manifest["statistics"]["baseline"])
+    for name, (columns, read) in DIAGNOSTICS.items():
+        chosen = references if name in (schema.FITS, schema.MARGINS) else runs
+        # files without rows need columns, too
+        empty = table_of_rows(
+            [], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns}
+        )
+        tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
+        with writing(folder / name) as writer:
+            writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
+    write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
+
+
+def _tables_of(
+    read: Callable[[ManifestRun], Iterable[Table]], runs: Sequence[ManifestRun]
+) -> list[Table]:
+    """Tables of some runs, with the key of the run in each row."""
+    return [with_columns(table, run["key"]) for run in runs for table in read(run)]
+
+
+def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[ManifestRun]:
+    """The run of each condition with the first seed of the baseline, or of its first method without
+    a baseline.
+    """
+    found = []
+    for condition in dict.fromkeys(map(_condition, runs)):
+        alike = [run for run in runs if _condition(run) == condition]
+        methods = [run["key"]["method"] for run in alike]
+        method = baseline if baseline in methods else methods[0]
+        own = [run for run in alike if run["key"]["method"] == method]
+        found.append(min(own, key=lambda run: run["key"]["seed"]))
+    return found
+
+
+def _part_file(name: str, run: ManifestRun) -> Iterator[Table]:
+    """An optional file of the stage ``calibrate``."""
+    record = Record.read(Path(run["part"]), CALIBRATE)
+    if name in record.files:
+        yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
+
+
+def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
+    """An optional file of the stage ``train``."""
+    if not run["external"] and Path(run["run"], name).exists():
+        yield read_result(verified(run["run"], TRAIN, name, what))
+
+
+def _last_samples(run: ManifestRun) -> Iterator[Table]:
+    """Training samples of the last recorded epoch, sorted by index."""
+    for table in _trained_file("samples.parquet", "file of training samples", run):
+        samples = table.to_pandas()
+        last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
+        yield as_table(
+            last,
+            {name: kind for name, kind in schema.SAMPLE_COLUMNS.items() if name not in RUN_KEY},
+        )
+
+
+def _probe_tables(run: ManifestRun) -> Iterator[Table]:
+    """Tables of the probes of a run, with the name of the probe."""
+    for probe in run.get("probes", ()):
+        record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
+        path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
+        yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
+
+
+def _facts(run: ManifestRun) -> dict[str, Any]:
+    """Key, training options, environment and, for merged runs, origin; of external runs only the
+    key.
+    """
+    if run["external"]:
+        return dict(run["key"])
+    record = read_record(Path(run["run"], TRAIN), "train record")
+    spec = record.get("spec", {})
+    return {
+        **run["key"],
+        **{name: spec[name] for name in FACTS if name in spec},
+        **{
+            name: record[name]
+            for name in ("environment", "interruptions", "weights")
+            if name in record
+        },
+        **({"origin": read_json(origin)} if (origin := Path(run["run"], ORIGIN)).exists() else {}),
+    }
+
+
+#: files of diagnostics: columns in addition to the key of the run, if they are always the same, and
+#: their reader
+DIAGNOSTICS: Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]] = {
+    **{
+        name: (columns, functools.partial(_part_file, name))
+        for name, columns in schema.PART_EXTRAS.items()
+    },
+    schema.HISTORIES: ({}, functools.partial(_trained_file, HISTORY, "training history")),
+    schema.SAMPLES: (schema.SAMPLE_COLUMNS, _last_samples),
+    schema.PROBES: ({}, _probe_tables),
+}

@@ -1,0 +1,103 @@
+"""Stage ``import``: convert external logits to logits files of a run."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calgrid.errors import DataError
+from calgrid.files.logits import read_any, read_head_arrays
+from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, ExternalSpec
+from calgrid.storage import provenance
+from calgrid.storage.arrays import write_head
+from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
+from calgrid.storage.logits import Logits, validate_logits, write_logits
+from calgrid.storage.records import PREDICT, sha256_of
+from calgrid.storage.stage import run_stage
+
+
+def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
+    """Read, check and publish the files of an external run.
+
+    Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and
+    a value at the edge of a bin may change bins.
+
+    ``files`` are those in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`.
+    Raises DataError: one is damaged, or val and test differ in their number of classes.
+    """
+    external = spec["external"]
+    given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
+    how: dict[str, Any] = {
+        name: value for name, value in external.items() if name in EXTERNAL_READING
+    }
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
+        if "val" in given:
+            val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
+            validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+        else:
+            val, test = split_rows(test, external["split_seed"], external["val_fraction"])
+        if "val_rows" in external:
+            val = first_rows(val, external["val_rows"], external["val_seed"])
+        for name, data in (("val", val), ("test", test)):
+            data.shift = data.severity = data.probabilities = None
+            data.metadata = {
+                **spec["key"],
+                "split": name,
+                "checkpoint": EXTERNAL_CHECKPOINT,
+                "n_classes": test.logits.shape[1],
+                "fingerprint": spec["fingerprint"],
+            }
+            write_logits(folder / logits_file(EXTERNAL_CHECKPOINT, name), data)
+        if "head" in given:
+            weight, bias = read_head_arrays(given["head"])
+            write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
+        return provenance.stage_record(
+            {"spec": dict(spec), "fingerprint": spec["fingerprint"]}, begin, "numpy"
+        )
+
+    return run_stage(
+        out,
+        "predict",
+        spec["fingerprint"],
+        logits_files([EXTERNAL_CHECKPOINT]),
+        produce,
+        record=PREDICT,
+        inputs={name: sha256_of(path) for name, path in _inputs(files)},
+        optional=[head_file(EXTERNAL_CHECKPOINT)],
+    )
+
+
+def _inputs(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Names and paths of the files, including those in the folder of a stored data set."""
+    for number, path in enumerate(files):
+        if path.is_file():
+            yield str(number), path
+        for inside in sorted(path.glob("*.arrow")):
+            yield f"{number}/{inside.name}", inside
+
+
+def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:
+    """Split rows at random into val and test, both in their original order."""
+    count = len(data)
+    n_val = round(count * val_fraction)
+    if not 0 < n_val < count:
+        raise DataError(
+            f"{count} rows cannot be split with val_fraction {val_fraction}: one part would be "
+            f"empty."
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))
+
+
+def first_rows(data: Logits, rows: int, seed: int) -> Logits:
+    """Return the first rows of a random permutation, in their original order; smaller sets are
+    subsets of larger.
+    """
+    if rows > len(data):
+        raise DataError(f"val_rows {rows} is more than the {len(data)} val rows; use fewer.")
+    return data.rows(np.sort(np.random.default_rng(seed).permutation(len(data))[:rows]))

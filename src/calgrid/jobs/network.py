@@ -1,0 +1,111 @@
+"""Networks of runs: construction from a specification, device, images, record."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calgrid import specs
+from calgrid.backbones import build_backbone
+from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.backbones.base import HeadDropout, Network
+from calgrid.conventions import HELD_BYTES
+from calgrid.datasets import Prepared
+from calgrid.procedures import build_procedure
+from calgrid.storage.records import TRAIN, Record, sha256_of
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages, StreamedImages
+from calgrid.training.procedure import Procedure
+
+#: maximum share of the free memory of a device for images
+HELD_SHARE = 1 / 2
+
+
+def build_network(
+    spec: specs.TrainSpec,
+    num_classes: int,
+    first: Mapping[str, torch.Tensor] | None = None,
+    pretrained: bool = False,
+) -> tuple[Network, Procedure[Any]]:
+    """Build network and procedure of a run; a second stage takes layers from the weights ``first``
+    of its first.
+
+    Without ``pretrained``, weights are drawn with the global generator of torch, instead of loading
+    published ones.
+    """
+    key = spec["key"]
+    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
+    backbone = build_backbone(key["backbone"], num_classes, pretrained)
+    if "head_dropout" in spec["protocol"]:
+        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
+    model: Any = procedure.build_model(backbone, num_classes)
+    if first is not None:
+        procedure.load_first_stage(model, first)
+    return model, procedure
+
+
+def tested_networks(
+    states: Mapping[str, Mapping[str, torch.Tensor]],
+    spec: specs.TrainSpec,
+    checkpoints: Iterable[str],
+    num_classes: int,
+    device: torch.device,
+) -> Iterator[tuple[str, Network, Procedure[Any]]]:
+    """Yield each checkpoint of a trained run with its network, on the device, and its procedure."""
+    network, procedure = build_network(spec, num_classes)
+    network = to_device(network, spec["protocol"], device)
+    for checkpoint in checkpoints:
+        network.load_state_dict(states[f"{checkpoint}.model"])
+        procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+        yield checkpoint, network, procedure
+
+
+def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:
+    """Move a network to a device, in the memory format of the protocol."""
+    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
+    return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
+
+
+def check_images(key: specs.Key, protocol: specs.Protocol, prepared: Prepared) -> None:
+    """Raise ConfigError if the backbone of a run does not accept the image size of its data set."""
+    crop = protocol["crop_size"]
+    height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
+    check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
+
+
+def training_images(
+    prepared: Prepared, protocol: specs.Protocol, device: torch.device
+) -> tuple[DeviceImages, DeviceImages]:
+    """Training and validation images: on the device if they take at most half of its free memory,
+    else streamed.
+    """
+    splits = [prepared.splits[name] for name in ("train", "val")]
+    size = sum(math.prod(split.images.shape) for split in splits)
+    most = environment.free_bytes(device) * HELD_SHARE
+    fits = size <= (most if device.type == "cuda" else min(most, HELD_BYTES))
+    kind = DeviceImages if fits else StreamedImages
+    layout = protocol["channels_last"], protocol["crop_size"]
+    train, val = (
+        kind(split.images, split.labels, *prepared.normalisation, device, *layout)
+        for split in splits
+    )
+    return train, val
+
+
+def model_digest(model: Path) -> str:
+    """SHA-256 of a model from the record beside it, or of the file if there is no record."""
+    recorded = model.with_name(TRAIN).is_file()
+    return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
+
+
+def network_record(
+    spec: specs.TrainSpec, model: nn.Module, seconds: float, device: torch.device
+) -> dict[str, Any]:
+    """Return the record of a trained or published network."""
+    return {
+        **environment.run_record(spec, seconds, device),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }

@@ -1,0 +1,355 @@
+"""Stage ``predict``: logits of all splits and shift families of a run, in float32.
+
+Memory holds a few blocks of images and the logits of one row group. Blocks that took more than a
+second are stored in the working folder, so that a killed job continues with identical results.
+"""
+
+import functools
+import itertools
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calgrid.backbones.base import Network
+from calgrid.conventions import GROUP_ROWS, KEPT_SECONDS, NO_LABEL, OOD_PREFIX
+from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets._manifest import Setting
+from calgrid.errors import DataError, StateError
+from calgrid.jobs.network import model_digest, tested_networks
+from calgrid.parallel import ahead
+from calgrid.progress import Progress
+from calgrid.specs import PredictSpec, Protocol
+from calgrid.storage.arrays import read_arrays, write_arrays, write_head
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
+from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.records import FILES, INPUTS, PREDICT, Record, digest_of, listed, write_record
+from calgrid.storage.stage import run_stage
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages, HostRows
+from calgrid.training.procedure import Procedure
+
+Arrays = dict[str, np.ndarray]
+BATCH = 1024
+#: maximum images and bytes of a block, which is on the device at once
+BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
+#: blocks that are read ahead while one is scored
+BLOCKS_AHEAD = 2
+
+
+def predict(
+    spec: PredictSpec,
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    families: Mapping[str, Path],
+    device: str = "auto",
+    threads: int = 1,
+) -> bool:
+    """Export the logits of a trained run; return False if the same logits existed already.
+
+    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``;
+    ``families`` are the folders of prepared images, by shift family, or ``ood/`` and a data set.
+    """
+    where = environment.choose_device(device)
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    trained = description["spec"]
+    environment.prepare(where, threads, trained["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
+    shifted = {family: open_prepared(place, threads=threads) for family, place in families.items()}
+    checkpoints = spec["checkpoints"]
+    inputs = {
+        "model": model_digest(model),
+        "data": prepared.digest,
+        **{f: each.digest for f, each in shifted.items()},
+    }
+    kept = _kept(out, spec, inputs)
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        for images in (prepared, *shifted.values()):
+            images.verify()
+        networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
+        with Progress(
+            "predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file"
+        ) as progress:
+            for checkpoint, network, procedure in networks:
+                exporter = _Exporter(spec, prepared, network, procedure, where, trained["protocol"])
+                for _ in exporter.write(folder, checkpoint, shifted, inputs):
+                    progress.advance()
+        for name in _of_families(checkpoints, kept):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(out / name, folder / name)
+        return environment.run_record(spec, time.monotonic() - begin, where)
+
+    return run_stage(
+        out,
+        "predict",
+        spec["fingerprint"],
+        logits_files(checkpoints, [*families, *kept]),
+        produce,
+        record=PREDICT,
+        inputs={**inputs, **kept},
+        optional=[head_file(checkpoint) for checkpoint in checkpoints],
+    )
+
+
+def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, str]:
+    """Digests of shift families of other studies, whose logits of the same model are kept."""
+    try:
+        record = Record.read(out, PREDICT)
+        known = record.content.get(INPUTS) or {}
+        others = {family: digest for family, digest in known.items() if family not in inputs}
+        same = all(known.get(name) == inputs[name] for name in ("model", "data"))
+        if record.content.get("fingerprint") != spec["fingerprint"] or not same:
+            return {}
+        for name in _of_families(spec["checkpoints"], others):
+            record.verified(name)
+    except (DataError, StateError):
+        return {}
+    return others
+
+
+def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[str]:
+    return [
+        logits_file(checkpoint, family)
+        for checkpoint, family in itertools.product(checkpoints, families)
+    ]
+
+
+class KeptFile:
+    """A file that is computed in blocks: the blocks are stored until the file is complete.
+
+    Damaged blocks and files, and those of other ``inputs`` (all that the file depends on,
+    JSON-like), are computed again. ``name`` is the path of the file in the working folder of the
+    stage.
+    """
+
+    def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:
+        self._folder, self._name, self._inputs = folder, name, digest_of([name, inputs])
+        self._blocks: list[Path] = []
+        self._record = f"kept-{name.replace('/', '-')}.json"
+
+    def is_complete(self) -> bool:
+        """Whether an earlier attempt completed the file."""
+        try:
+            record = Record.read(self._folder, self._record)
+            record.verified(self._name)
+        except (DataError, StateError):
+            return False
+        return record.content.get("inputs") == self._inputs
+
+    def block(self, number: int, compute: Callable[[], Arrays]) -> Arrays:
+        """Return the stored arrays of a block, or compute and store them."""
+        self._blocks.append(self._path(number))
+        if (found := self.kept(number)) is not None:
+            return found
+        begin = time.monotonic()
+        arrays = compute()
+        if time.monotonic() - begin > KEPT_SECONDS:
+            write_arrays(self._path(number), arrays, {"inputs": self._inputs, "block": number})
+        return arrays
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"kept-{self._name.replace('/', '-')}-{number}.safetensors"
+
+    def kept(self, number: int) -> Arrays | None:
+        """Return the stored arrays of a block, or None."""
+        if not self._path(number).is_file():
+            return None
+        try:
+            arrays, facts = read_arrays(self._path(number), "kept block")
+        except StateError:
+            return None
+        return arrays if facts == {"inputs": self._inputs, "block": number} else None
+
+    @contextmanager
+    def completing(self) -> Iterator[Path]:
+        """Yield the path of the file; when it is written, its blocks are deleted."""
+        path = self._folder / self._name
+        begin = time.monotonic()
+        yield path
+        if time.monotonic() - begin > KEPT_SECONDS:
+            files = listed(self._folder, [self._name])
+            write_record(self._folder / self._record, {FILES: files, "inputs": self._inputs})
+        for block in self._blocks:
+            block.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Exporter:
+    """Writes the logits files of a network."""
+
+    spec: PredictSpec
+    prepared: Prepared
+    network: Network
+    procedure: Procedure[Any]
+    device: torch.device
+    protocol: Protocol
+
+    @functools.cached_property
+    def tested(self) -> Prepared:
+        """Data set with the normalisation of all test images, also shifted and out-of-distribution
+        ones.
+        """
+        return replace(self.prepared, **self.spec.get("test_normalisation", {}))
+
+    def write(
+        self,
+        folder: Path,
+        checkpoint: str,
+        shifted: Mapping[str, Prepared],
+        inputs: Mapping[str, str],
+    ) -> Iterator[str]:
+        """Write all files of a checkpoint, and yield the name of each."""
+        self.head(folder / head_file(checkpoint))
+        for name in (*SPLITS, *shifted):
+            read = [inputs["model"], inputs["data"], inputs.get(name)]
+            about = {
+                "fingerprint": self.spec["fingerprint"],
+                "device": self.device.type,
+                "inputs": read,
+            }
+            file = KeptFile(folder, logits_file(checkpoint, name), about)
+            if not file.is_complete():
+                facts = {
+                    "split": name,
+                    "checkpoint": checkpoint,
+                    "n_classes": self.prepared.n_classes,
+                }
+                metadata = {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
+                with file.completing() as path:
+                    if name in shifted:
+                        write_logits(path, self.family(file, name, shifted[name], metadata))
+                    else:
+                        write_logits(path, self.split(file, name, metadata))
+            yield name
+
+    def head(self, path: Path) -> None:
+        """Write the last layer, if features are exported and it is linear."""
+        layer = getattr(self.network, "head", None)
+        if (
+            self.spec["export_features"] is not False
+            and self.procedure.linear_head
+            and type(layer) is torch.nn.Linear
+        ):
+            weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
+            write_head(path, weight, bias, self.spec["fingerprint"])
+
+    def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
+        split = self.prepared.splits[name]
+        labels = split.labels
+        constants = self.tested if name == "test" else self.prepared
+        rows = range(len(labels))
+        logits, features = self._run(
+            file, split.images, rows, constants, self.spec["export_features"] is not False
+        )
+        index = np.arange(len(labels), dtype=np.int32)
+        return Logits(
+            index,
+            labels,
+            logits,
+            features=features,
+            distribution=split.distribution,
+            metadata=metadata,
+        )
+
+    def family(
+        self, file: KeptFile, family: str, images: Prepared, metadata: dict[str, Any]
+    ) -> Iterator[Logits]:
+        """Row groups of a shift family, or the test split of an OOD set (labels -1, severity 0)."""
+        everywhere = self.spec["export_features"] == "all"
+        ours, theirs = (facts.manifest["image_shape"] for facts in (self.prepared, images))
+        if ours != theirs:
+            raise DataError(
+                f"Images of '{family}' have shape {theirs}, but those of '{self.prepared.id}' have "
+                f"{ours}; remove it."
+            )
+        ood = family.startswith(OOD_PREFIX)
+        split = images.splits["test" if ood else SHIFT_SPLIT]
+        labels = np.full(len(split), NO_LABEL, dtype=np.int32) if ood else split.labels
+        for settings in grouped([Setting(family, 0, 0, len(split))] if ood else images.settings):
+            part = range(settings[0].start, settings[-1].stop)
+            logits, features = self._run(file, split.images, part, self.tested, everywhere)
+            sizes = [setting.stop - setting.start for setting in settings]
+            yield Logits(
+                np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+                labels[part.start : part.stop],
+                logits,
+                shift=np.repeat([setting.shift for setting in settings], sizes),
+                severity=np.repeat(
+                    np.array([setting.severity for setting in settings], dtype=np.int8), sizes
+                ),
+                features=features,
+                metadata=metadata,
+            )
+
+    def _run(
+        self,
+        file: KeptFile,
+        images: np.ndarray,
+        rows: range,
+        constants: Prepared,
+        keep_features: bool,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Logits and features of a range of images."""
+        result: Arrays = {}
+        size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
+        parts = {begin: slice(begin, min(begin + size, rows.stop)) for begin in rows[::size]}
+        missing = [part for begin, part in parts.items() if file.kept(begin) is None]
+        blocks = ahead(lambda part: np.ascontiguousarray(images[part]), missing, BLOCKS_AHEAD)
+        compute = functools.partial(self._block, blocks, constants, keep_features)
+        for begin, part in parts.items():
+            for name, values in file.block(begin, compute).items():
+                if name not in result:
+                    result[name] = np.empty((len(rows), values.shape[1]), np.float32)
+                result[name][part.start - rows.start : part.stop - rows.start] = values
+        return result["logits"], result.get("features")
+
+    @torch.no_grad()
+    def _block(
+        self, blocks: Iterator[np.ndarray], constants: Prepared, keep_features: bool
+    ) -> Arrays:
+        """Logits and features of the next block of images."""
+        self.network.eval()
+        block = next(blocks)
+        layout = self.protocol["channels_last"], self.protocol["crop_size"]
+        split = DeviceImages(
+            block, np.zeros(len(block)), *constants.normalisation, self.device, *layout
+        )
+        found = HostRows(len(block), self.device)
+        for batch in split.batches(BATCH):
+            z, h = self.procedure.predict(self.network, batch)
+            found.add("logits", z)
+            if keep_features:
+                found.add("features", h)
+        result = found.arrays()
+        if not np.isfinite(result["logits"]).all():
+            raise DataError(
+                f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not "
+                f"finite, because its "
+                "training diverged; lower the learning rate or clip gradients."
+            )
+        return result
+
+
+def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
+    """Group consecutive settings, with at most ``GROUP_ROWS`` rows or a single setting in each
+    group.
+    """
+    group: list[Setting] = []
+    for setting in settings:
+        if group and setting.stop - group[0].start > GROUP_ROWS:
+            yield group
+            group = []
+        group.append(setting)
+    yield group

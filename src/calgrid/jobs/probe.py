@@ -1,0 +1,78 @@
+"""Stage ``probe``: a measurement of a trained network, written as a table."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from calgrid.datasets import open_prepared
+from calgrid.jobs.network import model_digest, tested_networks
+from calgrid.probes import build_probe
+from calgrid.probes.base import Subject
+from calgrid.specs import ProbeSpec
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import probe_files
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import write_frame
+from calgrid.training import environment
+
+
+def probe(
+    spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1
+) -> bool:
+    """Measure a trained run with a probe; return False if another process had already written the
+    same table.
+
+    ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``.
+    """
+    where = environment.choose_device(device)
+    states, description = load_checkpoint(model, spec["run_fingerprint"])
+    trained = description["spec"]
+    environment.prepare(where, threads, trained["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
+    inputs = {"model": model_digest(model), "data": prepared.digest}
+    chosen = spec["probe"]
+    measurement = build_probe(chosen["id"], **chosen["options"])
+    table, record = probe_files(chosen["name"])
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        prepared.verify()
+        tested = replace(
+            prepared, **spec.get("test_normalisation", {})
+        )  # probes use only test images
+        protocol = trained["protocol"]
+        parts = []
+        for checkpoint, network, procedure in tested_networks(
+            states, trained, spec["checkpoints"], tested.n_classes, where
+        ):
+            subject = Subject(
+                network,
+                procedure,
+                tested,
+                where,
+                channels_last=protocol["channels_last"],
+                crop_size=protocol["crop_size"],
+                run="/".join(map(str, spec["key"].values())),
+            )
+            parts.append(measurement.measure(subject).assign(checkpoint=checkpoint))
+        footer = {
+            **spec["key"],
+            "probe": dict(chosen),
+            "split": "test",
+            "fingerprint": spec["fingerprint"],
+        }
+        write_frame(folder / table, pd.concat(parts, ignore_index=True), footer)
+        return environment.run_record(spec, time.monotonic() - begin, where)
+
+    return run_stage(
+        out,
+        f"probe_{chosen['name']}",
+        spec["fingerprint"],
+        [table],
+        produce,
+        record=record,
+        inputs=inputs,
+    )

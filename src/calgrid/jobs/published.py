@@ -1,0 +1,102 @@
+"""Stage ``train`` of a run with published weights: nothing is trained.
+
+The history has no rows, and the record contains the source of the weights.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from calgrid.backbones import Backbone
+from calgrid.backbones._catalogue import describe
+from calgrid.backbones._focal_calibration import load_checkpoint
+from calgrid.datasets import Prepared, open_prepared
+from calgrid.datasets._download import download_pinned
+from calgrid.errors import DataError
+from calgrid.jobs.network import build_network, check_images, network_record
+from calgrid.specs import CheckpointFile, TrainSpec
+from calgrid.storage.checkpoint import save_checkpoint
+from calgrid.storage.records import HISTORY, MODEL, TRAIN
+from calgrid.storage.sources import record
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import write_frame
+from calgrid.training import environment
+
+
+def take_weights(
+    spec: TrainSpec,
+    data: Path,
+    out: Path,
+    *,
+    data_root: Path | None = None,
+    device: str = "auto",
+    threads: int = 1,
+) -> bool:
+    """Publish the files of a run with published weights; see :func:`calgrid.jobs.train.train`.
+
+    ``data_root`` is the folder for downloaded checkpoints.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads, spec["protocol"]["deterministic"])
+    prepared = open_prepared(data, fingerprint=spec.get("data"))
+
+    def produce(folder: Path) -> Mapping[str, Any]:
+        prepared.verify()
+        begin = time.monotonic()
+        model, source = _published_network(spec, prepared, data_root)
+        description = {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
+        save_checkpoint(folder / MODEL, {"last.model": model.state_dict()}, description)
+        write_frame(folder / HISTORY, pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
+        return {
+            **network_record(spec, model, time.monotonic() - begin, where),
+            "epochs": 0,
+            "interruptions": 0,
+            "trained_parameters": 0,
+            "weights": {"source": spec["protocol"]["weights"], **source},
+        }
+
+    inputs = {"data": prepared.digest}
+    return run_stage(
+        out, "train", spec["fingerprint"], (MODEL, HISTORY), produce, record=TRAIN, inputs=inputs
+    )
+
+
+def _published_network(
+    spec: TrainSpec, prepared: Prepared, data_root: Path | None
+) -> tuple[Backbone, dict[str, Any]]:
+    """Return the network with its weights, and their source."""
+    key = spec["key"]
+    check_images(key, spec["protocol"], prepared)
+    known = describe(key["backbone"]).info["parameters"]
+    if prepared.n_classes not in known:
+        raise DataError(
+            f"Data set '{key['dataset']}' has {prepared.n_classes} classes, but the published "
+            f"weights of "
+            f"'{key['backbone']}' have {', '.join(map(str, known))}; fine-tune them (pretrained: "
+            f"true)."
+        )
+    network, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
+    model = cast(Backbone, network)  # the standard procedure adds no layers
+    source = (
+        _take_checkpoint(model, spec["checkpoint"], data_root)
+        if "checkpoint" in spec
+        else model.published()
+    )
+    return model, source
+
+
+def _take_checkpoint(
+    model: Backbone, file: CheckpointFile, data_root: Path | None
+) -> dict[str, Any]:
+    """Load a published checkpoint; return its source."""
+    if data_root is None:
+        raise DataError(
+            f"{file['name']} is downloaded from {file['url']}; set data_root, the folder for it."
+        )
+    path = download_pinned({"name": file["name"], "url": file["url"]}, data_root / file["folder"])
+    load_checkpoint(model, path)
+    trusted = {"verified_by": "the checksum of its first use here; none is published"}
+    return {"url": file["url"], **record(path, f"{file['folder']}/{file['name']}"), **trusted}

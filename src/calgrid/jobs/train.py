@@ -1,0 +1,154 @@
+"""Stage ``train``: train a run and write ``model.safetensors``, ``history.parquet`` and
+``train.json``.
+
+A loss that records training samples adds ``samples.parquet``, with one row per sample and recorded
+epoch.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from calgrid.datasets import Prepared, open_prepared
+from calgrid.errors import StateError
+from calgrid.jobs.network import (
+    build_network,
+    check_images,
+    model_digest,
+    network_record,
+    to_device,
+    training_images,
+)
+from calgrid.losses import build_loss
+from calgrid.specs import TrainSpec
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.records import HISTORY, MODEL, TRAIN
+from calgrid.storage.stage import run_stage
+from calgrid.storage.tables import write_frame
+from calgrid.training import environment
+from calgrid.training.interrupt import StopRequest
+from calgrid.training.seeds import stream
+from calgrid.training.trainer import Position, Trainer
+
+OUTPUTS = (MODEL, HISTORY)
+SAMPLES = "samples.parquet"
+
+
+def train(
+    spec: TrainSpec,
+    data: Path,
+    out: Path,
+    *,
+    first_stage: Path | None = None,
+    device: str = "auto",
+    threads: int = 1,
+    resume_every: float = 60.0,
+) -> bool:
+    """Train a run and publish its files in ``out``; return False if another process had already
+    done so.
+
+    ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``resume_every``
+    are the seconds between two resume states.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, threads, spec["protocol"]["deterministic"])
+    first = _first_stage_state(spec, first_stage)
+    prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
+    inputs = {"data": prepared.digest}
+    if first is not None and first_stage is not None:
+        inputs["first_stage"] = model_digest(first_stage)
+
+    def produce(folder: Path) -> Mapping[str, Any]:
+        prepared.verify()
+        trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
+        with StopRequest() as stop:
+            position = trainer.run(stop)
+        return _write_outputs(folder, spec, trainer, position, where)
+
+    return run_stage(
+        out,
+        "train",
+        spec["fingerprint"],
+        OUTPUTS,
+        produce,
+        record=TRAIN,
+        inputs=inputs,
+        optional=[SAMPLES],
+    )
+
+
+def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch.Tensor] | None:
+    wanted = spec.get("first_stage")
+    if wanted is None:
+        return None
+    if path is None:
+        raise StateError(
+            f"Method '{spec['key']['method']}' needs the checkpoint of its first stage; give "
+            f"--first-stage."
+        )
+    states, _ = load_checkpoint(path, wanted["fingerprint"])
+    return states[f"{wanted['checkpoint']}.model"]
+
+
+def _build_trainer(
+    spec: TrainSpec,
+    prepared: Prepared,
+    first: Mapping[str, torch.Tensor] | None,
+    device: torch.device,
+    folder: Path,
+    resume_every: float,
+) -> Trainer:
+    key, protocol = spec["key"], spec["protocol"]
+    classes, seed = prepared.n_classes, key["seed"]
+    check_images(key, protocol, prepared)
+    torch.manual_seed(stream(seed, "weights"))
+    # a second stage takes its layers from the first, which started from the published weights
+    model, procedure = build_network(
+        spec, classes, first, pretrained=protocol["pretrained"] and first is None
+    )
+    torch.manual_seed(stream(seed, "loss weights"))
+    loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
+    return Trainer(
+        to_device(model, protocol, device),
+        loss,
+        procedure,
+        protocol,
+        *training_images(prepared, protocol, device),
+        seed=seed,
+        autocast=protocol["precision"] == "bf16" and environment.computes_bf16(device),
+        folder=folder,
+        resume_every=resume_every,
+        title=f"train {key['dataset']}/{key['backbone']}/{key['method']}/seed{seed}",
+    )
+
+
+def _write_outputs(
+    folder: Path, spec: TrainSpec, trainer: Trainer, position: Position, device: torch.device
+) -> dict[str, Any]:
+    """Write model and history; return the content of the record."""
+    last = trainer.states()
+    tested = {"best": position.best, "last": last}
+    states = {
+        f"{checkpoint}.{part}": tested[checkpoint][part]
+        for checkpoint in spec["protocol"]["checkpoints"]
+        for part in last
+    }
+    save_checkpoint(
+        folder / MODEL, states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
+    )
+    write_frame(folder / HISTORY, pd.DataFrame(position.history).astype({"epoch": "int32"}))
+    if position.samples:
+        epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
+        write_frame(folder / SAMPLES, epochs.astype({"epoch": "int32"}))
+    return {
+        **network_record(spec, trainer.model, position.seconds, device),
+        "precision": "bf16" if trainer.autocast else "fp32",
+        "images": "streamed" if trainer.streamed else "resident",
+        "epochs": position.epoch,
+        "interruptions": position.interruptions,
+        "last_batch": trainer.last_batch,
+        "trained_parameters": sum(p.numel() for p in trainer.trained),
+    }

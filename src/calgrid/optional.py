@@ -1,0 +1,47 @@
+"""Optional libraries, installed by extras of calgrid, and the error if one is missing."""
+
+import contextlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from calgrid.errors import CalgridError
+
+#: extra of pyproject.toml -> modules that calgrid imports from its libraries
+EXTRAS = {
+    "train": ("torch", "torchvision", "timm", "sklearn"),
+    "workflow": ("snakemake",),
+}
+
+
+class MissingLibraryError(CalgridError, ImportError):
+    """A library of an extra is not installed."""
+
+
+@contextlib.contextmanager
+def say_extra() -> Iterator[None]:
+    """Convert a failed import of an optional library into an error that names its extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+        if (
+            extra is None or find_spec(module) is not None
+        ):  # installed, but one of its own imports fails
+            raise
+        raise _missing(module, extra) from None
+
+
+def require(extra: str) -> None:
+    """Raise MissingLibraryError unless all libraries of an extra are installed, without importing
+    them.
+    """
+    for module in EXTRAS[extra]:
+        if find_spec(module) is None:
+            raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str) -> MissingLibraryError:
+    return MissingLibraryError(
+        f"The library {module} is not installed: pip install 'calgrid[{extra}]' brings it."
+    )

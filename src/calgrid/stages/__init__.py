@@ -1,1 +1,0 @@
-"""Stages of the workflow: each reads files, calls the library and publishes files, without Snakemake."""

@@ -1,0 +1,169 @@
+"""Logs of jobs: each attempt begins with a line of its own, and the last one's failure is said in
+one sentence.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from calgrid.cli import joblogs
+from calgrid.cli.main import main
+
+SENTENCE = "calgrid train: The checkpoint model.safetensors is damaged: delete it and run again."
+STOPPED = "calgrid train: Stopped by SIGTERM: the state is saved, run again to continue."
+CANCELLED = "slurmstepd-n1: error: *** JOB 93 ON n1 CANCELLED AT 2026-11-22T07:43:54"
+FAILED = "SLURM-job '93' failed, SLURM status is: 'FAILED'. Detailed failure reason unavailable"
+
+
+def attempt(*lines):
+    return "\n".join([joblogs.first_line("train", 1), *lines, ""])
+
+
+def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_not(
+    monkeypatch, capsys
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "93")
+    main(["import", "--spec", "{}", "--files", "no.npz", "--out", "run"])
+    first, last = capsys.readouterr().err.splitlines()
+    where = f"process {os.getpid()} on {socket.gethostname()}, SLURM job 93"
+    assert re.fullmatch(
+        rf"=== calgrid import, attempt 1, \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, {re.escape(where)}",
+        first,
+    )
+    assert last.startswith("calgrid import: ")
+    main(["metrics", "no.parquet"])
+    assert "===" not in capsys.readouterr().err
+
+
+def test_an_attempt_continues_the_log_of_those_before_which_snakemake_deletes(tmp_path):
+    log = tmp_path / "seed1.log"
+    arguments = ["import", "--spec", "{", "--files", "f", "--out", "o", "--log", str(log)]
+    command = [sys.executable, "-m", "calgrid", *arguments]
+    for attempt in (1, 2, 3):
+        log.unlink(missing_ok=True)
+        with log.open("a") as stream:
+            stream.write(f"warning {attempt}\n")
+            stream.flush()
+            subprocess.run(command, stdout=stream, stderr=stream, check=False)
+    lines = log.read_text().splitlines()
+    begins = [line for line in lines if line.startswith(joblogs.MARK)]
+    assert [begin.split(", ")[1] for begin in begins] == ["attempt 1", "attempt 2", "attempt 3"]
+    assert [line for line in lines if line.startswith("warning")] == [
+        "warning 1",
+        "warning 2",
+        "warning 3",
+    ]
+    assert sum("--spec is not valid JSON" in line for line in lines) == 3
+
+
+#: the job's log, SLURM's, what the executor says, and how the reason begins
+CASES = {
+    "sentence": (attempt("epoch 1/9", SENTENCE), "", "", SENTENCE),
+    "only the last attempt": (
+        attempt(SENTENCE) + attempt("epoch 5/9"),
+        "",
+        "",
+        "killed, or ended without a message; ",
+    ),
+    "traceback": (
+        attempt("Traceback (most recent call last):", "KeyError: 'a'"),
+        "",
+        "",
+        "KeyError: 'a'",
+    ),
+    "no interpreter": (
+        "python: not found",
+        "",
+        "",
+        "killed, or ended without a message; the log ends with: python: ",
+    ),
+    "no log": (None, "", "", "no log"),
+    "time limit": (attempt(STOPPED), f"{CANCELLED} DUE TO TIME LIMIT ***", FAILED, "time limit"),
+    "cancelled": (attempt(STOPPED), f"{CANCELLED} ***", FAILED, "cancelled"),
+    "node": (
+        attempt(),
+        f"{CANCELLED} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+        FAILED,
+        "its node",
+    ),
+    "memory, polled": (
+        attempt(),
+        "error: Job 93 exceeded memory limit (300 > 250)",
+        FAILED,
+        "out of memory",
+    ),
+    "memory, cgroup": (
+        attempt(),
+        "error: Detected 1 oom_kill event in StepId=93.0.",
+        FAILED,
+        "out of memory",
+    ),
+    "memory, sacct": (
+        attempt(),
+        None,
+        "SLURM status is: 'OUT_OF_MEMORY'. Reason: None.",
+        "out of memory",
+    ),
+    "error on a node": (
+        attempt(SENTENCE),
+        "srun: error: n1: task 0: Exited with exit code 1",
+        FAILED,
+        SENTENCE,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reason_is_slurms_where_slurm_ended_the_job_and_else_the_last_sentence(case, tmp_path):
+    *texts, message, reason = CASES[case]
+    paths = [tmp_path / "seed1.log", tmp_path / "93.log"]
+    for path, text in zip(paths, texts, strict=True):
+        if text is not None:
+            path.write_text(text)
+    assert joblogs.why([str(path) for path in paths], message).startswith(reason)
+
+
+def test_a_report_stays_short_however_many_jobs_failed():
+    failed = {
+        f"logs/train/seed{n}.log": joblogs.Failed("out of memory", f"runs/seed{n}/train.json")
+        for n in range(60)
+    }
+    failed |= {
+        f"logs/predict/seed{n}.log": joblogs.Failed(f"seed {n} is damaged", "a file")
+        for n in range(40)
+    }
+    text = joblogs.report(
+        failed,
+        {"calibrate": 100, "report": 1},
+        7,
+        ["--profile", "slurm", "--configfile", "my.yaml"],
+    )
+    assert len(text.splitlines()) <= 24
+    assert text.startswith(
+        "100 jobs failed:\n  logs/train/seed0.log\n  and 59 more\n    out of memory\n"
+    )
+    again = "Try the first of them alone: snakemake runs/seed0/train.json --profile slurm --configfile my.yaml\n"
+    assert f"out of memory\n    {again}" in text
+    assert "Try it alone: snakemake 'a file' --profile" in text
+    assert "  and 37 more for other reasons" in text
+    assert (
+        "Not made because of these failures: calibrate (100), report.\n7 other jobs were not "
+        "started" in text
+    )
+
+
+def test_few_failures_are_all_named():
+    failed = {
+        f"logs/train/seed{n}.log": joblogs.Failed("out of memory", "train.json") for n in range(6)
+    }
+    text = joblogs.report(failed, {}, 0, [])
+    assert all(log in text for log in failed)
+    assert " more" not in text
+
+
+def test_of_a_call_that_was_stopped_it_is_said_that_nothing_is_lost():
+    assert joblogs.report({}, {}, 12, []).startswith("Stopped: finished results are kept")

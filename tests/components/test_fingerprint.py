@@ -1,0 +1,382 @@
+"""Fingerprints: what changes a number changes them, and nothing else does."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calgrid.components import fingerprint
+from calgrid.configuration.plan import REPORT_MODULES, Plan
+from calgrid.configuration.study import Study
+
+PACKAGE = Path(fingerprint.__file__).parent
+SOURCE = """
+def scale(x, power=2):
+    for k in range(3):
+        x = x * (power + k)
+    return f"{x:.3f}"
+
+
+class Scaled:
+    y = 1
+"""
+HARMLESS = {
+    "comment": SOURCE.replace("    return", "    # a remark\n    return"),
+    "comment at the end": SOURCE.replace("range(3):", "range(3):  # three times"),
+    "blank lines": SOURCE.replace("    for", "\n\n    for"),
+    "docstring of a function": SOURCE.replace(
+        "    for", '    """Scale it.\n\n    Much.\n    """\n    for'
+    ),
+    "docstring of the module": '"""A module."""\n' + SOURCE,
+    "two columns of indentation": SOURCE.replace("    ", "  "),
+    "tabs": SOURCE.replace("    ", "\t"),
+    "spaces": SOURCE.replace("x * (power + k)", "x*( power+k )"),
+    "lines within brackets": SOURCE.replace(
+        "(power + k)", "(\n            power\n            + k\n        )"
+    ),
+    "backslash": SOURCE.replace("x = x", "x = \\\n            x"),
+    "no newline at the end": SOURCE.rstrip("\n"),
+    "quotes": SOURCE.replace('"', "'"),
+    "docstring of a class": SOURCE.replace(
+        "class Scaled:", 'class Scaled:\n    """A scaled one."""\n'
+    ),
+    "brackets that change nothing": SOURCE.replace("x * (power + k)", "(x * (power + k))"),
+}
+HARMFUL = {
+    "constant": SOURCE.replace("range(3)", "range(4)"),
+    "default": SOURCE.replace("power=2", "power=3"),
+    "name": SOURCE.replace("power", "exponent"),
+    "operator": SOURCE.replace("power + k", "power - k"),
+    "format of an f-string": SOURCE.replace(".3f", ".4f"),
+    "text of an f-string": SOURCE.replace("{x", "#{x"),
+    "a string that is no docstring": SOURCE.replace("    for", '    y = "text"\n    for'),
+    # a text below an attribute is no docstring for Python: a program could not tell, so it counts
+    "docstring of an attribute": SOURCE.replace("y = 1\n", 'y = 1\n    "about y"\n'),
+    "nesting": SOURCE.replace("    return", "        return"),
+}
+
+
+def syntax(source):
+    return fingerprint.syntax(ast.parse(source))
+
+
+@pytest.mark.parametrize("edit", HARMLESS)
+def test_comments_docstrings_and_formatting_do_not_count(edit):
+    assert HARMLESS[edit] != SOURCE
+    assert syntax(HARMLESS[edit]) == syntax(SOURCE)
+
+
+@pytest.mark.parametrize("edit", HARMFUL)
+def test_everything_else_counts(edit):
+    assert HARMFUL[edit] != SOURCE
+    assert syntax(HARMFUL[edit]) != syntax(SOURCE)
+
+
+def test_other_python_versions_here_give_the_same_fingerprints(run_python):
+    """The syntax of the whole package, in every Python that this machine has."""
+    program = (
+        "import ast\nfrom pathlib import Path\nfrom calgrid import fingerprint\n"
+        "files = sorted(Path(fingerprint.__file__).parent.rglob('*.py'))\n"
+        "print(fingerprint.digest([fingerprint.syntax(ast.parse(f.read_text('utf-8'))) for f in "
+        "files]))"
+    )
+    here = run_python(program)
+    others = [
+        shutil.which(f"python3.{minor}")
+        for minor in range(11, 20)
+        if minor != sys.version_info.minor
+    ]
+    compared = 0
+    for other in filter(None, others):
+        env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+        done = subprocess.run(
+            [other, "-c", program], capture_output=True, text=True, env=env, check=False
+        )
+        if done.returncode == 0:
+            assert done.stdout == here, other
+            compared += 1
+    if not compared:
+        pytest.skip("no other Python from 3.11 on that runs here")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(), children, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(item) for key, item in reversed(value.items())}
+    return [reversed_keys(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(deadline=None, max_examples=50)
+@given(json_values)
+def test_the_order_of_keys_does_not_count(value):
+    assert fingerprint.digest(value) == fingerprint.digest(reversed_keys(value))
+
+
+def test_digests_are_short_hexadecimal_and_differ_with_the_value():
+    values = [{"a": 1}, {"a": 2}, {"b": 1}, {"a": "1"}, {"a": 1.5}, [1, 2], [2, 1], None, ""]
+    digests = {fingerprint.digest(value) for value in values}
+    assert len(digests) == len(values)
+    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in digests)
+
+
+def test_roots_count_as_a_set():
+    one, two = "calgrid.losses.mbls", "calgrid.losses.ce"
+    assert fingerprint.of_stage({}, [one, two]) == fingerprint.of_stage({}, [two, one, two])
+    assert fingerprint.of_stage({}, [one]) != fingerprint.of_stage({}, [two])
+    assert fingerprint.of_stage({"seed": 1}, [one]) != fingerprint.of_stage({"seed": 2}, [one])
+
+
+def test_closure_of_training_is_what_training_uses():
+    names = ("stages.train", "losses.mbls", "procedures.tst", "backbones.small_images:ResNet8")
+    roots = [f"calgrid.{name}" for name in names]
+    used = fingerprint.closure(roots)
+    helpers = (
+        "training.trainer",
+        "training.seeds",
+        "losses.base",
+        "losses._terms",
+        "procedures._second_stage",
+    )
+    helpers += ("backbones._resnet", "datasets._prepared")
+    assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used
+    components = {
+        name
+        for name in used
+        if name.split(".")[1] in ("losses", "procedures", "backbones", "calibrators", "datasets")
+        and len(name.split(".")) == 3
+        and name.split(".")[2] != "base"
+        and not name.split(".")[2].startswith("_")
+    }
+    assert components == {*roots} - {"calgrid.jobs.train"}
+    assert not {name.split(".")[1] for name in used} & {
+        *fingerprint.NEUTRAL,
+        "metrics",
+        "reporting",
+        "statistics",
+    }
+
+
+@pytest.mark.parametrize("stage", ["train", "predict", "calibrate", "external", "aggregate"])
+def test_neutral_modules_are_in_no_closure(stage):
+    used = {name.split(".")[1] for name in fingerprint.closure([f"calgrid.jobs.{stage}"])}
+    assert not used & {
+        "registry",
+        "errors",
+        "progress",
+        "fingerprint",
+        "configuration",
+        "storage",
+        "cli",
+    }
+
+
+def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
+    with pytest.raises(FileNotFoundError, match=r"calgrid\.losses\.nothing"):
+        fingerprint.of_stage({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
+
+
+@pytest.mark.parametrize("stage", sorted(REPORT_MODULES))
+def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
+    plan = Plan(Study(make_config(), home))
+    others = {plan.stage(name) for name in REPORT_MODULES if name != stage}
+    assert plan.stage(stage) not in others
+
+
+def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
+    relative = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == []
+
+
+# Edits of a copy of the package. Each edit is seen by a fresh process (a fork that has imported
+# nothing of calgrid).
+METHODS = ("ce", "ls", "mbls", "tst", "tst+mbls")
+PLACE = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
+PUBLISHED_PLACE = {
+    "protocol": "focal_calibration",
+    "datasets": ["cifar10"],
+    "backbones": ["densenet121"],
+}
+CONFIG = {
+    "study": "small",
+    "data_root": "data",
+    "grids": [
+        {**PLACE, "methods": list(METHODS), "seeds": [1], "calibrators": ["none", "ts"]},
+        {**PUBLISHED_PLACE, "methods": ["ce"], "seeds": [1], "calibrators": ["none", "ts"]},
+    ],
+}
+PROGRAM = """
+import ast, functools, json, os, sys
+from pathlib import Path
+from calgrid.components import fingerprint
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+
+def fingerprints(config, home):
+    study = Study(config, home)
+    plan = Plan(study)
+    found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "figures": plan.stage("figures")}
+    for key in study.runs:
+        name = key.method if key.protocol == "digits" else "published"
+        for stage in ("train", "predict", "calibrate"):
+            found[f"{stage} {name}"] = getattr(plan, stage)(key)["fingerprint"]
+    return found
+
+task = json.loads(sys.stdin.read())
+# files that no edit changes are parsed once, and not in each child again
+ast.parse, fingerprint._collect = functools.cache(ast.parse), functools.cache(fingerprint._collect)
+for path in Path(task["package"]).rglob("*.py"):
+    fingerprint._collect(ast.parse(path.read_text(encoding="utf-8")))
+for name, (file, old, new) in task["edits"].items():
+    path = Path(task["package"], file)
+    text = path.read_text(encoding="utf-8")
+    assert old in text, (file, old)
+    path.write_text(text.replace(old, new, 1) if old else text + new, encoding="utf-8")
+    sys.stdout.flush()
+    if os.fork() == 0:
+        print(json.dumps([name, fingerprints(task["config"], Path(task["home"]))]), flush=True)
+        os._exit(0)
+    os.wait()
+    path.write_text(text, encoding="utf-8")
+"""
+EDIT = ("", "\nEDITED = 1\n")
+STAGES = ("train", "predict", "calibrate")
+TRAINED = {f"{stage} {method}" for stage in STAGES for method in METHODS}
+PUBLISHED = {f"{stage} published" for stage in STAGES}
+RUNS = TRAINED | PUBLISHED
+CALIBRATIONS = {name for name in RUNS if name.startswith("calibrate")}
+AFTER_TRAINING = {name for name in RUNS if not name.startswith("train")}
+
+
+def branch(*methods):
+    """Stages of some methods; a second stage belongs to the branch of its first."""
+    return {f"{stage} {method}" for stage in STAGES for method in methods}
+
+
+#: what is edited -> file, the old text and the new one (or what is appended), what reruns
+EDITS = {
+    "nothing": ("losses/mbls.py", "", "", set()),
+    "a comment": ("losses/mbls.py", "", "\n\n# a remark\n", set()),
+    "a loss": ("losses/mbls.py", *EDIT, branch("mbls", "tst+mbls")),
+    "the loss of second stages": ("losses/ce.py", *EDIT, branch("ce", "tst", "tst+mbls")),
+    "a loss that no run has": ("losses/dfl.py", *EDIT, set()),
+    "the base of losses": ("losses/base.py", *EDIT, TRAINED),
+    "a procedure": ("procedures/tst.py", *EDIT, branch("tst", "tst+mbls")),
+    "a helper of procedures": ("procedures/_second_stage.py", *EDIT, branch("tst", "tst+mbls")),
+    "the base of procedures": ("training/procedure.py", *EDIT, RUNS),
+    "the trainer": ("training/trainer.py", *EDIT, TRAINED),
+    "a backbone": (
+        "backbones/small_images.py",
+        "blocks_per_level=1",
+        "blocks_per_level=2",
+        TRAINED,
+    ),
+    "another backbone of the same file": (
+        "backbones/small_images.py",
+        "growth=32",
+        "growth=16",
+        PUBLISHED,
+    ),
+    "a further backbone in that file": ("backbones/small_images.py", *EDIT, set()),
+    "a backbone that no run has": ("backbones/resnet9.py", *EDIT, set()),
+    "a reader of published checkpoints": ("backbones/_focal_calibration.py", *EDIT, PUBLISHED),
+    "how weights are published": ("jobs/published.py", *EDIT, PUBLISHED),
+    "a data set": ("datasets/digits.py", *EDIT, {*TRAINED, "data"}),
+    "how data sets are drawn": ("datasets/_splits.py", *EDIT, {*RUNS, "data"}),
+    "a shift family": (
+        "datasets/corruptions.py",
+        "0.08, 0.16",
+        "0.08, 0.17",
+        TRAINED & AFTER_TRAINING,
+    ),
+    "prediction": ("jobs/predict.py", *EDIT, AFTER_TRAINING),
+    "a calibrator": ("calibrators/ts.py", *EDIT, CALIBRATIONS),
+    "a helper of a calibrator": ("calibrators/_temperature.py", *EDIT, CALIBRATIONS),
+    "a calibrator that no run has": ("calibrators/smart.py", *EDIT, set()),
+    "a metric": ("metrics/calibration.py", *EDIT, {*CALIBRATIONS, "tables", "figures"}),
+    "a constant of calibration": ("conventions.py", "WORSE = 2.0", "WORSE = 3.0", CALIBRATIONS),
+    "a constant of prediction": (
+        "conventions.py",
+        "GROUP_ROWS = 2**16",
+        "GROUP_ROWS = 2**15",
+        AFTER_TRAINING,
+    ),
+    "a constant that no stage imports": ("conventions.py", *EDIT, set()),
+    "a probe that no run has": ("probes/masking.py", *EDIT, set()),
+    "a table": ("reporting/tables/costs.py", *EDIT, {"tables"}),
+    "storage": ("storage/logits.py", *EDIT, set()),
+    "the command line": ("cli/main.py", *EDIT, set()),
+    "the registry": ("registry.py", *EDIT, set()),
+    "the configuration": ("configuration/plan.py", *EDIT, set()),
+    "progress": ("progress.py", *EDIT, set()),
+}
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory, home):
+    """Fingerprints after each edit of a copy of the package, and of the package itself."""
+    copy = tmp_path_factory.mktemp("copy") / "calgrid"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    edits = {name: edit[:3] for name, edit in EDITS.items()}
+    task = {"edits": edits, "package": str(copy), "home": str(home), "config": CONFIG}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM],
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert found.keys() == EDITS.keys(), done.stderr
+    return found
+
+
+@pytest.mark.parametrize("edit", [name for name in EDITS if name != "nothing"])
+def test_an_edit_changes_what_uses_the_file_and_nothing_else(edited, edit):
+    before, after = edited["nothing"], edited[edit]
+    assert before.keys() == after.keys()
+    assert {name for name in before if before[name] != after[name]} == EDITS[edit][3]
+
+
+def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home):
+    plan = Plan(Study(CONFIG, home))
+    found = {
+        key.method: plan.train(key)["fingerprint"]
+        for key in plan.study.runs
+        if key.protocol == "digits"
+    }
+    assert found == {method: edited["nothing"][f"train {method}"] for method in METHODS}
+
+
+def test_the_device_and_the_folders_are_no_part_of_a_fingerprint(make_config, home, tmp_path):
+    def fingerprints(**changes):
+        plan = Plan(Study(make_config(**changes), home))
+        stages = (plan.train, plan.predict, plan.calibrate)
+        return [stage(key)["fingerprint"] for key in plan.study.runs for stage in stages]
+
+    plain = fingerprints()
+    assert fingerprints(device="cpu") == plain
+    assert fingerprints(results="elsewhere", data_root=str(tmp_path)) == plain
+    assert fingerprints(study="other") == plain

@@ -1,0 +1,217 @@
+"""Folders of components outside the package: which are taken, what is found in them, what a broken
+one stops.
+"""
+
+import os
+import tomllib
+
+import numpy as np
+import pytest
+from tests.workflow.dag import examples
+
+from calgrid.backbones._catalogue import measured
+from calgrid.calibrators import build_calibrator
+from calgrid.components import plugins, registry
+from calgrid.components.fingerprint import closure
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("without_plugins")
+CALIBRATOR = """
+import numpy as np
+from scipy.special import softmax
+from calgrid.calibrators import Calibrator
+from calgrid.components.registry import register
+
+
+@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0")
+class Mine(Calibrator):
+    def _fit(self, logits, labels, features, head):
+        KEPT
+        return {}
+
+    def _transform(self, logits, features):
+        return softmax(logits, axis=1)
+"""
+BACKBONE = """
+from torch import nn
+from calgrid.backbones import Backbone
+from calgrid.components.registry import register
+
+
+@register(source="a paper", label="Flat", image_size=SIDE)
+class Flat(Backbone):
+    def __init__(self, num_classes):
+        super().__init__([nn.Linear(16, 16)], nn.Flatten(), 3 * 16 * 16, num_classes)
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a file below ``tmp_path`` and use its first folder as a plugin."""
+
+    def write(path, text):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        plugins.use([tmp_path / path.split("/")[0]])
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("folders", "parts"),
+    [
+        (["none"], ["plugins[0]: the folder '", "none' does not exist"]),
+        (["a-b"], ["plugins[0]: 'a-b' is no name of a Python package", "rename the folder"]),
+        (["one/mine_a", "json"], ["plugins[1]: the folder '", "has the name of ", "rename it"]),
+        (
+            ["one/mine_a", "two/mine_a"],
+            ["one/mine_a and ", "two/mine_a have the same name", "rename one"],
+        ),
+    ],
+)
+def test_a_folder_that_cannot_be_a_plugin_is_refused(tmp_path, refuses, folders, parts):
+    for folder in ("a-b", "json", "one/mine_a", "two/mine_a"):
+        (tmp_path / folder).mkdir(parents=True)
+    with refuses(ConfigError, *parts):
+        plugins.use([tmp_path / folder for folder in folders])
+
+
+def test_the_environment_names_further_folders_and_may_name_the_same(
+    tmp_path, monkeypatch, refuses
+):
+    for folder in ("mine_b", "mine_c"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("CALGRID_PLUGINS", f"{tmp_path / 'mine_c'}{os.pathsep}{tmp_path / 'mine_b'}")
+    plugins.use([tmp_path / "mine_b"])
+    assert [plugin.package for plugin in plugins.found()] == ["mine_b", "mine_c"]
+    monkeypatch.setenv("CALGRID_PLUGINS", "nowhere")
+    with refuses(ConfigError, "CALGRID_PLUGINS: the folder 'nowhere' does not exist"):
+        plugins.use(())
+    monkeypatch.delenv("CALGRID_PLUGINS")
+
+
+def test_a_name_that_exists_belongs_to_nobody(write, refuses):
+    write("mine_d/calibrators/ts.py", CALIBRATOR)
+    with refuses(
+        ConfigError,
+        "mine_d/calibrators/ts.py: 'ts' is the calibrator of calgrid/calibrators/ts.py already",
+    ):
+        registry.spec("calibrator", "ts")
+    write("mine_d/losses/mixup.py", "")
+    write("mine_d/losses/mixup.py", (plugins.PACKAGE_ROOT / "losses/ce.py").read_text())
+    with refuses(
+        ConfigError,
+        "mine_d/losses/mixup.py: 'mixup' is the procedure of calgrid/procedures/mixup.py",
+    ):
+        registry.spec("loss", "mixup")
+    assert "ce" in registry.specs("loss")
+
+
+def test_what_cannot_be_read_stops_only_who_asks_for_it(write, refuses):
+    write("mine_e/calibrators/good.py", CALIBRATOR)
+    write("mine_e/calibrators/_half.py", "class (")
+    write(
+        "mine_e/calibrators/odd.py",
+        CALIBRATOR.replace("import softmax", "import softmax\nfrom ._half import half"),
+    )
+    write("mine_e/calibrators/bad.py", "@register(**5)\nclass Bad:\n    pass\n")
+    assert {"good", "odd", "ts"} <= set(registry.specs("calibrator"))
+    with refuses(ConfigError, "mine_e/calibrators/bad.py cannot be read (TypeError: "):
+        registry.spec("calibrator", "bad")
+    with refuses(ConfigError, "mine_e/calibrators/_half.py, line 1, is not valid Python"):
+        closure([registry.spec("calibrator", "odd").module])
+    with refuses(
+        ConfigError, "mine_e/calibrators/odd.py, line 4, cannot be imported (SyntaxError: "
+    ):
+        build_calibrator("odd")
+
+
+def test_what_a_file_imports_from_its_folder_and_from_calgrid_counts(write):
+    write("mine_f/_common.py", "from mine_f.calibrators._low import low\n")
+    write("mine_f/calibrators/_low.py", "low = 1\n")
+    text = CALIBRATOR.replace(
+        "import numpy as np", "from .. import _common\nfrom . import _high as high"
+    )
+    write("mine_f/calibrators/_high.py", "high = 1\n")
+    write("mine_f/calibrators/mine.py", text)
+    found = closure([registry.spec("calibrator", "mine").module])
+    own = {"mine", "_low", "_high"}
+    assert {"mine_f._common", *(f"mine_f.calibrators.{name}" for name in own)} == {
+        n for n in found if "mine_f" in n
+    }
+    assert "calgrid.calibrators.base" in found
+
+
+def test_an_installed_package_names_itself(tmp_path, run_python, home):
+    (block,) = examples("toml")
+    (name,) = tomllib.loads(block)["project"]["entry-points"]["calgrid.components.plugins"].values()
+    folder = tmp_path / name / "parts" / "calibrators"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(
+        CALIBRATOR.replace("import numpy as np", f"from {name}.tools import tool")
+    )
+    (tmp_path / name / "tools.py").write_text("tool = 1\n")
+    (tmp_path / name / "__init__.py").write_text("print('imported')\n")
+    facts = tmp_path / "my_lab-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Name: my-lab\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(
+        f"[calgrid.components.plugins]\nours = {name}.parts\ngone = no_such_package\n"
+    )
+    program = (
+        "from calgrid import plugins, registry, fingerprint\n"
+        "spec = registry.spec('calibrator', 'mine')\n"
+        f"print(spec.module, '{name}.tools' in fingerprint.closure([spec.module]))\n"
+        "print(*plugins.problems())\n"
+        "print(registry.load('calibrator', 'mine').__name__)\n"
+    )
+    module, problem, *loaded = run_python(
+        program, source=f"{home / 'src'}{os.pathsep}{tmp_path}"
+    ).splitlines()
+    assert module == f"{name}.parts.calibrators.mine True"
+    assert problem.startswith(
+        "The entry point 'gone' of the group calgrid.components.plugins names 'no_such_package', which is no"
+    )
+    assert loaded == ["imported", "Mine"]
+
+
+def test_a_network_for_one_size_is_refused_for_others_before_any_job(
+    write, make_config, home, refuses
+):
+    write("mine_g/backbones/flat.py", BACKBONE.replace("SIDE", "16"))
+    info = measured("flat").info
+    assert (info["min_size"], info["max_size"], info["num_features"]) == (16, 16, 768)
+    assert info["parameters"] == {10: (16 * 16 + 16) + (768 * 10 + 10)}
+    assert info["macs"] == 3 * 16 * 16 * 16 + 768 * 10
+    folder = str(plugins.found()[0].folder)
+    with refuses(
+        ConfigError, "backbone 'flat' takes images of 16x16 pixels only, and these have 8x8"
+    ):
+        Study(make_config({"backbones": ["flat"]}, plugins=[folder]), home)
+
+
+def test_a_network_that_does_not_take_its_images_is_refused_before_any_job(write, refuses):
+    write("mine_h/backbones/flat.py", BACKBONE.replace("SIDE", "32"))
+    with refuses(
+        ConfigError,
+        "mine_h/backbones/flat.py: a network for 10 classes and images of 32x32 pixels fails",
+    ):
+        measured("flat")
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("mine_i", "self.names = ['a']"), ("mine_j", "self.fitted = None")]
+)
+def test_a_fit_that_keeps_more_than_arrays_and_numbers_must_say_how_it_is_saved(
+    write, tmp_path, refuses, name, kept
+):
+    write(
+        f"{name}/calibrators/mine_i.py",
+        CALIBRATOR.replace("KEPT", f"{kept}; self.array = logits; self.number = 1"),
+    )
+    fitted = build_calibrator("mine_i").fit(np.eye(3), [0, 1, 2])
+    with refuses(ConfigError, "Calibrator 'mine_i' keeps ", "define _state() and _load_state()"):
+        fitted.save(tmp_path / "fitted")

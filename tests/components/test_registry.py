@@ -1,0 +1,476 @@
+"""The registry: one file is one component, read without running it."""
+
+import inspect
+import json
+import re
+import shutil
+
+import pytest
+
+from calgrid.components import plugins, registry
+from calgrid.components.component_files import COMMON_OPTIONS, DEFAULTS, Option
+from calgrid.errors import ConfigError
+
+COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
+LOSS = '''
+from calgrid.components.registry import register
+raise RuntimeError("a file must never be run to be listed")
+
+
+@register(
+    source="a paper, Eq. 3",
+    dataset_defaults={"cifar100": {"margin": 5.0}, "cifar100/resnet110": {"margin": 7.0}},
+    needs=("features",),
+    hard_labels=True,
+    state="none",
+)
+class Mine(Loss):
+    """A loss of our own.
+
+    More about it.
+    """
+
+    def __init__(
+        self, classes: int, *, margin: float = 10.0, steps: int = 3, form: Literal["a", "b"] = "a", fast: bool = True
+    ) -> None:
+        pass
+
+
+class Helper:
+    pass
+'''
+DEFAULTS_OF_MINE = {"margin": 10.0, "steps": 3, "form": "a", "fast": True, "reduction": "mean"}
+
+CALIBRATOR = '''
+from calgrid.calibrators import Calibrator
+from calgrid.components.registry import register
+
+
+class Halved(Calibrator):
+    def _fit(self, logits, labels, features, head):
+        return {}
+
+
+@register(source="a paper", needs=("logits",), keeps_argmax=True, parameters="0")
+class Mine(Halved):
+    """A calibrator of our own."""
+
+    def _transform(self, logits, features):
+        return logits
+'''
+BACKBONE = '''
+@register(source="a paper", label="Mine", image_size=32)
+class Mine(Backbone):
+    """A backbone of our own."""
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Folder of a package without components, in which only the bases of calibrators are."""
+    (tmp_path / "calibrators").mkdir()
+    for name in ("__init__.py", "base.py"):
+        shutil.copy(plugins.PACKAGE_ROOT / "calibrators" / name, tmp_path / "calibrators")
+    with monkeypatch.context() as patch:
+        patch.setattr(plugins, "PACKAGE_ROOT", tmp_path)
+        plugins.forget()
+        yield tmp_path
+    plugins.forget()
+
+
+@pytest.fixture
+def losses(package):
+    """Folder of an otherwise empty package whose files are its losses."""
+    folder = package / "losses"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def mine(losses):
+    (losses / "mine.py").write_text(LOSS)
+    return registry.spec("loss", "mine")
+
+
+def test_all_components_are_listed_without_torch_or_numpy(run_python):
+    program = (
+        "import sys\nfrom calgrid import registry\n"
+        "print([len(registry.specs(kind)) for kind in registry.KINDS if kind != 'metric'])\n"
+        "registry.taken('metric', 'ece')\n"
+        "print({'torch', 'numpy', 'sklearn', 'scipy'} & set(sys.modules))"
+    )
+    counts, imported = run_python(program).splitlines()
+    assert 0 not in json.loads(counts)
+    assert imported == "set()"
+
+
+FAMILY = '''
+from calgrid.datasets._common import LIMITS, SIZES, Pictures
+from calgrid.components.registry import register
+
+COMMON = {"role": "dataset"}
+
+
+@register(id="small", source="a paper", **COMMON, label="Small", download=False, sizes=SIZES, limits=LIMITS)
+class Small(Pictures):
+    """A small one."""
+
+
+@register(
+    id="large", source="a paper", role="dataset", label="L", download=False, sizes={**SIZES, "test": 9}, limits=LIMITS
+)
+class Large(Pictures):
+    """A large one."""
+
+    def __init__(self, *, size: int = 64, **options):
+        super().__init__(size=size, **options)
+'''
+COMMON = """
+SIZES = {"train": 5, "test": 4}
+LIMITS = {"size": "[1, inf)"}
+
+
+class Pictures:
+    def __init__(self, *, size: int = 32, seed: int = 1):
+        pass
+"""
+
+
+class TestFamily:
+    """A file with several data sets, whose facts are constants of another file, and whose options
+    are the base's.
+    """
+
+    @pytest.fixture
+    def folder(self, package):
+        folder = package / "datasets"
+        folder.mkdir()
+        (folder / "_common.py").write_text(COMMON)
+        (folder / "family.py").write_text(FAMILY)
+        return folder
+
+    def test_each_is_a_component(self, folder):
+        small, large = registry.specs("dataset")["small"], registry.specs("dataset")["large"]
+        assert (small.module, large.module) == (
+            "calgrid.datasets.family:Small",
+            "calgrid.datasets.family:Large",
+        )
+        assert (small.info["sizes"], large.info["sizes"]) == (
+            {"train": 5, "test": 4},
+            {"train": 5, "test": 9},
+        )
+        assert (small.resolve(), large.resolve({"seed": 2})) == (
+            {"size": 32, "seed": 1},
+            {"size": 64, "seed": 2},
+        )
+
+    def test_an_id_belongs_to_one(self, folder, refuses):
+        (folder / "other.py").write_text(FAMILY.replace('"large"', '"third"'))
+        with refuses(
+            ConfigError,
+            "calgrid/datasets/other.py: 'small' is the dataset of calgrid/datasets/family.py",
+        ):
+            registry.spec("dataset", "small")
+        assert list(registry.specs("dataset")) == ["large", "third"]
+
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            (
+                'id="small", ',
+                "",
+                "exactly one class with @register, or several with an id each, found 2",
+            ),
+            ('"small"', '"Small"', "the id 'Small' must be small letters"),
+        ],
+    )
+    def test_an_id_is_needed_and_fits_paths(self, folder, refuses, old, new, said):
+        (folder / "family.py").write_text(FAMILY.replace(old, new))
+        with refuses(ConfigError, "calgrid/datasets/family.py", said):
+            registry.spec("dataset", "large")
+
+
+def test_a_file_is_read_and_not_run(mine):
+    assert (mine.id, mine.kind, mine.class_name) == ("mine", "loss", "Mine")
+    assert mine.module == "calgrid.losses.mine"
+    assert mine.summary == "A loss of our own."
+    assert mine.source == "a paper, Eq. 3"
+    assert mine.info == {
+        "needs": ("features",),
+        "sees_validation": False,
+        "hard_labels": True,
+        "state": "none",
+    }
+    assert (
+        {name: option.default for name, option in mine.options.items()}
+        == mine.resolve()
+        == DEFAULTS_OF_MINE
+    )
+    assert mine.options["form"].choices == ("a", "b")
+
+
+def test_helper_files_are_no_components(losses):
+    (losses / "_helper.py").write_text("x = 1\n")
+    (losses / ".#mine.py").write_text("what an editor leaves")
+    (losses / "__init__.py").write_text("")
+    (losses / "mine.py").write_text(LOSS)
+    assert list(registry.specs("loss")) == ["mine"]
+
+
+def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
+    assert mine.resolve()["margin"] == 10.0
+    assert mine.resolve(dataset="cifar10", backbone="resnet110")["margin"] == 10.0
+    assert mine.resolve(dataset="cifar100")["margin"] == 5.0
+    assert mine.resolve(dataset="cifar100", backbone="resnet50")["margin"] == 5.0
+    assert mine.resolve(dataset="cifar100", backbone="resnet110")["margin"] == 7.0
+    assert mine.resolve({"margin": 8}, dataset="cifar100", backbone="resnet110")["margin"] == 8.0
+    assert mine.resolve({"steps": 9}, dataset="cifar100") == {
+        **DEFAULTS_OF_MINE,
+        "margin": 5.0,
+        "steps": 9,
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (
+            {"margn": 1.0},
+            ["Unknown hyper-parameter 'margn'", "overrides[0]", "did you mean 'margin'?"],
+        ),
+        ({"margin": "wide"}, ["overrides[0]: margin must be float", "'wide'"]),
+        ({"margin": True}, ["overrides[0]: margin must be float", "True"]),
+        ({"steps": 2.5}, ["overrides[0]: steps must be int", "2.5"]),
+        ({"form": "c"}, ["overrides[0]: form must be one of ['a', 'b']", "'c'"]),
+        ({"fast": 1}, ["overrides[0]: fast must be bool", "1"]),
+    ],
+)
+def test_a_wrong_hyper_parameter_is_refused_by_name(mine, refuses, overrides, parts):
+    with refuses(ConfigError, *parts):
+        mine.resolve(overrides, where="overrides[0]")
+
+
+def test_a_component_without_hyper_parameters_says_so(refuses):
+    with refuses(
+        ConfigError, "Unknown hyper-parameter 'n_bins' in calibrator 'none'", "it has none"
+    ):
+        registry.spec("calibrator", "none").resolve({"n_bins": 3})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "result"),
+    [
+        ("float", 3, 3.0),
+        ("float", 0.5, 0.5),
+        ("int", 3, 3),
+        ("str", "x", "x"),
+        ("bool", False, False),
+        ("float | None", None, None),
+        ("int | float", 2, 2.0),
+        ("list[int]", (1, 2), [1, 2]),
+        ("tuple[float, ...]", [0.5], [0.5]),
+    ],
+)
+def test_values_are_taken_in_the_declared_type(kind, value, result):
+    taken = Option("x", None, kind).check(value, "here")
+    assert taken == result
+    assert type(taken) is type(result)
+
+
+def test_values_of_another_type_are_refused(refuses):
+    wrong = {"float": ("1", True, None), "int": (True, 1.0, [1]), "str": (1,), "bool": (0,)}
+    for kind, value in ((kind, value) for kind, values in wrong.items() for value in values):
+        with refuses(ConfigError, f"here must be {kind}, got {value!r}"):
+            Option("x", None, kind).check(value, "here")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 10**400])
+def test_a_number_that_is_not_finite_is_refused(value, refuses):
+    with refuses(ConfigError, "here must be a finite number, got "):
+        Option("x", None, "float | None").check(value, "here")
+
+
+def test_an_unknown_identifier_suggests_the_nearest(refuses):
+    with refuses(ConfigError, "Unknown loss 'mbl' in grids[0].methods", "did you mean 'mbls'?"):
+        registry.spec("loss", "mbl", "grids[0].methods")
+
+
+def test_an_identifier_near_nothing_lists_all(refuses):
+    with refuses(ConfigError, "Unknown backbone 'zzz'", "valid: ", "resnet8"):
+        registry.spec("backbone", "zzz")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "x = 1\n",
+            ["calgrid/losses/bad.py must hold exactly one class with @register", "found 0"],
+        ),
+        (
+            LOSS + '\n\n@register(source="b")\nclass Second:\n    pass\n',
+            ["exactly one class", "found 2"],
+        ),
+        (
+            "@register(needs=())\nclass A:\n    pass\n",
+            ["calgrid/losses/bad.py: @register needs a source"],
+        ),
+        (
+            "@register(source=NAME)\nclass A:\n    pass\n",
+            ["calgrid/losses/bad.py: source must be a literal"],
+        ),
+        (
+            '@register(source="a")\nclass A:\n    def __init__(self, *, x: float = PI) -> None:\n        pass\n',
+            ["calgrid/losses/bad.py: default of x must be a literal"],
+        ),
+        (
+            LOSS.replace("state=", "stat="),
+            ["Unknown fact 'stat' in calgrid/losses/bad.py", "did you mean 'state'?"],
+        ),
+        (
+            LOSS.replace("hard_labels=True,", ""),
+            ["bad.py: @register of a loss needs the fact hard_labels"],
+        ),
+        (
+            LOSS.replace("state=", "limits={'margn': '[0, 1]'}, state="),
+            [
+                "Unknown hyper-parameter 'margn' in calgrid/losses/bad.py: limits",
+                "did you mean 'margin'?",
+            ],
+        ),
+        (
+            LOSS.replace("state=", "limits={'margin': (0, 1)}, state="),
+            [
+                "calgrid/losses/bad.py: limits of margin must be a range such as '[0, 1)'",
+                "got (0, 1)",
+            ],
+        ),
+        (
+            LOSS.replace("margin: float = 10.0", "margin: float"),
+            ["calgrid/losses/bad.py: the hyper-parameter margin of __init__ needs a default"],
+        ),
+        (
+            LOSS.replace("margin: float", "margin"),
+            ["the hyper-parameter margin of __init__ needs an annotation"],
+        ),
+        (
+            LOSS.replace("margin: float", "margin: Optional[float]"),
+            ["bad.py: the annotation of margin must be", "joined by |, got Optional[float]"],
+        ),
+        (
+            LOSS.replace("margin: float", "margin: Literal['a'] | None"),
+            ["bad.py: the annotation of margin must be", "got Literal['a'] | None"],
+        ),
+        ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
+    ],
+    ids=lambda each: each[-1] if isinstance(each, list) else "",
+)
+def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, parts):
+    (losses / "bad.py").write_text(text)
+    (losses / "mine.py").write_text(LOSS)
+    with refuses(ConfigError, *parts):
+        registry.spec("loss", "bad")
+    assert list(registry.specs("loss")) == ["mine"]
+    assert len(registry.broken("loss")) == 1
+
+
+def test_a_calibrator_without_its_methods_is_refused_before_it_is_used(package, refuses):
+    (package / "calibrators" / "mine.py").write_text(CALIBRATOR.replace("_transform", "_apply"))
+    assert list(registry.specs("calibrator")) == ["mine"]
+    with refuses(
+        ConfigError, "calgrid/calibrators/mine.py: the calibrator Mine must define _transform."
+    ):
+        registry.spec("calibrator", "mine")
+
+
+def test_nothing_is_asked_of_classes_of_other_packages(package):
+    (package / "calibrators" / "mine.py").write_text(
+        CALIBRATOR.replace("calgrid.calibrators", "elsewhere")
+    )
+    assert registry.spec("calibrator", "mine").id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ("pretrained=False", ["needs the fact image_size", "/base.py)."]),
+        ("image_size=32, pretrained=True", ["needs the fact parameters"]),
+        ("image_size=32, macs=10**7", ["macs must be a literal"]),
+        ("image_size=32, min_size=0", ["the fact min_size must be a whole number above 0, got 0"]),
+        (
+            "image_size=32, parameters={}",
+            ["the fact parameters must map numbers of classes to counts, got {}"],
+        ),
+    ],
+)
+def test_a_backbone_says_what_jobs_are_sized_by(package, refuses, given, parts):
+    (package / "backbones").mkdir()
+    (package / "backbones" / "mine.py").write_text(BACKBONE.replace("image_size=32", given))
+    with refuses(ConfigError, "calgrid/backbones/mine.py: ", *parts):
+        registry.spec("backbone", "mine")
+
+
+@pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])
+def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
+    (losses / name).write_text(LOSS)
+    with refuses(
+        ConfigError, f"calgrid/losses/{name}: the file's name is the identifier", "small letters"
+    ):
+        registry.spec("loss", name.removesuffix(".py"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"gr\xf6\xdfe", "save it as UTF-8"), (b"\0", "not valid Python")]
+)
+def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, said):
+    (losses / "bad.py").write_bytes(content)
+    with refuses(ConfigError, "calgrid/losses/bad.py", said):
+        registry.spec("loss", "bad")
+
+
+@pytest.mark.parametrize(("kind", "name"), COMPONENTS)
+class TestEveryComponent:
+    def test_says_what_it_is_and_where_it_comes_from_and_declares_values_of_the_right_types(
+        self, kind, name
+    ):
+        """A default and the same value in a configuration give the same fingerprint: 3 and 3.0
+        would not.
+        """
+        spec = registry.spec(kind, name)
+        assert spec.source.strip()
+        assert spec.summary.endswith((".", "]"))
+        assert len(spec.summary) > 10
+        assert set(spec.resolve()) == set(spec.options)
+        declared = {
+            "": {name: option.default for name, option in spec.options.items()},
+            **spec.dataset_defaults,
+        }
+        for place, values in declared.items():
+            assert re.fullmatch(r"([a-z0-9_]+(/[a-z0-9_.]+)?)?", place)
+            spec.resolve(None, *place.split("/"))  # in their ranges
+            for option, value in values.items():
+                assert json.dumps(spec.options[option].check(value, place)) == json.dumps(value), (
+                    place,
+                    option,
+                )
+
+    def test_the_imported_class_is_what_was_read(self, kind, name):
+        spec, cls = registry.spec(kind, name), registry.load(kind, name)
+        assert cls.__name__ == spec.class_name
+        assert cls.__module__ == spec.module.partition(":")[0]
+        assert {**DEFAULTS.get(kind, {}), **cls.registered} == {
+            "source": spec.source,
+            "dataset_defaults": dict(spec.dataset_defaults),
+            **spec.info,
+        }
+        constructors = [
+            vars(base)["__init__"] for base in reversed(cls.__mro__) if "__init__" in vars(base)
+        ]
+        accepted = [p for init in constructors for p in inspect.signature(init).parameters.values()]
+        defaults = {
+            p.name: p.default
+            for p in accepted
+            if p.kind is p.KEYWORD_ONLY and p.name in spec.options
+        }
+        common = COMMON_OPTIONS.get(kind, {})
+        assert defaults == {key: o.default for key, o in spec.options.items() if key not in common}

@@ -1,0 +1,125 @@
+"""Choosing a calibrator by cross-validation: no row scores a fit that saw it, and ties are called
+ties.
+"""
+
+import numpy as np
+import pytest
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators.base import Calibrator
+from calgrid.components import registry
+from calgrid.errors import ConfigError, DataError
+from calgrid.files.ranking import rank_calibrators, usable
+from calgrid.metrics import evaluate
+
+
+def over_confident(rows=400, classes=4, factor=3.0, seed=0):
+    """Logits that are ``factor`` times calibrated ones, with labels."""
+    rng = np.random.default_rng(seed)
+    calibrated = rng.normal(size=(rows, classes)) * 1.5
+    shares = np.exp(calibrated) / np.exp(calibrated).sum(axis=1, keepdims=True)
+    labels = (shares.cumsum(axis=1) < rng.uniform(size=(rows, 1))).sum(axis=1).clip(max=classes - 1)
+    return factor * calibrated, labels
+
+
+@pytest.fixture
+def ranking():
+    return rank_calibrators(*over_confident(), candidates=["none", "iso", "ts"], n_resamples=200)[0]
+
+
+def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
+    """Scaling beats nothing on over-confident logits."""
+    values = [entry.scores["nll"][0] for entry in ranking]
+    assert values == sorted(values)
+    assert (ranking[0].id, ranking[-1].id) == ("ts", "none")
+    assert not ranking[-1].tied
+    assert ranking[-1].difference[1] > 0
+    assert ranking[0].difference == (0.0, 0.0, 0.0)
+    assert ranking[0].changed == 0.0  # a temperature moves no arg max
+    for entry in ranking:
+        assert entry.difference[0] == pytest.approx(entry.scores["nll"][0] - values[0])
+
+
+def test_every_row_is_scored_by_a_fit_on_the_other_folds(ranking):
+    logits, labels = over_confident()
+    fold = np.random.default_rng(0).permutation(len(labels)) % 5
+    probs = np.empty(logits.shape)
+    for number in range(5):
+        held = fold == number
+        probs[held] = (
+            build_calibrator("ts").fit(logits[~held], labels[~held]).predict_proba(logits[held])
+        )
+    expected = evaluate(probs, labels)
+    scores = next(entry for entry in ranking if entry.id == "ts").scores
+    assert {name: score[0] for name, score in scores.items()} == pytest.approx(expected)
+
+
+def test_a_calibrator_that_learns_its_rows_by_heart_gains_nothing(monkeypatch):
+    """Fitted on all rows it would be perfect; on held-out rows it knows nothing."""
+
+    class Memory(Calibrator):
+        registered = registry.load("calibrator", "ts").registered
+
+        def _fit(self, logits, labels, features, head):
+            self.known = {row.tobytes(): label for row, label in zip(logits, labels, strict=True)}
+            return {}
+
+        def _transform(self, logits, features):
+            probs = np.full(logits.shape, 1 / logits.shape[1])
+            for row, label in enumerate(self.known.get(each.tobytes()) for each in logits):
+                if label is not None:
+                    probs[row] = np.eye(logits.shape[1])[label]
+            return probs
+
+        def _state(self):
+            return {}
+
+        def _load_state(self, state):
+            pass
+
+    original = build_calibrator
+    monkeypatch.setattr(
+        "calgrid.files.ranking.build_calibrator",
+        lambda id, **o: Memory() if id == "iso" else original(id, **o),
+    )
+    ranking, _ = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=100)
+    assert [entry.id for entry in ranking] == ["ts", "iso"]
+    assert ranking[1].scores["nll"][0] == pytest.approx(np.log(4))
+
+
+def test_equal_calibrators_are_tied():
+    logits, labels = over_confident(factor=1.0)
+    ranking, _ = rank_calibrators(logits, labels, candidates=["none", "ts"], n_resamples=500)
+    assert ranking[1].tied
+
+
+def test_a_calibrator_that_refuses_the_data_is_named_with_its_reason(monkeypatch):
+    original = build_calibrator
+
+    def build(id, **options):
+        if id == "iso":
+            raise DataError("too few rows.")
+        return original(id, **options)
+
+    monkeypatch.setattr("calgrid.files.ranking.build_calibrator", build)
+    ranking, refused = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=0)
+    assert [entry.id for entry in ranking] == ["ts"]
+    assert refused == {"iso": "too few rows."}
+    with pytest.raises(
+        ConfigError, match="No calibrator can be fitted on these data: too few rows"
+    ):
+        rank_calibrators(*over_confident(), candidates=["iso"])
+
+
+@pytest.mark.parametrize("folds", [1, 401])
+def test_folds_that_do_not_fit_are_refused(folds):
+    with pytest.raises(ConfigError, match="at least 2 and at most the 400 rows"):
+        rank_calibrators(*over_confident(), folds=folds)
+
+
+def test_usable_names_what_the_inputs_allow():
+    specs = registry.specs("calibrator")
+    assert usable()[0] == "none"
+    assert all(specs[id].info["needs"] == ("logits",) for id in usable())
+    everything = usable(features=np.zeros((1, 1)), head=(np.zeros((1, 1)), np.zeros(1)))
+    assert set(everything) == {id for id, spec in specs.items() if not spec.info.get("slow", False)}

@@ -1,0 +1,482 @@
+"""Files of other people: what is stated is read to the last bit, everything else is one sentence."""
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import save_file
+from tests.files.user_files import arrays, file_of, npz, softmax
+
+from calgrid.errors import DataError
+from calgrid.files.logits import predicted, read_any
+from calgrid.storage.logits import Logits, write_logits
+
+NAMES = ["cat", "dog", "eel", "fox"]
+LOGITS, LABELS = arrays()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int64])
+def test_any_real_numbers(tmp_path, kind):
+    path = npz(
+        tmp_path / "test.npz",
+        logits=np.array([[1, -2], [3, 0]], kind),
+        label=np.array([0, 1], np.uint8),
+    )
+    assert read_any(path, "logits").logits.tolist() == [[1.0, -2.0], [3.0, 0.0]]
+
+
+def test_files_of_ours_and_of_others(tmp_path):
+    ours, theirs, tensors = (
+        tmp_path / name for name in ("ours.parquet", "theirs.PARQUET", "test.safetensors")
+    )
+    write_logits(ours, Logits(np.arange(20, dtype=np.int32), LABELS.astype(np.int32), LOGITS))
+    pq.write_table(pa.table({"label": LABELS, "logits": LOGITS.astype(float).tolist()}), theirs)
+    save_file({"logits": LOGITS, "labels": LABELS}, tensors)
+    for path in (ours, theirs, tensors):
+        assert_read(read_any(path, "logits"))
+
+
+def test_the_kind_is_stated_and_never_guessed(tmp_path, refuses):
+    """Probabilities that are stated to be logits are refused, other logits are not."""
+    probabilities = softmax(LOGITS)
+    path = npz(tmp_path / "p.npz", logits=probabilities.astype(np.float16), label=LABELS)
+    said = "p.npz should contain logits, but every row is non-negative and sums to 1"
+    with refuses(DataError, said, "--kind probabilities", "kind: probabilities", "subtract 1"):
+        read_any(path, "logits")
+    assert read_any(path, "probabilities").probabilities == pytest.approx(probabilities, abs=1e-3)
+    for other in (
+        probabilities - 1,
+        np.r_[probabilities[:-1], [[0, 0, 0, 3]]],
+        np.log(probabilities),
+    ):
+        path = npz(tmp_path / "l.npz", logits=other, label=LABELS)
+        assert predicted(read_any(path, "logits")) == pytest.approx(
+            softmax(other.astype(np.float32))
+        )
+
+
+@pytest.mark.parametrize("name", ["probs", "probabilities"])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_probabilities_that_are_not_stated_are_refused(tmp_path, refuses, suffix, name):
+    path = file_of(tmp_path / f"p.{suffix}", **{name: np.eye(2)}, label=np.arange(2))
+    said = f"{path} should contain logits, but it contains '{name}'"
+    with refuses(DataError, said, "--kind probabilities", "kind: probabilities"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_what_is_stated_counts_and_not_the_names_of_the_columns(tmp_path, suffix):
+    path = file_of(tmp_path / f"p.{suffix}", logits=np.eye(2, dtype=np.float32), label=np.arange(2))
+    assert np.array_equal(read_any(path, "probabilities").probabilities, np.eye(2))
+    shares = np.full((20, 4), 0.25)
+    path = file_of(tmp_path / f"both.{suffix}", logits=LOGITS, probabilities=shares, label=LABELS)
+    assert_read(read_any(path, "logits"))
+    assert read_any(path, "logits").probabilities is None
+    assert np.array_equal(read_any(path, "probabilities").probabilities, shares)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_names_of_labels(tmp_path, refuses, suffix):
+    for name in ("label", "labels", "y", "target", "targets"):
+        path = file_of(tmp_path / f"{name}.{suffix}", logits=LOGITS, **{name: LABELS})
+        assert read_any(path, "logits").label.tolist() == LABELS.tolist()
+    same = file_of(tmp_path / f"same.{suffix}", logits=LOGITS, label=LABELS, y=LABELS)
+    assert read_any(same, "logits").label.tolist() == LABELS.tolist()
+    other = file_of(tmp_path / f"other.{suffix}", logits=LOGITS, label=LABELS, labels=3 - LABELS)
+    with refuses(DataError, f"{other} contains 'label' and 'labels', which differ"):
+        read_any(other, "logits")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_probabilities_are_kept_to_the_last_bit(tmp_path, suffix, dtype):
+    """Shares of votes: their logarithm in float32 would break the ties."""
+    shares = (np.random.default_rng(0).multinomial(5, [0.2] * 5, 50) / 5).astype(dtype)
+    path = file_of(tmp_path / f"votes.{suffix}", probs=shares, label=np.arange(50) % 5)
+    found = predicted(read_any(path, "probabilities"))
+    assert found.dtype == dtype
+    assert np.array_equal(found, shares)
+
+
+def test_probabilities_of_zero_and_one_and_rows_that_the_metrics_would_refuse(tmp_path):
+    data = read_any(
+        npz(tmp_path / "p.npz", probabilities=np.eye(3), label=np.arange(3)), "probabilities"
+    )
+    assert np.isfinite(data.logits).all()
+    assert softmax(data.logits) == pytest.approx(np.eye(3), abs=1e-30)
+    path = npz(
+        tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1])
+    )
+    found = predicted(read_any(path, "probabilities"))
+    assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
+    assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
+
+
+def test_members_that_are_no_arrays_or_there_twice(tmp_path, refuses):
+    path = tmp_path / "t.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logits", "1 2 3")
+    with refuses(DataError, "must contain an array 'logits'", "it contains nothing"):
+        read_any(path, "logits")
+    path = npz(tmp_path / "t.npz", logits=LOGITS, label=LABELS)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("logits.npy", archive.read("label.npy"))
+    with refuses(DataError, "t.npz has several arrays named 'logits'; keep one"):
+        read_any(path, "logits")
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.safetensors"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_bytes(b"closed")
+
+    def closed(path, *_args, **_options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(PermissionError, match=name):
+        read_any(tmp_path / name, "logits")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "parts"),
+    [
+        (
+            "logits",
+            {"label": [1, 2, 3]},
+            ["label 3 is outside 0..2", "count from 1, so subtract 1"],
+        ),
+        ("logits", {"label": [-1] * 3}, ["3 rows have no label (-1)", "cannot be scored"]),
+        ("logits", {"label": np.ones((3, 3), int)}, ["'label' has the wrong shape (3, 3)"]),
+        (
+            "logits",
+            {"logits": [2, 1, 0], "label": np.eye(3)},
+            ["shape (3,) and labels (3, 3)", "seem to be swapped"],
+        ),
+        (
+            "logits",
+            {"index": [7, 5, 7]},
+            ["has index 7 more than once", "make it unique, or remove 'index'"],
+        ),
+        (
+            "logits",
+            {"logits": np.array([[1.0, None]], object)},
+            ["cannot be read"],
+        ),  # nothing is unpickled
+        (
+            "probabilities",
+            {"logits": 3 * np.eye(3)},
+            ["should contain probabilities, but row 0 sums to 3"],
+        ),
+        ("probabilities", {"probs": np.diag([1, 1.1, 1])}, ["row 1 sums to 1.1", "kind: logits"]),
+        ("probabilities", {"probs": np.tile([1.5, -0.5, 0], (3, 1))}, ["smallest value -0.5"]),
+    ],
+)
+def test_arrays_that_are_refused(tmp_path, refuses, kind, content, parts):
+    path = npz(tmp_path / "t.npz", **{"logits": np.zeros((3, 3)), "label": [0, 1, 2], **content})
+    with refuses(DataError, str(path), *parts):
+        read_any(path, kind)
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.safetensors", "t.parquet"])
+def test_missing_and_damaged_files_and_folders(tmp_path, refuses, name):
+    with refuses(DataError, name, "does not exist"):
+        read_any(tmp_path / name, "logits")
+    (tmp_path / name).write_bytes(b"damaged")
+    with refuses(DataError, name, "write it again"):
+        read_any(tmp_path / name, "logits")
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with refuses(DataError, name, "is a folder"):
+        read_any(tmp_path / name, "logits")
+
+
+# forms
+# ------------------------------------------------------------------------------------------------------------
+
+
+def wide(path, names, logits, label, **others):
+    """A table with one column per class, as .csv or Parquet."""
+    columns = dict(zip(names, logits.T.astype(np.float64), strict=True))
+    table = pa.table({**others, **columns, "target": label})
+    if path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path)
+    return path
+
+
+def saved(path, found):
+    torch.save(found, path)
+    return path
+
+
+def assert_read(data, logits=LOGITS, labels=LABELS):
+    assert np.array_equal(data.logits, logits)
+    assert data.label.tolist() == labels.tolist()
+    assert (data.label.dtype, data.logits.dtype) == (np.int32, np.float32)
+
+
+def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
+    tensor, truth = torch.tensor(LOGITS, requires_grad=True), torch.tensor(LABELS)
+    assert_read(read_any(saved(tmp_path / "a.pt", {"logits": tensor, "targets": truth}), "logits"))
+    assert_read(read_any(saved(tmp_path / "b.pth", (tensor, truth)), "logits"))
+    alone = saved(tmp_path / "c.pt", tensor.detach())
+    assert_read(read_any(alone, "logits", saved(tmp_path / "y.pt", truth)))
+    half = read_any(saved(tmp_path / "d.pt", (tensor.bfloat16(), truth)), "logits").logits
+    assert half == pytest.approx(LOGITS, rel=1e-2)
+
+
+def test_tensors_need_torch(tmp_path, monkeypatch, refuses):
+    path = saved(tmp_path / "t.pt", torch.zeros(2, 2))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with refuses(DataError, "t.pt: reading .pt needs PyTorch; install it, or save .npz"):
+        read_any(path, "logits")
+
+
+def test_what_could_run_code_is_refused(tmp_path, refuses):
+    for name, content in (("numpy", {"logits": np.zeros((2, 2))}), ("object", Path("x"))):
+        path = saved(tmp_path / f"{name}.pt", content)
+        with refuses(
+            DataError, str(path), "contains more than tensors", "torch.save({'logits': logits"
+        ):
+            read_any(path, "logits")
+    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
+    with refuses(DataError, "o.npy cannot be read", "pickle"):
+        read_any(tmp_path / "o.npy", "logits")
+
+
+def test_labels_in_a_file_of_their_own(tmp_path, refuses):
+    np.save(tmp_path / "z.npy", LOGITS)
+    np.save(tmp_path / "y.npy", LABELS)
+    pq.write_table(pa.table({"y": LABELS}), tmp_path / "y.parquet")
+    npz(tmp_path / "t.npz", truth=LABELS)
+    for name, key in (("y.npy", None), ("y.parquet", None), ("t.npz", "truth")):
+        assert_read(read_any(tmp_path / "z.npy", "logits", tmp_path / name, label_key=key))
+    with refuses(
+        DataError, "z.npy contains one array without labels; give them with --labels", "test_labels"
+    ):
+        read_any(tmp_path / "z.npy", "logits")
+    with refuses(
+        DataError, "t.npz must contain labels named 'label', it contains truth", "--label-key"
+    ):
+        read_any(tmp_path / "z.npy", "logits", tmp_path / "t.npz")
+    np.save(tmp_path / "y.npy", LABELS[:3])
+    with refuses(DataError, "3 values of 'label' for 20 rows"):
+        read_any(tmp_path / "z.npy", "logits", tmp_path / "y.npy")
+
+
+def test_arrays_of_other_names_are_named(tmp_path, refuses):
+    path = tmp_path / "t.npz"
+    np.savez(path, LOGITS, LABELS)
+    with refuses(
+        DataError, "it contains arr_0, arr_1; give their names with --values-key and --label-key"
+    ):
+        read_any(path, "logits")
+    assert_read(read_any(path, "logits", values_key="arr_0", label_key="arr_1"))
+    with refuses(DataError, "it contains arr_0, arr_1"):
+        read_any(path, "logits", values_key="arr_2", label_key="arr_1")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    "names", [["logit_3", "logit_1", "logit_0", "logit_2"], ["3", "1", "0", "2"]]
+)
+def test_numbered_columns_are_read_in_the_order_of_their_numbers(tmp_path, suffix, names):
+    others = {"id": np.arange(100, 120), "file": [f"{row}.png" for row in range(20)]}
+    data = read_any(wide(tmp_path / f"t.{suffix}", names, LOGITS, LABELS, **others), "logits")
+    assert_read(data, LOGITS[:, [2, 1, 3, 0]], LABELS)
+
+
+@pytest.mark.parametrize("start", ["", "score_"])
+def test_columns_with_the_names_of_classes(tmp_path, start):
+    """The label 'fox' of a column at the third place is class 2; named classes decide the order."""
+    order = [0, 1, 3, 2]
+    names = [f"{start}{NAMES[number]}" for number in order]
+    words = np.array(NAMES)[LABELS]
+    path = wide(tmp_path / "t.csv", names, LOGITS[:, order], words)
+    assert_read(read_any(path, "logits"), LOGITS[:, order], np.argsort(order)[LABELS])
+    assert_read(read_any(path, "logits", classes=NAMES))
+    path = wide(tmp_path / "t.parquet", names, LOGITS[:, order], LABELS, row=np.arange(20))
+    assert_read(read_any(path, "logits", classes=NAMES))
+
+
+def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
+    said = ["one column per class", "--values-key", "--classes"]
+    path = wide(
+        tmp_path / "number.csv", NAMES, LOGITS, LABELS, number=np.arange(20)
+    )  # an id, or a fifth class?
+    with refuses(DataError, "number.csv", "it contains cat, dog, eel, fox, number, target", *said):
+        read_any(path, "logits")
+    two = np.c_[LOGITS, softmax(LOGITS)]
+    path = wide(
+        tmp_path / "two.csv", [f"{kind}_{k}" for kind in "lp" for k in range(4)], two, LABELS
+    )
+    with refuses(DataError, "two.csv", *said):
+        read_any(path, "logits")
+    assert_read(read_any(path, "logits", values_key="l_"))
+    assert read_any(path, "probabilities", values_key="p_").probabilities == pytest.approx(
+        softmax(LOGITS)
+    )
+    gap = wide(
+        tmp_path / "gap.parquet", ["c0", "c1", "c3", "c4"], LOGITS, LABELS, row=np.arange(20)
+    )
+    with refuses(DataError, "gap.parquet", *said):
+        read_any(gap, "logits")
+
+
+def test_damaged_tables(tmp_path, refuses):
+    for name, text, parts in (
+        ("names.csv", "0.5,1.5,1\n0.1,0.2,0\n", ["has no header"]),
+        (
+            "ragged.csv",
+            "a0,a1,label\n1,2\n",
+            ["ragged.csv cannot be read", "Expected 3 columns, got 2"],
+        ),
+        ("empty.csv", "", ["empty.csv cannot be read"]),
+        ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
+        (
+            "words.csv",
+            "a0,a1,label\n1,x,0\n",
+            ["Column 'a1' of", "one number per row, it contains string"],
+        ),
+        ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
+        ("none.arrow", "x", ["none.arrow cannot be read"]),
+    ):
+        (tmp_path / name).write_text(text)
+        with refuses(DataError, name, *parts):
+            read_any(tmp_path / name, "logits")
+
+
+def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
+    """Hugging Face data sets are stored as a folder that holds streams."""
+    table = pa.table(
+        {"label": LABELS, "logits": LOGITS.tolist()},
+        metadata={"huggingface": json.dumps({"info": {}})},
+    )
+    folder = tmp_path / "test"
+    folder.mkdir()
+    for name, write in (
+        ("data-00000-of-00001.arrow", pa.ipc.new_stream),
+        ("t.arrow", pa.ipc.new_file),
+    ):
+        with write(folder / name, table.schema) as writer:
+            writer.write_table(table)
+        assert_read(read_any(folder / name, "logits"))
+    with refuses(DataError, "test is a folder; give one of its files", "data-00000-of-00001.arrow"):
+        read_any(folder, "logits")
+
+
+def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses):
+    table, folder = (
+        pa.table({"label": LABELS, "logits": LOGITS.tolist()}),
+        tmp_path / "saved" / "test",
+    )
+    folder.mkdir(parents=True)
+    parts = {"data-00000-of-00002.arrow": table[:3], "data-00001-of-00002.arrow": table[3:]}
+    for name, part in parts.items():
+        with pa.ipc.new_stream(folder / name, part.schema) as writer:
+            writer.write_table(part)
+    (folder / "dataset_info.json").write_text("{}")
+    state = {
+        "_data_files": [{"filename": name} for name in parts],
+        "_fingerprint": "f",
+        "_split": "test",
+    }
+    (folder / "state.json").write_text(json.dumps(state))
+    assert_read(read_any(folder, "logits"))
+    with refuses(
+        DataError,
+        "saved is a folder; give one of its files or data sets, for example ",
+        "saved/test",
+    ):
+        read_any(tmp_path / "saved", "logits")
+    (folder / "data-00001-of-00002.arrow").unlink()
+    with refuses(DataError, "data-00001-of-00002.arrow"):
+        read_any(folder, "logits")
+    (folder / "state.json").write_text("[]")
+    with refuses(DataError, "The data set", "cannot be read", "save it again"):
+        read_any(folder, "logits")
+
+
+@pytest.mark.parametrize("label", [LABELS.astype(np.float32), LABELS[:, None], np.eye(4)[LABELS]])
+def test_labels_as_whole_floats_as_a_column_and_as_rows_with_a_single_one(tmp_path, label):
+    assert_read(read_any(npz(tmp_path / "test.npz", logits=LOGITS, label=label), "logits"))
+
+
+def test_row_numbers_of_pandas_in_a_csv_file_are_ignored(tmp_path):
+    table = pd.DataFrame(LOGITS).add_prefix("logit_").assign(label=LABELS)
+    table.insert(2, "", np.arange(20))
+    table.to_csv(tmp_path / "test.csv")
+    assert_read(read_any(tmp_path / "test.csv", "logits"))
+
+
+def test_labels_as_text(tmp_path, refuses):
+    words = np.array(NAMES)[LABELS]
+    text = npz(tmp_path / "text.npz", logits=LOGITS, label=words)
+    assert_read(read_any(text, "logits", classes=NAMES))
+    with refuses(DataError, "labels are text (", "--classes A,B,...", "classes: [A, B, ...]"):
+        read_any(text, "logits")
+    with refuses(DataError, "label 'fox' is not one of the classes cat, dog, eel, yak"):
+        read_any(text, "logits", classes=[*NAMES[:3], "yak"])
+    with refuses(DataError, "has 4 columns for the 3 classes cat, dog, eel"):
+        read_any(text, "logits", classes=NAMES[:3])
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 1)])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, shape):
+    labels, scores = np.arange(20) % 2, np.linspace(0.05, 0.95, 20).reshape(shape)
+    path = npz(tmp_path / "t.npz", label=labels, **{kind: scores})
+    with refuses(
+        DataError,
+        f"{kind} must have shape (N, K)",
+        f"got {shape}",
+        "give --binary (in a study, binary: true)",
+    ):
+        read_any(path, kind)
+    p = scores.ravel() if kind == "probabilities" else 1 / (1 + np.exp(-scores.ravel()))
+    assert predicted(read_any(path, kind, binary=True)) == pytest.approx(np.c_[1 - p, p], abs=1e-7)
+    full = npz(tmp_path / "full.npz", logits=np.zeros((3, 2)), label=[0, 1, 1])
+    with refuses(DataError, "--binary needs one column, for class 1, but logits have shape (3, 2)"):
+        read_any(full, "logits", binary=True)
+
+
+def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys, refuses):
+    pq.write_table(
+        pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]}), tmp_path / "t.parquet"
+    )
+    found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
+    assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
+    assert capsys.readouterr().err == ""
+    read_any(tmp_path / "t.parquet", "logits", values_key="prob", binary=True)
+    assert (
+        "are between 0 and 1 like probabilities; if they are, give --kind probabilities"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "t.txt",
+            [
+                "unknown file type '.txt'",
+                "use one of .parquet, .csv, .arrow, .npz, .npy, .safetensors, .pt",
+            ],
+        ),
+        ("t", ["unknown file type ''"]),
+        ("t.pkl", ["can execute code", "numpy.savez('logits.npz', logits=logits, label=labels)"]),
+    ],
+)
+def test_other_kinds_of_file(tmp_path, refuses, name, said):
+    (tmp_path / name).touch()
+    with refuses(DataError, *said):
+        read_any(tmp_path / name, "logits")

@@ -1,0 +1,446 @@
+"""Stage calibrate: every number can be recomputed from the logits, and nothing is fitted twice."""
+
+import shutil
+import sys
+import weakref
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
+
+from calgrid.calibrators import build_calibrator
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import StateError
+from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.predict import predict
+from calgrid.jobs.scoring import Scorer, same_shift_rows
+from calgrid.metrics import auroc, evaluate, resampled_metrics
+from calgrid.storage import provenance
+from calgrid.storage.atomic import read_json
+from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.records import FILES, listed, read_record, write_record
+from calgrid.storage.schema import METRIC_COLUMNS
+from calgrid.storage.tables import read_frame
+from calgrid.training.val_rows import rows_by_purpose
+
+
+@pytest.fixture(scope="module")
+def part(plan, run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("part")
+    calibrate(plan.calibrate(CE), run, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def metrics(part):
+    return read_frame(part / "metrics.parquet")
+
+
+def unfitted(run, folder):
+    """A copy of a run without fitted calibrators."""
+    return shutil.copytree(
+        run, folder / "run", ignore=shutil.ignore_patterns("calibrators", ".calgrid")
+    )
+
+
+def relabel(run, name, labels):
+    """Change the labels of a logits file and record it."""
+    data = read_logits(run / name)
+    write_logits(run / name, replace(data, label=labels(data)))
+    record = read_record(run / "predict.json")
+    write_record(run / "predict.json", {**record, FILES: listed(run, record[FILES])})
+
+
+def fitted_files(run):
+    return {path: path.stat().st_mtime_ns for path in (run / "calibrators").rglob("*.safetensors")}
+
+
+def test_columns_and_types_follow_the_contract(metrics):
+    assert list(metrics.columns) == list(METRIC_COLUMNS)
+    assert metrics["value"].notna().all()
+    assert metrics["severity"].dtype == "int8"
+    assert set(metrics["split"]) == {"val", "test", "shift", "ood"}
+    assert set(metrics["checkpoint"]) == {"best", "last"}
+    # rows that fit a calibrator never score it
+    assert set(metrics.loc[metrics["split"] == "val", "calibrator"]) == {"none"}
+
+
+@pytest.mark.parametrize("calibrator", ["none", "ts"])
+def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_on_another(
+    calibrator, plan, run, tmp_path
+):
+    copy = unfitted(run, tmp_path)
+    calibrate({**plan.calibrate(CE), "disjoint_validation": True}, copy, tmp_path / "part")
+    metrics = read_frame(tmp_path / "part" / "metrics.parquet")
+    val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
+    rows = rows_by_purpose(val.label, disjoint=True)
+    fitted = build_calibrator(calibrator).fit(val.logits[rows["fit"]], val.label[rows["fit"]])
+    choice = val.rows(rows["choice"])
+    rows = metrics[(metrics["checkpoint"] == "last") & (metrics["calibrator"] == calibrator)]
+    for split, scored in (("test", test), ("val", choice)):
+        found = rows[rows["split"] == split]
+        expected = evaluate(fitted.predict_proba(scored.logits), scored.label)
+        assert values(found) == pytest.approx(expected)
+        assert (found["n_samples"] == len(scored)).all()
+
+
+@pytest.mark.parametrize("calibrator", ["none", "ts", "iso", "smart"])
+def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
+    calibrator, metrics, run
+):
+    val, test, shifted = (
+        read_logits(run / f"logits/last/{name}.parquet") for name in ("val", "test", "digits_c")
+    )
+    fitted = build_calibrator(calibrator).fit(val.logits, val.label)
+    rows = metrics.query(
+        "checkpoint == 'last' and split in ('test', 'shift') and calibrator == @calibrator"
+    )
+    places = [
+        (test, *test.settings()[0]),
+        *((shifted, *setting) for setting in shifted.settings()[::7]),
+    ]
+    for data, shift, severity, index in places:
+        expected = evaluate(fitted.predict_proba(data.logits[index]), data.label[index])
+        found = rows[(rows["shift"] == shift) & (rows["severity"] == severity)]
+        assert values(found) == pytest.approx(expected)
+        assert (found["n_samples"] == len(index)).all()
+
+
+def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
+    """All validation labels agree with the network, so that temperature scaling makes it certain."""
+    out = unfitted(run, tmp_path)
+    for checkpoint in ("best", "last"):
+        relabel(
+            out,
+            f"logits/{checkpoint}/val.parquet",
+            lambda val: val.logits.argmax(axis=1).astype(np.int32),
+        )
+    calibrate(plan.calibrate(CE), out, tmp_path / "part")
+    warnings = read_json(tmp_path / "part" / "calibrate.json")["warnings"]
+    assert any(
+        warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings
+    )
+    assert "Warning: ts (seed 0" in capsys.readouterr().err
+    assert read_json(part / "calibrate.json")["warnings"] == []  # where calibrators help
+
+
+class TestSameShift:
+    """A part of each shifted set fits, the rest scores."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def same(cls, run, tmp_path_factory):
+        study = small_study()
+        study["grids"][0].update(
+            fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"]
+        )
+        out = tmp_path_factory.mktemp("same")
+        calibrate(Plan(Study(study, HOME)).calibrate(CE), run, out)
+        return read_frame(out / "metrics.parquet")
+
+    def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
+        rows = same.query("checkpoint == 'last' and metric == 'nll' and split == 'shift'")
+        counts = rows.groupby(["fit_on", "calibrator", "fit_seed"]).size().to_dict()
+        settings = rows[["shift", "severity"]].drop_duplicates().shape[0]
+        fits = [("same_shift", seed) for seed in (0, 1)] + [("val", 0)]
+        assert counts == {
+            (on, name, seed): settings for on, seed in fits for name in ("none", "ts")
+        }
+        shares = rows.groupby("fit_on")["n_samples"].first()
+        assert shares["same_shift"] == round(0.8 * shares["val"])
+
+    def test_values_are_recomputed_from_disjoint_rows(self, same, run):
+        shifted = read_logits(run / "logits/last/digits_c.parquet")
+        shift, severity, rows = shifted.settings()[-1]
+        fit, rest = same_shift_rows(rows, 1, shift, severity)
+        assert sorted([*fit, *rest]) == list(rows)
+        fitted = build_calibrator("ts").fit(shifted.logits[fit], shifted.label[fit])
+        expected = evaluate(fitted.predict_proba(shifted.logits[rest]), shifted.label[rest])
+        found = same.query(
+            "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'same_shift' and fit_seed "
+            "== 1 "
+            "and shift == @shift and severity == @severity"
+        )
+        assert values(found) == pytest.approx(expected)
+
+    def test_draws_differ_between_seeds_and_settings(self):
+        places = ((0, "noise", 1), (1, "noise", 1), (0, "blur", 1), (0, "noise", 2))
+        draws = {tuple(same_shift_rows(np.arange(100, 200), *where)[0]) for where in places}
+        assert list(map(len, draws)) == [20] * 4
+
+
+class TestParts:
+    """The work goes from part to part: one is in memory, and what was made of it survives a kill."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def spec(cls):
+        study = small_study()
+        study["protocols"]["quick"].update(checkpoints=["last"], export_features="all")
+        study["grids"][0] |= {
+            "fit_on": ["val", "same_shift"],
+            "methods": ["ce"],
+            "calibrators": ["none", "ts", "fc"],
+            "calibrator_seeds": [0],
+            "shifts": ["digits_c"],
+        }
+        study["statistics"] = {"bootstrap": 0, "paired_resamples": 5}
+        return Plan(Study(study, HOME))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def parted(cls, spec, run, data, tmp_path_factory):
+        """A run of which a family has row groups of ten settings."""
+        out = tmp_path_factory.mktemp("parted")
+        rows = len(read_logits(run / "logits/last/test.parquet"))
+        trained(spec, data, out)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[predict.__module__], "GROUP_ROWS", 10 * rows)
+            predicted(spec, data, out, families=["digits_c"])
+        return out
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def undisturbed(cls, spec, parted, tmp_path_factory):
+        out = tmp_path_factory.mktemp("undisturbed")
+        calibrate(spec.calibrate(CE), parted, out)
+        return contents(out)
+
+    def test_one_part_is_in_memory_at_a_time(
+        self, spec, parted, undisturbed, tmp_path, monkeypatch
+    ):
+        alive, most = weakref.WeakSet(), Counter()
+
+        class Held:  # data classes that compare cannot be in sets
+            def __init__(self, rows):
+                self.rows = rows
+
+        def reading(path, group=None):
+            found = read_logits(path, group)
+            found.held = Held(len(found))
+            alive.add(found.held)
+            most[path.stem] = max(most[path.stem], len(found))
+            most["together"] = max(most["together"], sum(each.rows for each in alive))
+            return found
+
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
+        calibrate(spec.calibrate(CE), parted, tmp_path)
+        assert most["digits_c"] == 10 * most["test"]
+        assert most["together"] <= most["digits_c"] + most["val"]
+        assert contents(tmp_path) == undisturbed
+
+    @pytest.mark.slow
+    def test_a_killed_job_goes_on_to_the_same_bytes(
+        self, spec, parted, undisturbed, tmp_path, monkeypatch
+    ):
+        scored, score = [], Scorer.score
+
+        def killed(scorer, number):
+            if len(scored) == 5:
+                raise KeyboardInterrupt
+            scored.append((scorer.part, number))
+            return score(scorer, number)
+
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
+        monkeypatch.setattr(Scorer, "score", killed)
+        with pytest.raises(KeyboardInterrupt):
+            calibrate(spec.calibrate(CE), parted, tmp_path)
+        assert not (tmp_path / "metrics.parquet").exists()
+        kept = sorted(tmp_path.rglob("kept-*.json"))
+        assert len(kept) == 5
+        kept[0].write_text("{}")  # a damaged one is made again
+        before, scored[:] = list(scored), []
+        monkeypatch.setattr(
+            Scorer, "score", lambda *given: scored.append(given[1]) or score(*given)
+        )
+        calibrate(spec.calibrate(CE), parted, tmp_path)
+        parts = read_json(tmp_path / "calibrate.json")["parts"]
+        assert len(scored) == len(parts) - len(before) + 1
+        assert contents(tmp_path) == undisturbed
+        assert not list(tmp_path.rglob("kept-*.json"))
+
+    def test_what_was_kept_of_other_logits_is_not_taken(
+        self, spec, parted, undisturbed, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
+        monkeypatch.setattr(
+            sys.modules[calibrate.__module__], "_tidy", None
+        )  # fails after all parts
+        copy = unfitted(parted, tmp_path)
+        relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
+        with pytest.raises(TypeError):
+            calibrate(spec.calibrate(CE), copy, tmp_path / "part")
+        monkeypatch.undo()
+        calibrate(spec.calibrate(CE), parted, tmp_path / "part")
+        assert contents(tmp_path / "part") == undisturbed
+
+    @pytest.mark.slow
+    def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
+        calibrate(spec.calibrate(CE), parted, tmp_path, threads=2)
+        assert contents(tmp_path) == undisturbed
+        own, both = (
+            provenance.peak_memory_mb(),
+            read_record(tmp_path / "calibrate.json")["peak_memory_mb"],
+        )
+        assert both > own
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def test_ood_rows_compare_test_with_the_ood_set(metrics, run):
+    test, photos = (
+        read_logits(run / f"logits/last/{name}.parquet") for name in ("test", "ood/photos")
+    )
+    none = build_calibrator("none").fit(test.logits, test.label)
+    expected = auroc(
+        none.predict_proba(test.logits).max(1), none.predict_proba(photos.logits).max(1)
+    )
+    found = metrics.query(
+        "checkpoint == 'last' and calibrator == 'none' and split == 'ood' and metric == 'auroc'"
+    )
+    assert found["value"].tolist() == pytest.approx([expected])
+    assert found["shift"].tolist() == ["ood/photos"]
+
+
+def test_intervals_on_test_and_ood_contain_the_value_of_proper_scores(metrics):
+    rows = metrics[metrics["metric"].isin(["accuracy", "nll", "brier", "auroc"])]
+    bounded = rows[rows["split"].isin(["test", "ood"])]
+    assert len(bounded)
+    assert (bounded["ci_low"] <= bounded["value"]).all()
+    assert (bounded["value"] <= bounded["ci_high"]).all()
+    assert metrics.loc[metrics["split"] == "shift", "ci_low"].isna().all()
+
+
+def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metrics):
+    rows = metrics[
+        (metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())
+    ]
+    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
+    for checkpoint, bins in (
+        read_frame(part / "bins.parquet").query("n_bins == 15").groupby("checkpoint")
+    ):
+        gaps = (bins["confidence"] - bins["correct"]).abs().sum() / bins["count"].sum()
+        assert gaps == pytest.approx(values[checkpoint, "none", "ece"])
+    for checkpoint, images in read_frame(part / "margins.parquet").groupby("checkpoint"):
+        test = images[images["split"] == "test"]
+        assert test["correct"].mean() == pytest.approx(values[checkpoint, "smart", "accuracy"])
+        top = np.sort(
+            read_logits(run / f"logits/{checkpoint}/test.parquet").logits.astype(np.float64)
+        )[:, ::-1]
+        solved = test["largest_logit"].notna().to_numpy()
+        assert solved.sum() == min(1000, len(top))
+        assert np.allclose(test["margin"], top[:, 0] - top[:, 1])
+        assert np.allclose(test["largest_logit"][solved], top[solved, 0])
+    fits = read_frame(part / "fits.parquet")
+    assert set(fits.loc[fits["kept"], "calibrator"]) == {"none", "ts", "smart"}
+    assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
+
+
+def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
+    before, content = fitted_files(run), contents(part)
+    assert before
+    assert {"metrics.parquet", "bins.parquet", "fits.parquet", "margins.parquet"} == set(content)
+    calibrate(plan.calibrate(CE), run, part)
+    assert fitted_files(run) == before
+    assert contents(part) == content
+    assert all(fit["cached"] for fit in read_json(part / "calibrate.json")["fits"])
+
+
+def test_one_calibrator_more_refits_nothing_else(run, part, tmp_path):
+    config = small_study(calibrators={"smart_wide": {"base": "smart", "sigma": 0.1}})
+    config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
+    before = fitted_files(run)
+    spec = Plan(Study(config, HOME)).calibrate(CE)
+    calibrate(spec, run, tmp_path)
+    after = fitted_files(run)
+    assert {path: after[path] for path in before} == before
+    assert {path.name.split("-seed")[0] for path in set(after) - set(before)} == {"smart_wide"}
+
+
+def test_a_damaged_cached_calibrator_is_fitted_again(plan, run, part, tmp_path):
+    victim = next((run / "calibrators" / "last").glob("ts-*.safetensors"))
+    original = victim.read_bytes()
+    victim.write_bytes(original[:20])
+    calibrate(plan.calibrate(CE), run, tmp_path)
+    assert victim.read_bytes() == original
+    assert (tmp_path / "metrics.parquet").read_bytes() == (part / "metrics.parquet").read_bytes()
+
+
+def test_logits_that_are_of_another_fingerprint_or_truncated_are_refused(plan, run, tmp_path):
+    spec, copy = plan.calibrate(CE), unfitted(run, tmp_path)
+    with pytest.raises(StateError, match="belongs to another configuration"):
+        calibrate({**spec, "logits_fingerprint": "0" * 16}, copy, tmp_path / "part")
+    path = copy / "logits/last/test.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(StateError, match=r"test\.parquet is damaged"):
+        calibrate(spec, copy, tmp_path / "part")
+    assert not (tmp_path / "part" / "metrics.parquet").exists()
+
+
+def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
+    config = small_study()
+    config["grids"][0] |= {
+        "calibrator_seeds": [0, 1, 2],
+        "calibrators": ["ts", "smart"],
+        "shifts": [],
+    }
+    calibrate(Plan(Study(config, HOME)).calibrate(CE), run, tmp_path)
+    rows = read_frame(tmp_path / "metrics.parquet").query(
+        "metric == 'nll' and checkpoint == 'last'"
+    )
+    assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {
+        "smart": [0, 1, 2],
+        "ts": [0],
+    }
+    smart = rows.loc[rows["calibrator"] == "smart", "value"]
+    assert np.unique(smart).size == 3
+
+
+# resamples
+# --------------------------------------------------------------------------------------------------------
+
+
+def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run, part, tmp_path):
+    assert not (part / "resamples.parquet").exists()
+    config = small_study(statistics={"bootstrap": 0, "paired_resamples": 20, "bins": 10, "seed": 3})
+    config["grids"][0] |= {
+        "methods": ["ce"],
+        "calibrators": ["none", "smart"],
+        "calibrator_seeds": [1, 2],
+    }
+    spec = Plan(Study(config, HOME)).calibrate(CE)
+    calibrate(spec, run, tmp_path)
+    found = read_frame(tmp_path / "resamples.parquet", fingerprint=spec["fingerprint"])
+    fits = (
+        found[["checkpoint", "calibrator", "fit_seed"]]
+        .drop_duplicates()
+        .apply(tuple, axis=1)
+        .tolist()
+    )
+    each = [("none", 1), ("smart", 1), ("smart", 2)]
+    assert fits == [(checkpoint, *fit) for checkpoint in ("best", "last") for fit in each]
+    test = read_logits(run / "logits" / "last" / "test.parquet")
+    probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
+    expected = resampled_metrics(probs, test.label, n_resamples=20, seed=3, n_bins=10)
+    own = found[(found["checkpoint"] == "last") & (found["calibrator"] == "none")].set_index(
+        "metric"
+    )["draws"]
+    assert set(own.index) == set(expected)
+    for metric in ("ece", "aece", "nll", "accuracy"):
+        assert own[metric].tolist() == expected[metric].tolist()
+    # the next call without them leaves none behind
+    calibrate(
+        {
+            **spec,
+            "statistics": {**spec["statistics"], "paired_resamples": 0},
+            "fingerprint": "1" * 16,
+        },
+        run,
+        tmp_path,
+    )
+    assert not (tmp_path / "resamples.parquet").exists()

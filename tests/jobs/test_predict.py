@@ -1,0 +1,277 @@
+"""Stage predict: the files say what they hold, and they are the network's float32 logits."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import open_prepared
+from calgrid.errors import DataError, StateError
+from calgrid.jobs.network import build_network
+from calgrid.jobs.predict import predict
+from calgrid.storage.arrays import read_arrays, read_head, write_arrays
+from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.layout import logits_files
+from calgrid.storage.logits import Logits, count_groups, read_logits
+from calgrid.storage.records import PREDICT, Record
+
+
+@pytest.fixture
+def out(run, tmp_path):
+    """A folder with the run's checkpoint and nothing else."""
+    shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def outputs(run, images, mean, std, checkpoint="last"):
+    """Logits of the network of a run for images uint8 (N, 3, H, W), normalised by constants of the
+    channels.
+    """
+    states, description = load_checkpoint(run / "model.safetensors")
+    network, _ = build_network(description["spec"], 10)
+    network.load_state_dict(states[f"{checkpoint}.model"])
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
+    with torch.no_grad():
+        return network.eval()((torch.tensor(np.asarray(images)).float() / 255 - mean) / std).numpy()
+
+
+def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
+    files = {
+        str(path.relative_to(run))
+        for path in run.rglob("logits/**/*.parquet")
+        if ".calgrid" not in path.parts
+    }
+    assert files == set(logits_files(["best", "last"], list(FAMILIES)))
+
+
+def test_columns_and_metadata_follow_the_contract(run, plan):
+    table = pq.read_table(run / "logits/last/test.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types == {
+        "index": "int32",
+        "label": "int32",
+        "logits": "fixed_size_list<element: float>[10]",
+    }
+    metadata = json.loads(table.schema.metadata[b"calgrid"])
+    assert metadata["fingerprint"] == plan.predict(CE)["fingerprint"]
+    expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 10}
+    assert {name: metadata[name] for name in expected} == expected
+
+
+def test_logits_are_those_of_the_checkpoint(run, plan, data):
+    prepared = open_prepared(data / "digits")
+    test = prepared.splits["test"]
+    for checkpoint in ("best", "last"):
+        stored = read_logits(run / f"logits/{checkpoint}/test.parquet")
+        expected = outputs(run, test.images[:50], *prepared.normalisation, checkpoint)
+        assert stored.logits[:50] == pytest.approx(expected, abs=1e-4)
+        assert np.array_equal(stored.label, test.labels)
+
+
+def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
+    stored = read_logits(run / "logits/last/digits_c.parquet")
+    settings = stored.settings()
+    assert len(settings) == 10
+    assert len({(shift, severity) for shift, severity, _ in settings}) == len(settings)
+    labels = open_prepared(data / "digits").splits["test"].labels
+    for _, severity, rows in settings:
+        assert 1 <= severity <= 5
+        assert np.array_equal(stored.label[rows], labels)
+        assert np.array_equal(stored.index[rows], np.arange(len(labels)))
+
+
+def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
+    run, plan, data, out, monkeypatch
+):
+    whole = read_logits(run / "logits/last/digits_c.parquet")
+    stage = sys.modules[predict.__module__]
+    held, write = [], stage.write_logits
+    rows = len(open_prepared(data / "digits").splits["test"].labels)
+
+    def counting(path, parts):
+        counted = iter([parts]) if isinstance(parts, Logits) else parts
+        write(path, (held.append(len(part)) or part for part in counted))
+
+    monkeypatch.setattr(stage, "GROUP_ROWS", 2 * rows + 1)
+    monkeypatch.setattr(stage, "write_logits", counting)
+    predicted(plan, data, out, families=["digits_c"])
+    path = out / "logits/last/digits_c.parquet"
+    assert max(held) == 2 * rows
+    assert count_groups(path) == -(-len(whole.settings()) // 2)
+    found = read_logits(path)
+    assert np.array_equal(found.index, whole.index)
+    assert [each[:2] for each in found.settings()] == [each[:2] for each in whole.settings()]
+    assert found.logits == pytest.approx(whole.logits, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(
+    run, plan, data, tmp_path, monkeypatch
+):
+    stage = sys.modules[predict.__module__]
+    monkeypatch.setattr(stage, "KEPT_SECONDS", -1)
+    monkeypatch.setattr(stage, "BLOCK", 100)
+    one, made = stage._Exporter._block, []
+
+    def exported(name, most=10**6):
+        """Number of blocks that are made, at most ``most`` before the job is killed, and the
+        content of the files.
+        """
+        made.clear()
+
+        def block(*given):
+            if len(made) == most:
+                raise KeyboardInterrupt
+            made.append(given)
+            return one(*given)
+
+        monkeypatch.setattr(stage._Exporter, "_block", block)
+        (tmp_path / name).mkdir(exist_ok=True)
+        shutil.copyfile(run / "model.safetensors", tmp_path / name / "model.safetensors")
+        predicted(plan, data, tmp_path / name, families=["digits_c"])
+        files = logits_files(["best", "last"], ["digits_c"])
+        return len(made), [(tmp_path / name / file).read_bytes() for file in files]
+
+    blocks, content = exported("undisturbed")
+    with pytest.raises(KeyboardInterrupt):
+        exported("killed", 20)
+    out = tmp_path / "killed"
+    assert not (out / "logits").exists()
+    folder = next(out.glob(".calgrid/predict/*.partial"))
+    first, second, *_ = sorted(folder.glob("kept-*.safetensors"))
+    changed = bytearray(first.read_bytes())
+    changed[-1] ^= 1
+    first.write_bytes(changed)
+    arrays, facts = read_arrays(second, "block")
+    write_arrays(second, arrays, {**facts, "inputs": "those of another model"})
+    (folder / "logits/best/test.parquet").write_bytes(b"torn")
+    test_blocks = -(-len(read_logits(out.parent / "undisturbed/logits/best/test.parquet")) // 100)
+    assert exported("killed") == (blocks - 20 + 2 + test_blocks, content)
+    assert not list(out.rglob("kept-*"))
+
+
+def test_ood_file_has_no_labels_and_severity_zero(run, data):
+    stored = read_logits(run / "logits/last/ood/photos.parquet")
+    assert stored.index.tolist() == list(range(len(open_prepared(data / "photos").splits["test"])))
+    assert set(stored.label.tolist()) == {-1}
+    assert set(stored.shift.tolist()) == {"ood/photos"}
+    assert set(stored.severity.tolist()) == {0}
+
+
+def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out):
+    spec = {**plan.predict(CE), "export_features": True}
+    predicted(plan, data, out, families=["ood/photos"], spec=spec)
+    test = read_logits(out / "logits/last/test.parquet")
+    states, _ = load_checkpoint(run / "model.safetensors")
+    head = states["last.model"]
+    logits = test.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
+    assert logits == pytest.approx(test.logits, abs=1e-3)
+    assert read_logits(out / "logits/last/ood/photos.parquet").features is None
+    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    assert np.array_equal(weight, head["head.weight"].numpy())
+    assert np.array_equal(bias, head["head.bias"].numpy())
+
+
+def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
+    spec = {**plan.predict(CE), "export_features": "all"}
+    predicted(plan, data, out, families=FAMILIES, spec=spec)
+    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    for family in FAMILIES:
+        shifted = read_logits(out / f"logits/last/{family}.parquet")
+        assert shifted.features @ weight.T + bias == pytest.approx(shifted.logits, abs=1e-3)
+    assert not (run / "logits/last/head.safetensors").exists()  # without features
+
+
+def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
+    spec = {**plan.predict(CE), "run_fingerprint": "0" * 16}
+    with pytest.raises(StateError, match="expected 0000000000000000"):
+        predict(
+            spec,
+            run / "model.safetensors",
+            data / "digits",
+            tmp_path / "out",
+            families={},
+            device="cpu",
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_path):
+    states, description = load_checkpoint(run / "model.safetensors")
+    states["last.model"]["head.bias"][0] = float("nan")
+    out = tmp_path / "run"
+    save_checkpoint(out / "model.safetensors", states, description)
+    with pytest.raises(DataError, match="training diverged"):
+        predicted(plan, data, out, families=[])
+    assert not (out / "logits").exists()
+    assert not (out / "predict.json").exists()
+
+
+def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, out):
+    predicted(plan, data, out, families=["ood/photos"])
+    assert predicted(plan, data, out, families=["digits_c"])
+    record = Record.read(out, PREDICT)
+    assert set(record.files) >= set(logits_files(["best", "last"], list(FAMILIES)))
+    assert record.damaged() == []
+    for family in FAMILIES:
+        name = f"logits/last/{family}.parquet"
+        assert (out / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_logits_of_other_families_that_are_damaged_are_not_kept(plan, data, out):
+    predicted(plan, data, out, families=["ood/photos"])
+    (out / "logits/last/ood/photos.parquet").unlink()
+    assert predicted(plan, data, out, families=["digits_c"])
+    assert "logits/last/ood/photos.parquet" not in Record.read(out, PREDICT).files
+
+
+def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
+    config = small_study()
+    config["protocols"]["quick"] |= {
+        "crop_size": 6,
+        "epochs": 1,
+        "schedule": {"name": "constant", "milestones": []},
+    }
+    config["grids"][0] |= {"methods": ["ce"], "shifts": []}
+    cropping = Plan(Study(config, HOME))
+    trained(cropping, data, tmp_path)
+    predicted(cropping, data, tmp_path)
+    prepared = open_prepared(data / "digits")
+    middle = prepared.splits["test"].images[:50, :, 1:7, 1:7]
+    expected = outputs(tmp_path, middle, *prepared.normalisation)
+    assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(
+        expected, abs=1e-4
+    )
+
+
+def test_test_images_of_other_constants_leave_training_and_validation_alone(run, plan, data, out):
+    config = small_study()
+    config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
+    other = Plan(Study(config, HOME))
+    assert other.train(CE) == plan.train(CE)
+    assert other.predict(CE)["fingerprint"] != plan.predict(CE)["fingerprint"]
+    predicted(other, data, out, families=FAMILIES)
+    imagenet = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    prepared, photos, shifted = (
+        open_prepared(data / name) for name in ("digits", "photos", "digits_c")
+    )
+    tested = {
+        "test": prepared.splits["test"],
+        "ood/photos": photos.splits["test"],
+        "digits_c": shifted.splits["shift"],
+    }
+    for name, split in tested.items():
+        stored, before = (
+            read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (out, run)
+        )
+        assert stored == pytest.approx(outputs(run, split.images[:50], *imagenet), abs=1e-4)
+        assert np.abs(stored - before).max() > 0.1
+    val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (out, run))
+    assert np.array_equal(val, before)

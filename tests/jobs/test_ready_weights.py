@@ -1,0 +1,244 @@
+"""Runs whose weights are taken as they are: fetched, verified, recorded, predicted, calibrated;
+nothing is trained.
+"""
+
+import hashlib
+import io
+import json
+from functools import partialmethod
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
+from tests.jobs.small import HOME
+
+from calgrid.backbones.imagenet import ImageNetResNet50
+from calgrid.backbones.small_images import SmallImageDenseNet
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import ImageSplit, Prepared
+from calgrid.errors import ConfigError, DataError
+from calgrid.jobs.aggregate import _costs
+from calgrid.jobs.predict import predict
+from calgrid.jobs.published import take_weights
+from calgrid.reporting.provenance import _origin
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import RunKey
+from calgrid.storage.logits import read_logits
+from calgrid.storage.tables import read_frame
+
+KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """A small residual network in the cache of torch.hub in the place of the published ResNet-50."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setattr(ImageNetResNet50, "model", "resnet18")
+    torch.manual_seed(3)
+    network = torchvision.models.resnet18()
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    file = {
+        "name": f"resnet-{digest[:8]}.pth",
+        "url": "https://example.org/r.pth",
+        "sha256_prefix": digest[:8],
+    }
+    monkeypatch.setattr(ImageNetResNet50, "weights_file", classmethod(lambda cls: file))
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    (cache / file["name"]).write_bytes(buffer.getvalue())
+    return network.eval(), cache / file["name"], digest
+
+
+@pytest.fixture
+def plan():
+    grid = {
+        "protocol": "published",
+        "datasets": ["imagenet"],
+        "backbones": ["imagenet_resnet50"],
+        "methods": ["ce"],
+    }
+    return Plan(Study({"study": "s", "grids": [{**grid, "seeds": [1]}]}, HOME))
+
+
+def prepared(side=32, n_classes=1000):
+    """A data set without training images: three pictures of a side for val, four for test."""
+    rng = np.random.default_rng(0)
+    splits = {}
+    for name, count in (("val", 3), ("test", 4)):
+        images = rng.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+        splits[name] = ImageSplit(images, rng.integers(0, n_classes, count), np.arange(count))
+    return Prepared(
+        "imagenet",
+        "dataset",
+        n_classes,
+        (0.5,) * 3,
+        (0.25,) * 3,
+        splits,
+        (),
+        {"image_shape": [3, side, side]},
+    )
+
+
+@pytest.fixture
+def take(monkeypatch, plan, tmp_path):
+    """Run the stage ``train`` on such a data set; returns the folder of the run."""
+
+    def run(data):
+        for stage in ("published", "predict"):
+            monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
+        take_weights(plan.train(KEY), tmp_path, tmp_path / "run", device="cpu")
+        return tmp_path / "run"
+
+    return run
+
+
+def test_the_run_holds_the_published_weights_and_says_where_they_are_from(network, take, plan):
+    model, file, digest = network
+    run = take(prepared())
+    states, description = load_checkpoint(run / "model.safetensors", plan.train(KEY)["fingerprint"])
+    assert set(states) == {"last.model"}
+    assert torch.equal(states["last.model"]["head.weight"], model.fc.weight)
+    assert torch.equal(states["last.model"]["stages.0.0.weight"], model.conv1.weight)
+    assert description["spec"]["protocol"]["weights"] == "published"
+    record = json.loads((run / "train.json").read_text())
+    assert record["weights"] == {
+        "source": "published",
+        "url": "https://example.org/r.pth",
+        "path": file.name,
+        "size": file.stat().st_size,
+        "sha256": digest,
+    }
+    assert (record["epochs"], record["trained_parameters"], record["interruptions"]) == (0, 0, 0)
+    assert record["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+    assert _origin(record) == f"published weights, {file.name} of https://example.org/r.pth"
+    history = read_frame(run / "history.parquet", "history")
+    assert list(history) == ["epoch"]
+    assert history.empty
+
+
+def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(
+    network, take, plan, tmp_path
+):
+    model, _, _ = network
+    data = prepared()
+    run = take(data)
+    predict(plan.predict(KEY), run / "model.safetensors", run, run, families={}, device="cpu")
+    for name, split in data.splits.items():
+        images = (torch.tensor(split.images).float() / 255 - 0.5) / 0.25
+        logits = read_logits(run / "logits" / "last" / f"{name}.parquet")
+        np.testing.assert_allclose(
+            logits.logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4
+        )
+        assert np.array_equal(logits.label, split.labels)
+        assert logits.features.shape == (len(split.labels), 512)
+    entry = {
+        "key": KEY._asdict(),
+        "first_stage": None,
+        "external": False,
+        "run": run,
+        "part": tmp_path / "part",
+    }
+    rows = list(_costs(entry, []))
+    assert [row["stage"] for row in rows] == ["weights", "predict"]
+    assert rows[0]["epochs"] == 0
+    assert rows[0]["seconds"] > 0
+
+
+def test_a_file_of_another_content_is_refused(network, take, refuses):
+    _, file, _ = network
+    file.write_bytes(b"something else")
+    with refuses(DataError, str(file), "is not the published file"):
+        take(prepared())
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "parts"),
+    [
+        (
+            {"n_classes": 10},
+            DataError,
+            ["'imagenet' has 10 classes", "'imagenet_resnet50' have 1000", "fine-tune"],
+        ),
+        ({"side": 16}, ConfigError, ["takes images of 32x32 pixels or more", "these have 16x16"]),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_the_job_where_planning_could_not_know(
+    network, take, refuses, tmp_path, data, kind, parts
+):
+    with refuses(kind, *parts):
+        take(prepared(**data))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+# a checkpoint of torrvision/focal_calibration
+
+CIFAR = RunKey("focal_calibration", "cifar10", "densenet121", "ls", 1)
+PLACE = "focal_calibration/CIFAR10/densenet121_cross_entropy_smoothed_smoothing_0.05_350.model"
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A small dense network in their form below data_root, and ours of the same size under the name
+    of a large one.
+    """
+    network = trained(TheirDenseNet())
+    build = partialmethod(SmallImageDenseNet.__init__, growth=4, layers=(2, 3, 1, 2))
+    small = type("Small", (SmallImageDenseNet,), {"__init__": build})
+    monkeypatch.setattr("calgrid.backbones.load", lambda *_: small)
+    facts = SimpleNamespace(
+        info={"parameters": {CLASSES: 0}, "pretrained": False, "library": False}, id="densenet121"
+    )
+    monkeypatch.setattr("calgrid.backbones.describe", lambda *_: facts)
+    monkeypatch.setattr("calgrid.jobs.published.describe", lambda *_: facts)
+    (tmp_path / PLACE).parent.mkdir(parents=True)
+    save(network, tmp_path / PLACE)
+    return network
+
+
+def test_a_published_checkpoint_is_taken_recorded_and_verified(
+    checkpoint, monkeypatch, tmp_path, refuses
+):
+    grid = dict(
+        zip(
+            ("datasets", "backbones", "methods", "seeds"),
+            ([each] for each in CIFAR[1:]),
+            strict=True,
+        )
+    )
+    config = {
+        "study": "s",
+        "data_root": str(tmp_path),
+        "grids": [{"protocol": "focal_calibration", **grid}],
+    }
+    plan, data = Plan(Study(config, HOME)), prepared(n_classes=CLASSES)
+    for stage in ("published", "predict"):
+        monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
+    run, spec = tmp_path / "run", plan.train(CIFAR)
+    with refuses(DataError, "set data_root", "densenet121_cross_entropy_smoothed"):
+        take_weights(spec, tmp_path, run, device="cpu")
+    take_weights(spec, tmp_path, run, data_root=tmp_path, device="cpu")
+    digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
+    assert (tmp_path / f"{PLACE}.sha256").read_text().startswith(digest)
+    weights = json.loads((run / "train.json").read_text())["weights"]
+    assert weights == {
+        "source": "focal_calibration",
+        "url": f"https://www.robots.ox.ac.uk/~viveka/{PLACE}",
+        "path": PLACE,
+        "size": (tmp_path / PLACE).stat().st_size,
+        "sha256": digest,
+        "verified_by": "the checksum of its first use here; none is published",
+    }
+    predict(plan.predict(CIFAR), run / "model.safetensors", run, run, families={}, device="cpu")
+    images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
+    logits = read_logits(run / "logits" / "last" / "test.parquet").logits
+    np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+    save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
+    with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
+        take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")
