@@ -18,11 +18,11 @@ from typing import ParamSpec, TypeVar, cast
 from calgrid.errors import ConfigError
 
 PACKAGE = "calgrid"
-PACKAGE_ROOT = Path(__file__).parent
+PACKAGE_ROOT = Path(__file__).parents[1]
 #: environment variable with folders, separated as in PATH
 VARIABLE = "CALGRID_PLUGINS"
 #: group of entry points of installed packages; each names a package whose folder is a plugin
-GROUP = "calgrid.components.plugins"
+GROUP = "calgrid.plugins"
 
 P = ParamSpec("P")
 R = TypeVar("R")

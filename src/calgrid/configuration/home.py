@@ -8,9 +8,8 @@ def home() -> Path:
 
     A wheel has both through the links in ``src/calgrid/_home``.
     """
-    checkout = Path(__file__).parents[2]
-    return (
-        checkout
-        if (checkout / "workflow" / "Snakefile").is_file()
-        else Path(__file__).parent / "_home"
-    )
+    package = Path(__file__).parents[1]
+    checkout = package.parents[1]
+    if (checkout / "workflow" / "Snakefile").is_file():
+        return checkout
+    return package / "_home"
