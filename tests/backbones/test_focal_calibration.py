@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calgrid.backbones._focal_calibration import load_checkpoint
 from calgrid.backbones._resnet import Bottleneck, FourLevelResNet, ThreeLevelResNet
+from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.backbones.small_images import DenseNet121, SmallImageDenseNet
 from calgrid.errors import DataError
 

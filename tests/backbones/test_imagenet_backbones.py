@@ -13,7 +13,7 @@ from torch import nn
 from calgrid.backbones import build_backbone
 from calgrid.backbones.imagenet import ImageNetDenseNet121, take_apart
 from calgrid.components.registry import load
-from calgrid.datasets import _download
+from calgrid.datasets import downloads
 from calgrid.errors import DataError
 
 #: V1 weights: the end of a name is the beginning of the file's SHA-256
@@ -41,12 +41,12 @@ FAMILIES = {
 def cache(tmp_path, monkeypatch):
     """Folder in which torch.hub keeps weights, for this test alone; no test reaches a network."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(_download, "PAUSE", 0.0)
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
 
     def offline(*_):
         raise urllib.error.URLError("no network here")
 
-    monkeypatch.setattr(_download, "_attempt", offline)
+    monkeypatch.setattr(downloads, "_attempt", offline)
     return tmp_path / "hub" / "checkpoints"
 
 

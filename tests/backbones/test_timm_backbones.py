@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from calgrid.backbones import _catalogue, build_backbone
-from calgrid.backbones._catalogue import check_timm_name, timm_names
+from calgrid.backbones import build_backbone, catalogue
+from calgrid.backbones.catalogue import check_timm_name, timm_names
 from calgrid.errors import ConfigError, DataError
 from calgrid.procedures.plp import trained_tensors
 
@@ -147,7 +147,7 @@ def test_names_are_those_that_timm_lists():
 
 def test_no_name_is_needed_to_be_known_where_timm_is_not_installed(monkeypatch):
     timm_names.cache_clear()
-    monkeypatch.setattr(_catalogue.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(catalogue.importlib.util, "find_spec", lambda name: None)
     check_timm_name("anything")
     monkeypatch.undo()
     timm_names.cache_clear()
@@ -175,7 +175,7 @@ def test_the_library_itself_is_no_backbone(refuses):
 
 def test_names_are_checked_without_torch_or_timm(run_python):
     program = (
-        "import sys\nfrom calgrid.backbones._catalogue import describe\n"
+        "import sys\nfrom calgrid.backbones.catalogue import describe\n"
         "print(describe('timm/test_vit').id, {'torch', 'timm', 'torchvision'} & set(sys.modules))"
     )
     assert run_python(program).strip() == "timm/test_vit set()"

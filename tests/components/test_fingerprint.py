@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calgrid.components import fingerprint
+from calgrid.components import fingerprint, registry
 from calgrid.configuration.plan import REPORT_MODULES, Plan
 from calgrid.configuration.study import Study
 
@@ -142,7 +142,7 @@ def test_roots_count_as_a_set():
 
 
 def test_closure_of_training_is_what_training_uses():
-    names = ("stages.train", "losses.mbls", "procedures.tst", "backbones.small_images:ResNet8")
+    names = ("jobs.train", "losses.mbls", "procedures.tst", "backbones.small_images:ResNet8")
     roots = [f"calgrid.{name}" for name in names]
     used = fingerprint.closure(roots)
     helpers = (
@@ -152,17 +152,11 @@ def test_closure_of_training_is_what_training_uses():
         "losses._terms",
         "procedures._second_stage",
     )
-    helpers += ("backbones._resnet", "datasets._prepared")
+    helpers += ("backbones._resnet", "datasets.preparation")
     assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used
-    components = {
-        name
-        for name in used
-        if name.split(".")[1] in ("losses", "procedures", "backbones", "calibrators", "datasets")
-        and len(name.split(".")) == 3
-        and name.split(".")[2] != "base"
-        and not name.split(".")[2].startswith("_")
-    }
-    assert components == {*roots} - {"calgrid.jobs.train"}
+    kinds = ("loss", "procedure", "backbone", "calibrator", "dataset")
+    components = {entry.module for kind in kinds for entry in registry.specs(kind).values()}
+    assert components & used == {*roots} - {"calgrid.jobs.train"}
     assert not {name.split(".")[1] for name in used} & {
         *fingerprint.NEUTRAL,
         "metrics",
@@ -298,7 +292,7 @@ EDITS = {
     ),
     "a further backbone in that file": ("backbones/small_images.py", *EDIT, set()),
     "a backbone that no run has": ("backbones/resnet9.py", *EDIT, set()),
-    "a reader of published checkpoints": ("backbones/_focal_calibration.py", *EDIT, PUBLISHED),
+    "a reader of published checkpoints": ("backbones/focal_calibration.py", *EDIT, PUBLISHED),
     "how weights are published": ("jobs/published.py", *EDIT, PUBLISHED),
     "a data set": ("datasets/digits.py", *EDIT, {*TRAINED, "data"}),
     "how data sets are drawn": ("datasets/_splits.py", *EDIT, {*RUNS, "data"}),

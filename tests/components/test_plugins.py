@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.workflow.dag import examples
 
-from calgrid.backbones._catalogue import measured
+from calgrid.backbones.catalogue import measured
 from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
 from calgrid.components.fingerprint import closure

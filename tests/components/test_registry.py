@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from calgrid.components import plugins, registry
-from calgrid.components.component_files import COMMON_OPTIONS, DEFAULTS, Option
+from calgrid.components.component_files import COMMON_OPTIONS, DEFAULTS, Option, read_file
 from calgrid.errors import ConfigError
 
 COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
@@ -304,10 +304,6 @@ def test_an_identifier_near_nothing_lists_all(refuses):
     ("text", "parts"),
     [
         (
-            "x = 1\n",
-            ["calgrid/losses/bad.py must hold exactly one class with @register", "found 0"],
-        ),
-        (
             LOSS + '\n\n@register(source="b")\nclass Second:\n    pass\n',
             ["exactly one class", "found 2"],
         ),
@@ -372,6 +368,19 @@ def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, p
         registry.spec("loss", "bad")
     assert list(registry.specs("loss")) == ["mine"]
     assert len(registry.broken("loss")) == 1
+
+
+def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_plugin(
+    losses, refuses
+):
+    helper = losses / "helper.py"
+    helper.write_text("x = 1\n")
+    assert not registry.specs("loss")
+    assert not registry.broken("loss")
+    with refuses(
+        ConfigError, "mine/losses/helper.py must hold exactly one class with @register", "found 0"
+    ):
+        read_file("loss", helper, "mine.losses.helper")
 
 
 def test_a_calibrator_without_its_methods_is_refused_before_it_is_used(package, refuses):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calgrid.backbones._catalogue import check_image_size, describe
+from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from calgrid.components import registry
 from calgrid.configuration import datasets
-from calgrid.datasets import _prepared
+from calgrid.datasets import preparation
 
 
 def write_tar(path, members, mode="w:gz"):
@@ -59,5 +59,5 @@ def expect(monkeypatch, cls, paths, **changes):
             return entry
         return dataclasses.replace(entry, info=MappingProxyType({**entry.info, **changes}))
 
-    for module in (_prepared, datasets.registry):
+    for module in (preparation, datasets.registry):
         monkeypatch.setattr(module, "spec", spec)

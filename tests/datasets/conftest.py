@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
-from calgrid.datasets import _download, open_prepared, prepare
+from calgrid.datasets import downloads, open_prepared, prepare
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ class Web:
 @pytest.fixture
 def web(tmp_path_factory, monkeypatch):
     """A server of files; ``asked`` lists what it was asked for."""
-    monkeypatch.setattr(_download, "SCHEMES", ("http",))
+    monkeypatch.setattr(downloads, "SCHEMES", ("http",))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     class Handler(SimpleHTTPRequestHandler):

@@ -20,7 +20,7 @@ from tests.datasets.pictures import (
 )
 
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.datasets import _encoded, _image_files, base, image_parquet, open_prepared, prepare
+from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
 from calgrid.datasets._splits import stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
 
@@ -80,7 +80,7 @@ def test_folders_give_the_same_pictures_sorted_by_class(files, pictures, tmp_pat
 def test_many_pictures_stay_encoded_unless_arrays_are_smaller(kind, files, tmp_path, monkeypatch):
     larger = {**kind, "image_size": 16}
     arrays = prepared(files, tmp_path / "arrays", **larger)
-    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    monkeypatch.setattr("calgrid.datasets.encoded.ENCODED_ABOVE", 0)
     made = prepared(files, tmp_path / "encoded", **larger)
     assert (made.mean, made.std) == (arrays.mean, arrays.std)
     for name, split in made.splits.items():

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from calgrid.datasets import _download
-from calgrid.datasets._download import download, download_pinned
+from calgrid.datasets import downloads
+from calgrid.datasets.downloads import download, download_pinned
 from calgrid.errors import DataError
 
 CONTENT = bytes(range(256)) * 10_000  # 2.56 MB
@@ -110,9 +110,9 @@ def server():
 
 @pytest.fixture(autouse=True)
 def no_pauses_and_no_encryption(monkeypatch):
-    monkeypatch.setattr(_download, "PAUSE", 0.0)
+    monkeypatch.setattr(downloads, "PAUSE", 0.0)
     monkeypatch.setattr(
-        _download, "SCHEMES", ("https", "http")
+        downloads, "SCHEMES", ("https", "http")
     )  # the server here has no certificate
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
@@ -190,7 +190,7 @@ def test_a_server_without_ranges_that_always_breaks_off_is_given_up(server, file
     server.plan = [broken]
     with pytest.raises(DataError, match="could not be downloaded"):
         download(file, tmp_path)
-    assert len(server.requests) == 1 + _download.ATTEMPTS
+    assert len(server.requests) == 1 + downloads.ATTEMPTS
 
 
 @pytest.mark.parametrize(("part", "begins"), [(b"x" * 1000, [1000, 0]), (CONTENT + b"more", [0])])
@@ -237,14 +237,14 @@ def test_a_server_that_never_sends_anything_is_given_up(server, file, tmp_path, 
     server.plan = [failure]
     with refuses(DataError, "could not be downloaded (", "put data.tar of 2,560,000 bytes"):
         download(file, tmp_path)
-    assert len(server.requests) == _download.ATTEMPTS
+    assert len(server.requests) == downloads.ATTEMPTS
     with refuses(DataError, "could not be downloaded (", "put data.tar of 2,560,000 bytes"):
         download({**file, "url": "http://127.0.0.1:1/data.tar"}, tmp_path)
 
 
 def test_a_silent_server_is_given_up(server, file, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, "TIMEOUT", 0.05)
-    monkeypatch.setattr(_download, "ATTEMPTS", 2)
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.05)
+    monkeypatch.setattr(downloads, "ATTEMPTS", 2)
     server.plan = [lambda handler, begin: time.sleep(0.3)]
     with pytest.raises(DataError, match="could not be downloaded"):
         download(file, tmp_path)
@@ -268,12 +268,12 @@ def test_a_redirection_to_anything_but_the_web_is_refused(server, file, tmp_path
 def test_a_connection_in_the_clear_is_refused_also_after_a_redirection(
     server, file, tmp_path, refuses, monkeypatch
 ):
-    monkeypatch.setattr(_download, "SCHEMES", ("https",))
+    monkeypatch.setattr(downloads, "SCHEMES", ("https",))
     with refuses(DataError, "data.tar would be downloaded over an unencrypted connection"):
         download(file, tmp_path)
     assert server.requests == []
     with pytest.raises(DataError, match="unencrypted connection"):
-        _download._Redirects(file).redirect_request(
+        downloads._Redirects(file).redirect_request(
             None, None, 302, "", {}, "http://example.org/data.tar"
         )
 

@@ -7,7 +7,7 @@ from tests.datasets.pictures import colour, plain
 
 from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.datasets import _download, _encoded, base, open_prepared, prepare
+from calgrid.datasets import base, downloads, encoded, open_prepared, prepare
 from calgrid.datasets.imagenet import Imagenet
 from calgrid.datasets.imagenet_c import ImagenetC
 from calgrid.errors import DataError, StateError
@@ -130,7 +130,7 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
 ):
     unpack(root, monkeypatch, settings, {})
     arrays = np.array(prepared(root).splits["shift"].images)
-    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
     made = prepared(root)
     assert_settings(made, settings)
     images = open_prepared(root / "out", threads=3).splits["shift"].images
@@ -159,7 +159,7 @@ def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encode
     unpack(root, monkeypatch, settings, {})
     path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
     path.write_bytes(path.read_bytes()[:-200])
-    monkeypatch.setattr(_encoded, "ENCODED_ABOVE", 0)
+    monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
     with refuses(DataError, "in", "imagenet_c/fog/5 cannot be decoded"):
         prepared(root)
     assert not (root / "out" / "manifest.json").exists()
@@ -183,7 +183,7 @@ def test_archives_are_fetched_once(root, monkeypatch, settings, web):
 
 
 def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refuses):
-    monkeypatch.setattr(_download, "SCHEMES", ())
+    monkeypatch.setattr(downloads, "SCHEMES", ())
     with refuses(
         DataError,
         "get noise.tar (md5 e80562d7f6c3f8834afb1ecf27252745) from https://zenodo.org",

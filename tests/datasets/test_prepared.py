@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calgrid.components import registry
-from calgrid.datasets import _prepared, open_prepared, prepare
+from calgrid.datasets import open_prepared, preparation, prepare
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
 from calgrid.datasets.corruptions import DigitsC
 from calgrid.datasets.digits import Digits
@@ -162,7 +162,7 @@ def test_settings_other_than_registered_are_refused(monkeypatch, digits_dir, tmp
 def test_equal_images_and_only_those_have_equal_hashes():
     images = np.random.default_rng(0).integers(0, 256, (1200, 3, 8, 8), dtype=np.uint8)
     images[1100], images[1101] = images[5], images[5, :, ::-1]
-    hashes = _prepared.image_hashes(images)
+    hashes = preparation.image_hashes(images)
     assert hashes[1100] == hashes[5]
     assert len(np.unique(hashes)) == 1199
 
@@ -172,7 +172,7 @@ def test_equal_images_and_only_those_have_equal_hashes():
 
 def fail_after(monkeypatch, calls):
     """Let the n-th written array fail."""
-    write, seen = _prepared._write_array, []
+    write, seen = preparation._write_array, []
 
     def failing(*arguments):
         seen.append(1)
@@ -180,7 +180,7 @@ def fail_after(monkeypatch, calls):
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(_prepared, "_write_array", failing)
+    monkeypatch.setattr(preparation, "_write_array", failing)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -197,9 +197,9 @@ def test_an_interrupted_preparation_leaves_what_was_there(monkeypatch, tmp_path,
 def test_a_killed_process_leaves_a_folder_that_counts_as_unprepared(tmp_path, digits_dir):
     script = f"""
 import os, signal
-from calgrid.datasets import _prepared
-_prepared.write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-_prepared.prepare("digits", {str(tmp_path / "digits")!r})
+from calgrid.datasets import preparation
+preparation.write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+preparation.prepare("digits", {str(tmp_path / "digits")!r})
 """
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits" / "manifest.json").write_text('{"format": 1, "id": "older"}')
@@ -215,7 +215,7 @@ def test_an_equal_manifest_stays_in_place_while_arrays_are_rewritten(monkeypatch
     path = prepare("digits", tmp_path / "digits")
     seen = []
     monkeypatch.setattr(
-        _prepared, "write_record", lambda target, manifest: seen.append(path.exists())
+        preparation, "write_record", lambda target, manifest: seen.append(path.exists())
     )
     prepare("digits", tmp_path / "digits")
     assert seen == [True]

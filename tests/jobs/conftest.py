@@ -10,7 +10,7 @@ from tests.jobs.small import FAMILIES, HOME, predicted, small_study, trained
 from calgrid.components import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.datasets import _prepared, corruptions, prepare
+from calgrid.datasets import corruptions, preparation, prepare
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def data(tmp_path_factory):
             {name: corruptions.DIGITS_STRENGTHS[name] for name in few},
         )
         patch.setattr(
-            _prepared,
+            preparation,
             "spec",
             lambda *_: dataclasses.replace(entry, info={**entry.info, "shifts": few}),
         )

@@ -6,7 +6,7 @@ from tests.jobs.small import HOME, predicted, small_study, trained
 
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.datasets import _encoded, prepare
+from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
 from calgrid.jobs.probe import probe
 from calgrid.storage.layout import RunKey
@@ -35,8 +35,8 @@ def test_train_predict_and_probe_give_the_bytes_that_they_give_on_arrays(tmp_pat
     study["grids"][0].update(datasets=["own"], methods=["ce"], shifts=[], probes=["prototypes"])
     plan = Plan(Study({**study, "data_root": str(tmp_path / "data")}, HOME))
     made = {}
-    for kind, most in (("arrays", _encoded.ENCODED_ABOVE), ("encoded", 0)):
-        monkeypatch.setattr(_encoded, "ENCODED_ABOVE", most)
+    for kind, most in (("arrays", encoded.ENCODED_ABOVE), ("encoded", 0)):
+        monkeypatch.setattr(encoded, "ENCODED_ABOVE", most)
         data, out = tmp_path / kind, tmp_path / f"{kind}-run"
         prepare("own", data / "own", data_root=tmp_path / "data", configured=plan.data_spec("own"))
         model = trained(plan, data, out, KEY)

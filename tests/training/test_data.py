@@ -6,7 +6,7 @@ import torch
 from tests.datasets.pictures import encoded as png
 from torch.nn import functional as F
 
-from calgrid.datasets._encoded import EncodedImages, Scaling, concatenated
+from calgrid.datasets.encoded import EncodedImages, Scaling, concatenated
 from calgrid.errors import DataError
 from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment
 from calgrid.training.seeds import generator, stream

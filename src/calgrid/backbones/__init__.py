@@ -7,7 +7,7 @@ Several that differ by numbers may share a file, each a class with ``@register(i
 
 from typing import TYPE_CHECKING, Any
 
-from calgrid.backbones._catalogue import describe
+from calgrid.backbones.catalogue import describe
 from calgrid.components.lazy import lazy_names
 from calgrid.components.registry import load
 from calgrid.errors import ConfigError

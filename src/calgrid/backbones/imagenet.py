@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from calgrid.backbones._resnet import global_pool
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
-from calgrid.datasets._download import PublishedFile, download
+from calgrid.datasets.downloads import PublishedFile, download
 from calgrid.errors import DataError
 from calgrid.storage.sources import record
 

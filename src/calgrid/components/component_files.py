@@ -328,12 +328,15 @@ def _registered(
 
 
 def read_file(kind: str, path: Path, name: str) -> list[ComponentSpec]:
-    """Return the components of a file, the module ``name``; ConfigError if it has none or an
-    invalid one.
+    """Return the components of a file, the module ``name``; none for a helper module of calgrid.
+
+    Raises ConfigError: an invalid component, or a plugin's file without one.
     """
     where = plugins.shown(name)
     module = Module.of(parse(path, where), name)
     found = list(_registered(kind, module, where))
+    if not found and name.startswith(f"{plugins.PACKAGE}."):
+        return []
     several = kind in SEVERAL and bool(found) and all("id" in info for _, info in found)
     if len(found) != 1 and not several:
         hint = ", or several with an id each" if kind in SEVERAL else ""

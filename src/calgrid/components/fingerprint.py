@@ -31,8 +31,8 @@ NEUTRAL = (
     "configuration",
     "storage",
     "cli",
-    "backbones._catalogue",
-    "datasets._download",
+    "backbones.catalogue",
+    "datasets.downloads",
 )
 #: nodes of a syntax tree that have a docstring
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

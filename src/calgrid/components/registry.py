@@ -4,9 +4,9 @@ A component (loss, procedure, calibrator, dataset, shift, backbone, probe) is a 
 ``@register(...)`` in ``calgrid/<package>/<id>.py`` or ``<plugin>/<package>/<id>.py``
 (:mod:`calgrid.components.plugins`); the file name is the identifier. A plugin metric is a function; calgrid's
 own metrics are rows of ``metrics/table.py``. Backbones and data sets that differ only in numbers
-may share a file with ``@register(id=...)`` for each class. Files that begin with ``_``, and
-``base.py``, have no components. An invalid file causes an error only when its component is
-requested.
+may share a file with ``@register(id=...)`` for each class. Files that begin with ``_``,
+``base.py``, and files of calgrid without ``@register`` have no components. An invalid file causes
+an error only when its component is requested.
 
 Planning a grid must not import torch (seconds) in each Snakemake process, so :func:`specs` reads
 the files with :mod:`ast`; :func:`load` imports only the requested file.

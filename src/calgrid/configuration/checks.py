@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid.backbones._catalogue import check_image_size, describe, measured
+from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.config import Config, Grid, Tuning

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from calgrid.backbones._catalogue import describe
+from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
 from calgrid.components.component_files import METHODS
 from calgrid.configuration.config import Override

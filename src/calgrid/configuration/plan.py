@@ -52,7 +52,7 @@ class Plan:
             **self.study.datasets.settings(unit),
         }
         return fingerprint.of_stage(
-            settings, [self.study.datasets.spec(unit).module, "calgrid.datasets._prepared"]
+            settings, [self.study.datasets.spec(unit).module, "calgrid.datasets.preparation"]
         )
 
     @functools.cache  # noqa: B019

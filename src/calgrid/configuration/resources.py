@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from calgrid.backbones._catalogue import measured
+from calgrid.backbones.catalogue import measured
 from calgrid.configuration.calibration_costs import Calibration, Family, Fitted, Rows
 from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Evaluation, Study

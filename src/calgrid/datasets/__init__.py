@@ -5,9 +5,9 @@ arrays.
 sets that differ only in numbers may share a file, each as a class with ``@register(id=...)``.
 """
 
-from calgrid.datasets._manifest import SHIFT_SPLIT, Prepared, Setting, open_prepared
-from calgrid.datasets._prepared import prepare
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.preparation import prepare
+from calgrid.datasets.prepared import SHIFT_SPLIT, Prepared, Setting, open_prepared
 
 __all__ = [
     "SHIFT_SPLIT",

@@ -21,10 +21,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
+from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import ArchiveReader
-from calgrid.datasets._encoded import Encoded, EncodedImages, Scaling
 from calgrid.datasets._pictures import SUFFIXES, Interpolation
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError
 
 #: pixels of a side, and of the shorter side before the crop

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets._archives import each_member
-from calgrid.datasets._download import download
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import Dataset, ImageSplit, scratch_array
+from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import read_members, unpickle_arrays
-from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._splits import Labelled, split_published
 from calgrid.datasets.base import Dataset, ImageSplit
+from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
 SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, technical report, 2009"

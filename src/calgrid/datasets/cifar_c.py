@@ -14,9 +14,9 @@ import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import map_arrays
-from calgrid.datasets._download import unpacked_or_download
 from calgrid.datasets._shifts import STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
 SOURCE = "Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"

@@ -22,8 +22,8 @@ from scipy.io.matlab import MatReadError
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import LIST_LIMIT, open_archive, read_members
-from calgrid.datasets._download import find_local, published
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
+from calgrid.datasets.downloads import find_local, published
 from calgrid.errors import DataError
 
 FOLDERS = ("imagenet/val", "val")

@@ -22,10 +22,10 @@ import numpy as np
 from calgrid.components import registry
 from calgrid.components.registry import register
 from calgrid.datasets._archives import ArchiveReader, open_archive
-from calgrid.datasets._download import download
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
 from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 
 FOLDER = "imagenet_c"

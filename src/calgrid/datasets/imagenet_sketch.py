@@ -12,8 +12,8 @@ from pathlib import Path
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
-from calgrid.datasets._download import download_pinned
 from calgrid.datasets._imagenet import FACTS, Evaluated, Pictures, by_class
+from calgrid.datasets.downloads import download_pinned
 from calgrid.storage.sources import record
 
 FOLDER = "imagenet_sketch"

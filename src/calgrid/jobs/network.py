@@ -10,8 +10,8 @@ from torch import nn
 
 from calgrid import specs
 from calgrid.backbones import build_backbone
-from calgrid.backbones._catalogue import check_image_size, describe
 from calgrid.backbones.base import HeadDropout, Network
+from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.conventions import HELD_BYTES
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure

@@ -21,7 +21,7 @@ import torch
 from calgrid.backbones.base import Network
 from calgrid.conventions import GROUP_ROWS, KEPT_SECONDS, NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
-from calgrid.datasets._manifest import Setting
+from calgrid.datasets.prepared import Setting
 from calgrid.errors import DataError, StateError
 from calgrid.jobs.network import model_digest, tested_networks
 from calgrid.parallel import ahead

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pandas as pd
 
 from calgrid.backbones import Backbone
-from calgrid.backbones._catalogue import describe
-from calgrid.backbones._focal_calibration import load_checkpoint
+from calgrid.backbones.catalogue import describe
+from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.datasets import Prepared, open_prepared
-from calgrid.datasets._download import download_pinned
+from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
 from calgrid.jobs.network import build_network, check_images, network_record
 from calgrid.specs import CheckpointFile, TrainSpec

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from calgrid.components.registry import ComponentSpec, load, spec
 from calgrid.conventions import NO_LABEL
-from calgrid.datasets._encoded import EncodedImages, stays_encoded
-from calgrid.datasets._manifest import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
+from calgrid.datasets.encoded import EncodedImages, stays_encoded
+from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.specs import DataSpec

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._encoded import EncodedImages, Scaling, concatenated
 from calgrid.datasets.base import ImageSplit
+from calgrid.datasets.encoded import EncodedImages, Scaling, concatenated
 from calgrid.errors import DataError, StateError
 from calgrid.storage.records import FILES, Record, digest_of, read_record
 
