@@ -8,7 +8,7 @@ ask for.
     python benchmarks/full_size.py --only costs                                      of every calibrator
     python benchmarks/full_size.py --only jobs --configfile config/config.yaml       of a study that was run here
 
-``costs``      seconds of fit and prediction of every calibrator, beside what time limits of jobs count for them.
+``costs``      seconds of fit and prediction of every calibrator.
 ``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart.yaml`` with its nine calibrators, on made-up
                logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is
                killed once with SIGKILL and goes on; ``--undisturbed`` also runs it without, and
@@ -41,7 +41,6 @@ import yaml
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
-from calgrid.configuration.calibration_costs import Rows, fit_seconds, predict_seconds
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
@@ -319,13 +318,12 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def costs(folder: Path, options: argparse.Namespace) -> None:
-    """Print seconds of the processor for fits and predictions, beside those that time limits count."""
-    print_row(["calibrator", "N x K", "d", "fit s", "counted", "prediction s", "counted"])
-    print_row(["---", "---", *["---:"] * 5])
+    """Print seconds of the processor for fits and predictions."""
+    print_row(["calibrator", "N x K", "d", "fit s", "prediction s"])
+    print_row(["---", "---", *["---:"] * 3])
     for rows, classes in COST_SIZES:
         network = Network(classes, COST_FEATURES)
         logits, features, labels = network.rows(rows, CLEAR, 1)
-        size = Rows(rows, classes, COST_FEATURES)
         for id in options.ids or registry.specs("calibrator"):
             calibrator = build_calibrator(id)
             try:
@@ -336,8 +334,7 @@ def costs(folder: Path, options: argparse.Namespace) -> None:
                 print(f"{id} at {classes} classes: {error}")
                 continue
             predict = processor_seconds(calibrator.predict_proba, logits, features)
-            counted = fit_seconds(id, size), predict_seconds(id, size, size)
-            cells = (f"{value:.3f}" for value in (fit, counted[0], predict, counted[1]))
+            cells = [f"{fit:.3f}", f"{predict:.3f}"]
             print_row([id, f"{rows} x {classes}", str(COST_FEATURES), *cells])
 
 

@@ -11,8 +11,8 @@ from tests.conftest import HOME
 from tests.datasets.archives import expect, write_files, write_tar, write_zip
 from tests.datasets.pictures import colour, encoded, plain
 
+from calgrid.configuration.costs import images
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets._archives import open_archive
@@ -268,10 +268,10 @@ def test_a_picture_that_is_there_twice_is_refused(tmp_path, members, refuses):
 # in a study
 
 
-def test_no_memory_is_asked_for_training_images_that_do_not_exist(make_config, home):
-    needs = Resources(Study(make_config(), home), gpus=1)
+def test_no_training_images_are_counted_where_there_are_none(make_config, home):
+    study = Study(make_config(), home)
     for name in ("imagenet", "imagenet_lt"):
-        assert needs.images(name) == {"train": 0, "val": 10_000, "test": 40_000}
+        assert images(study, name) == {"train": 0, "val": 10_000, "test": 40_000}
 
 
 # files by name

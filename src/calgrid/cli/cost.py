@@ -4,18 +4,20 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from calgrid.cli.listing import read_study
-from calgrid.configuration.costs import ENCODED_SHARE, RunCost, StudyCost, study_cost
-from calgrid.configuration.resources import (
+from calgrid.configuration.costs import (
+    CORE_SLOWER,
     FORWARD_SHARE,
-    PASS_SECONDS,
     PASS_SECONDS_A_MULTIPLY_ADD,
     UNKNOWN_IMAGES,
+    RunCost,
+    StudyCost,
+    study_cost,
 )
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey
 
 #: units and their size
 TIME = {"h": 3600.0, "min": 60.0, "s": 1.0}
@@ -28,17 +30,21 @@ def cost(options: argparse.Namespace) -> None:
     """
     throughput = dict(_measured(text) for text in options.throughput)
     study = read_study(options.configuration)
-    found = study_cost(study, throughput)
-    lines = [f"study '{study.layout.study}', ignoring existing results", "", *_jobs(found)]
-    lines += ["", *_table("protocol, data set, backbone", found.runs, _place)]
-    lines += ["", *_table("method", found.runs, lambda key: key.method)]
-    lines += [
+    costs = study_cost(study, throughput)
+    jobs = {job: count for job, count in costs.jobs.items() if count}
+    counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
+    lines = [
+        f"study '{study.layout.study}', ignoring existing results; times of one {costs.processor}",
         "",
-        *_cores(found),
-        *_disk(found),
-        *_brought(found),
+        f"jobs: {sum(jobs.values()):,} ({counts})",
         "",
-        *_assumptions(found, throughput),
+        *_table("protocol, data set, backbone", costs.runs, _group),
+        "",
+        *_table("method", costs.runs, lambda key: key.method),
+        "",
+        *_disk(costs),
+        "",
+        *_assumptions(costs, throughput),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -57,112 +63,82 @@ def _measured(text: str) -> tuple[str, float]:
     return backbone, images
 
 
-def _place(key: Any) -> str:
+def _group(key: RunKey) -> str:
     return f"{key.protocol}/{key.dataset}/{key.backbone}"
 
 
-def _jobs(found: StudyCost) -> list[str]:
-    jobs = {stage: count for stage, count in found.jobs.items() if count}
-    each = ", ".join(f"{stage} {count:,}" for stage, count in jobs.items())
-    return [f"jobs: {sum(jobs.values()):,} ({each})"]
-
-
-def _table(title: str, runs: Iterable[RunCost], name: Callable[[Any], str]) -> list[str]:
+def _table(title: str, runs: list[RunCost], name: Callable[[RunKey], str]) -> list[str]:
     groups: dict[str, list[RunCost]] = defaultdict(list)
     for run in runs:
         groups[name(run.key)].append(run)
-    everything = [run for group in groups.values() for run in group]
-    width = max(map(len, [title, "total", *groups]))
-    rows = [
-        f"{title:{width}s}"
-        + "".join(f"{heading:>12s}" for heading in ("runs", "train", "predict", "disk"))
-    ]
-    for label, group in [*groups.items(), ("total", everything)]:
-        hours = sum(run.train_hours for run in group), sum(run.predict_hours for run in group)
-        cells = [*(_timed(3600 * each) for each in hours), _sized(sum(run.bytes for run in group))]
-        rows.append(
-            f"{label:{width}s}{len(group):>12,}" + "".join(f"{cell:>12s}" for cell in cells)
-        )
+    groups["total"] = runs
+    width = max(map(len, [title, *groups]))
+    rows = [f"{title:{width}s}{'runs':>12s}{'train':>12s}{'predict':>12s}{'disk':>12s}"]
+    for label, group in groups.items():
+        train = _in_unit(3600 * sum(run.train_hours for run in group), TIME)
+        predict = _in_unit(3600 * sum(run.predict_hours for run in group), TIME)
+        size = _in_unit(sum(run.bytes for run in group), SIZE)
+        rows.append(f"{label:{width}s}{len(group):>12,}{train:>12s}{predict:>12s}{size:>12s}")
     return rows
 
 
 def _in_unit(total: float, units: Mapping[str, float]) -> str:
     """A total in the largest unit in which it is at least 1, or in the smallest."""
+    if not total:
+        return "-"
     unit = next((name for name, size in units.items() if total >= size), list(units)[-1])
     return f"{total / units[unit]:,.1f} {unit}"
 
 
-def _sized(size: float) -> str:
-    return _in_unit(size, SIZE)
-
-
-def _timed(seconds: float) -> str:
-    return _in_unit(seconds, TIME)
-
-
-def _cores(found: StudyCost) -> list[str]:
-    """CPU core time, each number in its own unit."""
-    parts = {name: 3600 * hours for name, hours in found.core_hours.items()}
-    each = ", ".join(f"{name} {_timed(seconds)}" for name, seconds in parts.items())
-    return [f"processor cores: {_timed(sum(parts.values()))} of one core ({each})"]
-
-
-def _brought(found: StudyCost) -> list[str]:
-    """Files that the user must fetch, and downloads of unknown size."""
-    files = [name + (f" ({_sized(size)})" if size else "") for name, size in found.brought.items()]
-    unsized = [name for name, size in found.downloads.items() if size is None]
-    lines = [f"downloads of unpublished size, not counted: {', '.join(unsized)}"] if unsized else []
-    return [
-        *lines,
-        *([f"files that you must put into data_root: {', '.join(files)}"] if files else []),
-    ]
-
-
-def _disk(found: StudyCost) -> list[str]:
-    parts = {
-        "downloads": sum(filter(None, found.downloads.values())),
-        "prepared images": sum(found.prepared.values()),
-        "checkpoints, logits and features": sum(run.bytes for run in found.runs),
+def _disk(costs: StudyCost) -> list[str]:
+    """Disk space, and files that are not in it or that the user must fetch."""
+    sizes = {
+        "downloads": sum(filter(None, costs.downloads.values())),
+        "prepared images": sum(costs.prepared.values()),
+        "checkpoints, logits and features": sum(run.bytes for run in costs.runs),
     }
-    each = ", ".join(f"{name} {_sized(size)}" for name, size in parts.items() if size)
-    return [f"disk: {_sized(sum(parts.values()))} ({each})"]
+    parts = ", ".join(f"{name} {_in_unit(size, SIZE)}" for name, size in sizes.items() if size)
+    lines = [f"disk: {_in_unit(sum(sizes.values()), SIZE)} ({parts})"]
+    unsized = [name for name, size in costs.downloads.items() if size is None]
+    if unsized:
+        lines.append(f"downloads of unpublished size, not counted: {', '.join(unsized)}")
+    if costs.manual_files:
+        files = [
+            name if size is None else f"{name} ({_in_unit(size, SIZE)})"
+            for name, size in costs.manual_files.items()
+        ]
+        lines.append(f"files that you must put into data_root: {', '.join(files)}")
+    return lines
 
 
-def _assumptions(found: StudyCost, throughput: Mapping[str, float]) -> list[str]:
-    estimated = sorted({run.key.backbone for run in found.runs} - set(throughput))
+def _assumptions(costs: StudyCost, throughput: Mapping[str, float]) -> list[str]:
     lines = ["Assumptions:"]
     if throughput:
-        stated = ", ".join(
-            f"{backbone} {images:g} images/s" for backbone, images in throughput.items()
-        )
-        lines.append(f"- Stated by you, for training on images of this study: {stated}.")
+        stated = [f"{backbone} {images:g} images/s" for backbone, images in throughput.items()]
+        lines.append(f"- Stated by you, for training on images of this study: {', '.join(stated)}.")
+    estimated = sorted({run.key.backbone for run in costs.runs} - set(throughput))
     if estimated:
         lines.append(
-            f"- Estimated, not measured on your GPU: {', '.join(estimated)}. A forward and "
-            f"backward pass over an image "
-            f"takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per multiply-add of the network, the slow "
-            f"end of published "
-            f"training times on CIFAR with one A40, and at least {PASS_SECONDS:g} s at 32x32 "
-            f"pixels. Precision is "
-            "ignored. Give --throughput for better numbers."
+            f"- Estimated, not measured on your machine: {', '.join(estimated)}. A forward and "
+            f"backward pass over an image takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per multiply-add "
+            "of the network on a GPU, the slow end of published training times on CIFAR with one "
+            f"A40, and {CORE_SLOWER} times as long on a processor core. Give --throughput for "
+            "better numbers."
         )
     lines += [
-        "- Every training step counts as one pass over its images, whatever the method; some take "
-        "longer.",
+        "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "
+        "the computation of a loss is not counted.",
         f"- Scored images, and the frozen body of a second stage, count as {FORWARD_SHARE:.2f} of "
-        f"a pass.",
-        "- Preparation and calibration run on CPU cores, in parallel; aggregation, tables, figures "
-        "and report take "
-        "minutes and are not counted.",
-        "- Disk space is that of uncompressed numbers, without tables, figures and resume states. "
-        "Images of large "
-        f"splits stay encoded: they count as their files, corruptions as {ENCODED_SHARE:g} of "
-        f"their pixels.",
+        "a pass.",
+        "- Preparation, calibration and reports run on processor cores and are not counted: "
+        "seconds to minutes a run, six hours of a core with ImageNet-C and nine calibrators.",
+        "- Starting a job takes seconds and is not counted.",
+        "- Disk space is that of uncompressed numbers, without downloaded weights, tables, figures "
+        "and resume states.",
     ]
-    if found.unknown:
+    if costs.unknown:
         lines.append(
             f"- Assumed to have {UNKNOWN_IMAGES:,} training and {UNKNOWN_IMAGES:,} test images, "
-            f"because their size is "
-            f"unknown before preparation: {', '.join(found.unknown)}."
+            f"because their size is unknown before preparation: {', '.join(costs.unknown)}."
         )
     return lines

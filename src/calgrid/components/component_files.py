@@ -36,7 +36,7 @@ SIZES = ("num_features", "image_size", "min_size", "macs", "activations")
 #: kind -> facts that each component gives, facts that some give; any component may give ``limits``
 FACTS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loss": (("hard_labels",), ("needs", "sees_validation", "state")),
-    "procedure": ((), ("losses", "linear_head", "second_stage", "loss")),
+    "procedure": ((), ("losses", "linear_head", "second_stage", "loss", "passes")),
     "calibrator": (("keeps_argmax", "parameters"), ("needs", "slow")),
     "dataset": (
         ("role", "label", "download"),

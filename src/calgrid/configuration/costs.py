@@ -1,31 +1,49 @@
-"""Estimated costs of a study: jobs, hours of a GPU and of a processor core, downloads and disk.
+"""Estimated costs of a study: jobs, hours of training and prediction, downloads and disk.
 
-GPU hours are images times seconds per image (:class:`Resources`). For all methods a training step
-counts as one forward and backward pass over its images. A forward pass alone (scoring, the frozen
-layers in a second stage) counts as a third of that. Disk is the size of uncompressed arrays.
+Hours are images times epochs times the seconds of a forward and backward pass, and times the
+passes that a procedure declares. A forward pass alone (scoring, the frozen layers of a second
+stage) counts as a third. Disk is the size of uncompressed arrays.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
-from calgrid.configuration.resources import FORWARD_SHARE, Resources, backbone_facts
-from calgrid.configuration.study import Study
+from calgrid.backbones.catalogue import measured
+from calgrid.components import registry
+from calgrid.configuration.study import Run, Study
+from calgrid.conventions import ENCODED_ABOVE
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 
+#: GPU seconds of a forward and backward pass over an image: minimum at 32x32 pixels, and per
+#: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
+PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
+#: cost of a forward pass as a share of a forward and backward pass
+FORWARD_SHARE = 1 / 3
+#: seconds of a processor core per second of a GPU
+CORE_SLOWER = 50
+#: assumptions about data sets and backbones of unknown size: those of the largest registered ones
+UNKNOWN_IMAGES, UNKNOWN_SHAPE, UNKNOWN_CLASSES = 100_000, (3, 64, 64), 200
+UNKNOWN_BACKBONE: Mapping[str, Any] = {
+    "parameters": {1000: 90_000_000},
+    "num_features": 2048,
+    "image_size": 224,
+    "macs": 20 * 10**9,
+}
 #: bytes of a number in checkpoints and logits files
 FLOAT = 4
-#: compressed size of an image with noise of severity 5 (JPEG, quality 85, 224x224), an upper bound
-#: for others
+#: size of a corrupted image that stays encoded as a share of its pixels: noise of severity 5 (JPEG,
+#: quality 85, 224x224), an upper bound for others
 ENCODED_SHARE = 1 / 4
-#: jobs after calibration: manifest, aggregate, tables, figures, report
+#: manifest, aggregate, tables, figures, report
 JOBS_AT_THE_END = 5
 
 
-class RunCost(NamedTuple):
-    """GPU hours of a run, and bytes of its checkpoints, logits and features."""
+@dataclass(frozen=True)
+class RunCost:
+    """Hours of a run, on a GPU or on a core, and bytes of its checkpoints, logits and features."""
 
     key: RunKey
     train_hours: float
@@ -33,19 +51,19 @@ class RunCost(NamedTuple):
     bytes: int
 
 
-class StudyCost(NamedTuple):
-    """Costs of a study: jobs and core hours by stage, trained runs, bytes of files (None if
-    unknown).
-    """
+@dataclass(frozen=True)
+class StudyCost:
+    """Costs of a study; bytes of files are None if unknown."""
 
     jobs: Mapping[str, int]
+    #: ``GPU`` or ``core``
+    processor: str
     runs: list[RunCost]
-    core_hours: Mapping[str, float]
-    #: archives and weights
+    #: archives that are downloaded
     downloads: Mapping[str, int | None]
-    #: files that the user must provide
-    brought: Mapping[str, int | None]
-    #: images of data sets and shift families
+    #: archives that the user must provide
+    manual_files: Mapping[str, int | None]
+    #: bytes of prepared images of data sets and shifts
     prepared: Mapping[str, int]
     #: data sets with an unknown number of images
     unknown: list[str]
@@ -54,94 +72,134 @@ class StudyCost(NamedTuple):
 def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
     """Estimate the costs of a study without any existing results.
 
-    ``throughput`` replaces estimates: backbone -> images per second of a GPU in training. A
-    backbone that the study does not train raises ConfigError.
+    Parameters
+    ----------
+    study : checked study.
+    throughput : backbone -> images per second in training, in place of the estimate.
+
+    Raises
+    ------
+    ConfigError : a backbone of ``throughput`` that the study does not train.
     """
-    needs = Resources(study, gpus=1)
-    trained = list(study.trained)
-    evaluated = [key for key in study.evaluations if key in study.trained]
     throughput = throughput or {}
+    backbones = {key.backbone for key in study.trained}
     for backbone in throughput:
-        if backbone not in (known := {key.backbone for key in trained}):
-            raise unknown_id("backbone", backbone, known, "--throughput")
+        if backbone not in backbones:
+            raise unknown_id("backbone", backbone, backbones, "--throughput")
     units = study.data_units()
-    probes = sum(len(evaluation.probes) for evaluation in study.evaluations.values())
+    predicted = sum(key in study.trained for key in study.evaluations)
+    jobs = {
+        "prepare_data": len(units),
+        "train": len(study.trained),
+        "predict": predicted,
+        "import": len(study.evaluations) - predicted,
+        "calibrate": len(study.evaluations),
+        "probe": sum(len(evaluation.probes) for evaluation in study.evaluations.values()),
+        "aggregate and report": JOBS_AT_THE_END,
+    }
     return StudyCost(
-        {
-            "prepare_data": len(units),
-            "train": len(trained),
-            "predict": len(evaluated),
-            "import": len(study.evaluations) - len(evaluated),
-            "calibrate": len(study.evaluations),
-            **({"probe": probes} if probes else {}),
-            "aggregate and report": JOBS_AT_THE_END,
-        },
-        [_run_cost(study, needs, key, throughput) for key in trained],
-        {
-            "prepare_data": sum(map(needs.prepare_seconds, units)) / 3600,
-            "calibrate": sum(map(needs.calibrate_seconds, study.evaluations)) / 3600,
-        },
-        {**_archives(needs, units, downloaded=True), **_weights(study)},
-        _archives(needs, units, downloaded=False),
-        {unit: _prepared(needs, unit) for unit in units},
-        [unit for unit in units if not needs.info(unit).get("base") and not needs.is_counted(unit)],
+        jobs,
+        "core" if study.config["device"] == "cpu" else "GPU",
+        [_run_cost(study, run, throughput) for run in study.trained.values()],
+        _archives(study, units, downloaded=True),
+        _archives(study, units, downloaded=False),
+        {unit: _prepared_bytes(study, unit) for unit in units},
+        [unit for unit in units if not _is_counted(study, unit)],
     )
 
 
-def _run_cost(
-    study: Study, needs: Resources, key: RunKey, throughput: Mapping[str, float]
-) -> RunCost:
-    run, images, facts = study.trained[key], needs.images(key.dataset), backbone_facts(key.backbone)
-    an_image = (
-        1 / throughput[key.backbone] if key.backbone in throughput else needs.pass_seconds(key)
-    )
-    trained = images["train"] * (1.0 if run.first_stage is None else FORWARD_SHARE)
-    seconds = run.protocol["epochs"] * (trained + images["val"] * FORWARD_SHARE) * an_image
+def images(study: Study, dataset: str) -> dict[str, int]:
+    """Images of each split of a data set; splits of an unknown size have ``UNKNOWN_IMAGES``."""
+    unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
+    return {"train": 0, "val": 0, "test": 0, **(_sizes(study, dataset) or unknown)}
+
+
+def shape(study: Study, dataset: str) -> tuple[int, int, int]:
+    """Channels, height and width of prepared images; those of an unknown size have
+    ``UNKNOWN_SHAPE``.
+    """
+    channels, height, width = study.datasets.spec(dataset).info.get("image_shape") or UNKNOWN_SHAPE
+    return channels, height, width
+
+
+def backbone_info(backbone: str) -> Mapping[str, Any]:
+    """Metadata of a backbone; of a backbone of a library, those of a large one."""
+    info = measured(backbone).info
+    return UNKNOWN_BACKBONE if info["library"] else {**UNKNOWN_BACKBONE, **info}
+
+
+def pass_seconds(study: Study, run: Run) -> float:
+    """GPU seconds of a forward and backward pass over an image, at the input size of the network."""
+    info = backbone_info(run.key.backbone)
+    crop = run.protocol["crop_size"]
+    _, height, width = shape(study, run.key.dataset)
+    pixels = height * width if crop is None else crop * crop
+    multiply_adds = info["macs"] * pixels / info["image_size"] ** 2
+    least = PASS_SECONDS * max(pixels / 32**2, 0.25)
+    return max(least, PASS_SECONDS_A_MULTIPLY_ADD * multiply_adds)
+
+
+def _sizes(study: Study, dataset: str) -> Mapping[str, int] | None:
+    sizes: Mapping[str, int] | None = study.datasets.spec(dataset).info.get("sizes")
+    return sizes or study.datasets.sizes(dataset)
+
+
+def _is_counted(study: Study, unit: str) -> bool:
+    return study.datasets.base(unit) is not None or bool(_sizes(study, unit))
+
+
+def _scored(study: Study, unit: str) -> int:
+    """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
+    info = study.datasets.spec(unit).info
+    conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
+    return conditions * images(study, info.get("base") or unit)["test"]
+
+
+def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCost:
+    key, protocol = run.key, run.protocol
+    count, info = images(study, key.dataset), backbone_info(key.backbone)
+    classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
+    slower = CORE_SLOWER if study.config["device"] == "cpu" else 1
+    seconds = slower * pass_seconds(study, run)
+    if key.backbone in throughput:
+        seconds = 1 / throughput[key.backbone]
+    passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
+    if run.first_stage is not None:
+        passes = FORWARD_SHARE
+    epoch = passes * count["train"] + FORWARD_SHARE * count["val"]
+    train_hours = protocol["epochs"] * epoch * seconds / 3600
     checkpoints = len(run.checkpoints)
-    parameters = facts["parameters"]
-    size = (
-        checkpoints * FLOAT * parameters.get(needs.classes(key.dataset), max(parameters.values()))
-    )
+    parameters = info["parameters"].get(classes, max(info["parameters"].values()))
     if key not in study.evaluations:  # only a first stage, which has no logits
-        return RunCost(key, seconds / 3600, 0.0, size)
-    families = sum(needs.scored(family_unit(family)) for family in study.families(key))
-    own = images["val"] + images["test"]
-    exported = {False: 0, True: own, "all": own + families}[run.protocol["export_features"]]
-    numbers = (own + families) * needs.classes(key.dataset) + exported * facts["num_features"]
-    scoring = checkpoints * (own + families) * FORWARD_SHARE * an_image
-    return RunCost(key, seconds / 3600, scoring / 3600, size + checkpoints * FLOAT * numbers)
+        return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
+    clean = count["val"] + count["test"]
+    shifted = sum(_scored(study, family_unit(name)) for name in study.families(key))
+    with_features = {False: 0, True: clean, "all": clean + shifted}[protocol["export_features"]]
+    numbers = parameters + (clean + shifted) * classes + with_features * info["num_features"]
+    predict_hours = checkpoints * (clean + shifted) * FORWARD_SHARE * seconds / 3600
+    return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)
 
 
-def _archives(needs: Resources, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
+def _archives(study: Study, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
     """Sizes of the files of data sets that are downloaded, or that are not."""
-    chosen = [
-        info for unit in units if (info := needs.info(unit)).get("download", False) == downloaded
-    ]
-    return {file["name"]: file.get("size") for info in chosen for file in info.get("files", ())}
+    sizes = {}
+    for unit in units:
+        info = study.datasets.spec(unit).info
+        if info.get("download", False) == downloaded:
+            sizes.update({file["name"]: file.get("size") for file in info.get("files", ())})
+    return sizes
 
 
-def _weights(study: Study) -> dict[str, int | None]:
-    """Sizes of the published weights that runs use or start from."""
-    found: dict[str, int | None] = {}
-    for key, run in study.trained.items():
-        size = FLOAT * max(backbone_facts(key.backbone)["parameters"].values())
-        if run.protocol["weights"] == FOCAL_CALIBRATION:
-            file = checkpoint_file(key.dataset, key.backbone, run.method, key.path)
-            found[f"{file['folder']}/{file['name']}"] = size
-        elif run.first_stage is None and (run.protocol["pretrained"] or not trains(run.protocol)):
-            found[f"weights of {key.backbone}"] = size
-    return found
-
-
-def _prepared(needs: Resources, unit: str) -> int:
+def _prepared_bytes(study: Study, unit: str) -> int:
     """Bytes of prepared images: 8 bits per channel, or the size of the original files if images
     stay encoded.
     """
-    info = needs.info(unit)
-    images = needs.scored(unit) if info.get("base") else sum(needs.images(unit).values())
-    arrays = images * math.prod(needs.shape(unit))
-    if not needs.is_encoded(unit):
+    info, pixels = study.datasets.spec(unit).info, math.prod(shape(study, unit))
+    is_shift = info.get("base") is not None
+    splits = [_scored(study, unit)] if is_shift else list(images(study, unit).values())
+    arrays = sum(splits) * pixels
+    if not info.get("encoded", False) or max(splits) * pixels <= ENCODED_ABOVE:
         return arrays
-    if info.get("base"):  # encoded after cropping
+    if is_shift:  # encoded after cropping
         return round(ENCODED_SHARE * arrays)
     return min(arrays, sum(file.get("size", 0) for file in info.get("files", ())) or arrays)

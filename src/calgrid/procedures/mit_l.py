@@ -36,6 +36,7 @@ def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
 @register(
     source="Wang et al., CVPR 2023, MIT-L; dengbaowang/Mixup-Inference-in-Training main.py",
     losses="stateless",
+    passes=2,
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
 class MixupInferenceLast(Procedure):
