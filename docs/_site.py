@@ -180,7 +180,7 @@ def _card(spec: registry.ComponentSpec) -> str:
         for name in parameter.name.split(",")
         if not _meaning(parameter).startswith(("as in", "see "))
     }
-    path = spec.module.partition(":")[0].replace(".", "/")
+    path = spec.module.replace(".", "/")
     parts = [
         f"# `{spec.id}`",
         *map(_plain, words),

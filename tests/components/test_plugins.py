@@ -12,7 +12,7 @@ from tests.workflow.dag import examples
 from calgrid.backbones.catalogue import measured
 from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
-from calgrid.components.fingerprint import closure
+from calgrid.components.fingerprint import code_digests
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_read_stops_only_who_asks_for_it(write, refuses):
     with refuses(ConfigError, "mine_e/calibrators/bad.py cannot be read (TypeError: "):
         registry.spec("calibrator", "bad")
     with refuses(ConfigError, "mine_e/calibrators/_half.py, line 1, is not valid Python"):
-        closure([registry.spec("calibrator", "odd").module])
+        code_digests([registry.spec("calibrator", "odd").module])
     with refuses(
         ConfigError, "mine_e/calibrators/odd.py, line 4, cannot be imported (SyntaxError: "
     ):
@@ -137,7 +137,7 @@ def test_what_a_file_imports_from_its_folder_and_from_calgrid_counts(write):
     )
     write("mine_f/calibrators/_high.py", "high = 1\n")
     write("mine_f/calibrators/mine.py", text)
-    found = closure([registry.spec("calibrator", "mine").module])
+    found = code_digests([registry.spec("calibrator", "mine").module])
     own = {"mine", "_low", "_high"}
     assert {"mine_f._common", *(f"mine_f.calibrators.{name}" for name in own)} == {
         n for n in found if "mine_f" in n
@@ -147,7 +147,7 @@ def test_what_a_file_imports_from_its_folder_and_from_calgrid_counts(write):
 
 def test_an_installed_package_names_itself(tmp_path, run_python, home):
     (block,) = examples("toml")
-    (name,) = tomllib.loads(block)["project"]["entry-points"]["calgrid.components.plugins"].values()
+    (name,) = tomllib.loads(block)["project"]["entry-points"]["calgrid.plugins"].values()
     folder = tmp_path / name / "parts" / "calibrators"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text(
@@ -159,12 +159,12 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
     facts.mkdir()
     (facts / "METADATA").write_text("Name: my-lab\nVersion: 1\n")
     (facts / "entry_points.txt").write_text(
-        f"[calgrid.components.plugins]\nours = {name}.parts\ngone = no_such_package\n"
+        f"[calgrid.plugins]\nours = {name}.parts\ngone = no_such_package\n"
     )
     program = (
-        "from calgrid import plugins, registry, fingerprint\n"
+        "from calgrid.components import fingerprint, plugins, registry\n"
         "spec = registry.spec('calibrator', 'mine')\n"
-        f"print(spec.module, '{name}.tools' in fingerprint.closure([spec.module]))\n"
+        f"print(spec.module, '{name}.tools' in fingerprint.code_digests([spec.module]))\n"
         "print(*plugins.problems())\n"
         "print(registry.load('calibrator', 'mine').__name__)\n"
     )
@@ -173,7 +173,7 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
     ).splitlines()
     assert module == f"{name}.parts.calibrators.mine True"
     assert problem.startswith(
-        "The entry point 'gone' of the group calgrid.components.plugins names 'no_such_package', which is no"
+        "The entry point 'gone' of the group calgrid.plugins names 'no_such_package', which is no"
     )
     assert loaded == ["imported", "Mine"]
 

@@ -9,10 +9,10 @@ from tests.statistics.cases import frame, one
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.components import registered_methods
-from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.errors import DataError
 from calgrid.metrics import METRICS
 from calgrid.statistics import match_published, printed_numbers, summarise
+from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.storage.tables import read_published
 
 FOLDER = Path(__file__).parents[2] / "config" / "published"

@@ -19,6 +19,10 @@ Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 #: weight (K, d) and bias (K,) of the model's last layer
 Head = tuple[Array, Array]
+#: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
+WORSE = 2.0
+#: share of the rows of a shifted set on which calibrators are fitted that are scored on its rest
+SAME_SHIFT_SHARE = 0.2
 #: entries of a history that are temperatures
 TEMPERATURES = (
     "temperature",

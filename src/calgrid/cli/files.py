@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.calibrators.base import WORSE
 from calgrid.components import registry
-from calgrid.conventions import WORSE
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_any, read_head_arrays
 from calgrid.files.ranking import Ranked, rank_calibrators, usable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calgrid import specs
 from calgrid.components import plugins
-from calgrid.conventions import TRAINED
+from calgrid.configuration.protocols import trains
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
@@ -87,7 +87,7 @@ def train(options: argparse.Namespace) -> None:
     """Train one run, or load its published weights."""
     spec = _spec(options.spec, "train", specs.TrainSpec)
     settings = {"device": options.device, "threads": options.threads}
-    if spec["protocol"]["weights"] == TRAINED:
+    if trains(spec["protocol"]):
         from calgrid.jobs.train import train as run
 
         first, every = options.first_stage, options.resume_every

@@ -150,8 +150,6 @@ class ComponentSpec:
 
     id: str
     kind: str
-    #: ``module:class`` if a module registers several, so that a fingerprint covers only what this
-    #: class uses
     module: str
     class_name: str
     summary: str
@@ -368,7 +366,7 @@ def _read_spec(
     kind: str, name: str, module: Module, cls: Registered, info: dict[str, Any]
 ) -> ComponentSpec:
     where = plugins.shown(name)
-    own = f":{cls.name}" if "id" in info else ""
+    own = "id" in info
     id = info.pop("id", name.rpartition(".")[2])
     if not isinstance(id, str) or not re.fullmatch("[a-z][a-z0-9_]*", id):
         given = f"the id {id!r}" if own else "the file's name is the identifier; name it"
@@ -389,9 +387,9 @@ def _read_spec(
     return ComponentSpec(
         id=id,
         kind=kind,
-        module=f"{name}{own}",
+        module=name,
         class_name=cls.name,
-        summary=(ast.get_docstring(cls) or "").strip().split("\n", 1)[0],
+        summary=" ".join((ast.get_docstring(cls) or "").split("\n\n", 1)[0].split()),
         source=source,
         dataset_defaults=MappingProxyType(info.pop("dataset_defaults", {})),
         options=MappingProxyType(_with_ranges(options, info.get("limits", {}), where)),

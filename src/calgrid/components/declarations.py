@@ -125,7 +125,7 @@ def imported_from(node: ast.ImportFrom, module: str) -> str:
     if not node.level:
         return str(node.module)
     path = plugins.locate(module)
-    parts = module.partition(":")[0].split(".")
+    parts = module.split(".")
     above = node.level - (path is not None and path.name == "__init__.py")
     return ".".join([*parts[: len(parts) - above], *([node.module] if node.module else [])])
 

@@ -183,10 +183,8 @@ def _roots() -> Mapping[str, Path]:
 
 
 def locate(module: str) -> Path | None:
-    """File of a module, or of ``module:class``, of calgrid or of a plugin; None for one of any
-    other package.
-    """
-    top, *below = module.partition(":")[0].split(".")
+    """File of a module of calgrid or of a plugin; None for one of any other package."""
+    top, *below = module.split(".")
     root = PACKAGE_ROOT if top == PACKAGE else _roots().get(top)
     if root is None:
         return None
@@ -204,4 +202,4 @@ def folders(package: str) -> Iterator[tuple[str, Path]]:
 
 def shown(module: str) -> str:
     """File of a module for messages: ``my_folder/losses/my_loss.py``."""
-    return f"{module.partition(':')[0].replace('.', '/')}.py"
+    return f"{module.replace('.', '/')}.py"

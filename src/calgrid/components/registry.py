@@ -183,7 +183,7 @@ def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
     known = specs(kind)
     if name in known:
         found = known[name]
-        if absent := undefined(found.module.partition(":")[0], found.class_name):
+        if absent := undefined(found.module, found.class_name):
             where = plugins.shown(found.module)
             raise ConfigError(
                 f"{where}: the {kind} {found.class_name} must define {', '.join(absent)}."
@@ -201,10 +201,10 @@ def load(kind: str, name: str) -> Any:
     Raises ConfigError if the import of a plugin's file fails.
     """
     entry = spec(kind, name)
-    module = entry.module.partition(":")[0]
-    plugins.importable(module)
-    with say_extra() if entry.origin == plugins.PACKAGE else said_of(module, "cannot be imported"):
-        return getattr(importlib.import_module(module), entry.class_name)
+    plugins.importable(entry.module)
+    own = entry.origin == plugins.PACKAGE
+    with say_extra() if own else said_of(entry.module, "cannot be imported"):
+        return getattr(importlib.import_module(entry.module), entry.class_name)
 
 
 @contextlib.contextmanager

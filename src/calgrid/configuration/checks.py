@@ -15,10 +15,11 @@ from calgrid.configuration.config import Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
-from calgrid.conventions import OOD_PREFIX, PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT, STORED
 from calgrid.errors import ConfigError, unknown_id
+from calgrid.files import STORED
 from calgrid.specs import EXTERNAL_FILES, Calibrator, Comparison, NamedComponent, Protocol
-from calgrid.storage.layout import RunKey
+from calgrid.storage.layout import OOD_PREFIX, RunKey
+from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 
 #: numeric columns of published numbers -> whether a value is required

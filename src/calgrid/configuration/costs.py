@@ -13,7 +13,7 @@ from typing import Any
 from calgrid.backbones.catalogue import measured
 from calgrid.components import registry
 from calgrid.configuration.study import Run, Study
-from calgrid.conventions import ENCODED_ABOVE
+from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 

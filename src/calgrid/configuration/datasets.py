@@ -14,8 +14,8 @@ from typing import Any
 
 from calgrid.components import registry
 from calgrid.configuration.files import is_path
-from calgrid.conventions import OOD_PREFIX
 from calgrid.errors import ConfigError, DataError
+from calgrid.storage.layout import OOD_PREFIX
 from calgrid.storage.sources import identity
 
 #: keys of a configured data set that are not options of its kind

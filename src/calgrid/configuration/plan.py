@@ -17,10 +17,10 @@ from calgrid.configuration.checks import tuning_candidates
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
-from calgrid.conventions import SAME_SHIFT
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage.layout import RunKey, family_unit
 from calgrid.storage.records import sha256_of
+from calgrid.storage.schema import SAME_SHIFT
 
 #: keys of a protocol that do not affect training
 EXPORT_KEYS = ("export_features", "test_normalisation")

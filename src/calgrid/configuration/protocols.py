@@ -11,11 +11,12 @@ from typing import Any, cast
 from calgrid.components import registry
 from calgrid.configuration.components import STANDARD, Method
 from calgrid.configuration.files import fill_defaults, read_mapping, validate
-from calgrid.conventions import TRAINED
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import CheckpointFile, Protocol
 from calgrid.training.schedule import epoch_batches
 
+#: value of ``weights`` of a protocol that trains networks
+TRAINED = "trained"
 #: keys that a protocol with published weights may have, and the values of the others
 READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
 READY = {

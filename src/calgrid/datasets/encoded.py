@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.conventions import ENCODED_ABOVE
 from calgrid.datasets._pictures import Interpolation, decode
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
+
+#: a prepared split with more bytes as an array stays encoded, if that is smaller
+ENCODED_ABOVE = 4 * 10**9
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components.registry import register
-from calgrid.conventions import NO_LABEL
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
+from calgrid.storage.logits import NO_LABEL
 
 #: facts of both data sets
 PATCHES: dict[str, Any] = {

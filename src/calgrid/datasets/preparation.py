@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components.registry import ComponentSpec, load, spec
-from calgrid.conventions import NO_LABEL
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
 from calgrid.datasets.encoded import EncodedImages, stays_encoded
 from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
@@ -23,7 +22,7 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.specs import DataSpec
 from calgrid.storage.atomic import replacing
-from calgrid.storage.logits import validate_distribution
+from calgrid.storage.logits import NO_LABEL, validate_distribution
 from calgrid.storage.records import FILES, FileFacts, read_record, write_record
 from calgrid.storage.sources import identity
 

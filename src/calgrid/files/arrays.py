@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.csv
 from safetensors.numpy import load_file
 
-from calgrid.conventions import STORED, TENSOR_FILES
 from calgrid.errors import DataError
+from calgrid.files import STORED, TENSOR_FILES
 from calgrid.storage.atomic import read_json, require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
 

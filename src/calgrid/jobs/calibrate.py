@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.conventions import WORSE
+from calgrid.calibrators.base import WORSE
 from calgrid.jobs.diagnostics import Diagnostics, shown_calibrators
 from calgrid.jobs.scoring import Part, Row, Scorer, Work, score_part
 from calgrid.parallel import processes

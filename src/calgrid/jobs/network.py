@@ -12,7 +12,6 @@ from calgrid import specs
 from calgrid.backbones import build_backbone
 from calgrid.backbones.base import HeadDropout, Network
 from calgrid.backbones.catalogue import check_image_size, describe
-from calgrid.conventions import HELD_BYTES
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
 from calgrid.storage.records import TRAIN, Record, sha256_of
@@ -22,6 +21,9 @@ from calgrid.training.procedure import Procedure
 
 #: maximum share of the free memory of a device for images
 HELD_SHARE = 1 / 2
+#: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by
+#: batch
+HELD_BYTES = 8 * 10**9
 
 
 def build_network(

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from calgrid.backbones.base import Network
-from calgrid.conventions import GROUP_ROWS, KEPT_SECONDS, NO_LABEL, OOD_PREFIX
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.prepared import Setting
 from calgrid.errors import DataError, StateError
@@ -29,8 +28,8 @@ from calgrid.progress import Progress
 from calgrid.specs import PredictSpec, Protocol
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import SPLITS, head_file, logits_file, logits_files
-from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.layout import OOD_PREFIX, SPLITS, head_file, logits_file, logits_files
+from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.records import FILES, INPUTS, PREDICT, Record, digest_of, listed, write_record
 from calgrid.storage.stage import run_stage
 from calgrid.training import environment
@@ -39,6 +38,10 @@ from calgrid.training.procedure import Procedure
 
 Arrays = dict[str, np.ndarray]
 BATCH = 1024
+#: maximum rows of a row group of the logits of a shift family, unless one setting has more
+GROUP_ROWS = 2**16
+#: seconds; a result that took longer is stored, so that a killed job continues from it
+KEPT_SECONDS = 1.0
 #: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
 #: blocks that are read ahead while one is scored

@@ -14,14 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.components import fingerprint
-from calgrid.conventions import (
-    KEPT_SECONDS,
-    OOD_PREFIX,
-    PREDICTED_NUMBERS,
-    SAME_SHIFT,
-    SAME_SHIFT_SHARE,
-)
 from calgrid.errors import CalgridError, DataError
 from calgrid.jobs.diagnostics import shown_calibrators
 from calgrid.jobs.label_counts import label_distribution
@@ -38,14 +32,20 @@ from calgrid.plugin_metrics import own_metrics
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
-from calgrid.storage.layout import head_file, logits_file
+from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import check_fingerprint, read_record, write_record
+from calgrid.storage.schema import SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
+#: maximum logits and features that a calibrator processes at once, because it copies them several
+#: times
+PREDICTED_NUMBERS = 2**21
+#: seconds; a result that took longer is stored, so that a killed job continues from it
+KEPT_SECONDS = 1.0
 #: key of the loss and the traces in the record of a fitted calibrator
 COURSE = "course"
 

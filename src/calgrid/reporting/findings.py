@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from calgrid.conventions import WORSE
+from calgrid.calibrators.base import WORSE
 from calgrid.reporting import text
 from calgrid.reporting.study import (
     SEES_VALIDATION,

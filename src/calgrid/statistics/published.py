@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from calgrid.conventions import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 from calgrid.errors import DataError
 from calgrid.statistics._checks import check_columns
+from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 
 #: note of a standard deviation printed in percent of an unknown quantity
 RELATIVE_STD = "std_printed_with_percent_sign"

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from calgrid.conventions import OOD_PREFIX
-
 #: protocol and checkpoint of external logits
 EXTERNAL = "external"
 EXTERNAL_CHECKPOINT = "last"
 #: path of a run below the folder of runs, with Snakemake's wildcards
 RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
+#: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
+OOD_PREFIX = "ood/"
 #: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
 

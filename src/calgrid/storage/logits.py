@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calgrid.conventions import NO_LABEL
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing, require_file
 from calgrid.storage.records import AGAIN
@@ -24,6 +23,8 @@ from calgrid.storage.records import AGAIN
 #: Parquet files up to this size are read with one read call
 SMALL_BYTES = 2**20
 METADATA_KEY = b"calgrid"
+#: label of out-of-distribution samples
+NO_LABEL = -1
 #: columns of a logits file with a list of numbers per row
 MATRICES = ("logits", "features", "distribution")
 COLUMNS = ("index", "label", "shift", "severity", *MATRICES)

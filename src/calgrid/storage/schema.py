@@ -24,6 +24,13 @@ NUMBER_KEY = (
 )
 SEEDS = ("seed", "fit_seed")
 INTERVAL = ("ci_low", "ci_high")
+#: value of ``fit_on``: calibrators are fitted on a part of each shifted set and scored on the rest
+SAME_SHIFT = "same_shift"
+#: key columns of published numbers beside paper and table, and all required columns of their files
+PUBLISHED_PLACE = ("dataset", "backbone", "method", "calibrator", "metric", "shift", "severity")
+PUBLISHED_COLUMNS = ("paper", "table", *PUBLISHED_PLACE, "value", "unit", "suspect")
+#: unit in these files -> factor to the unit of the metrics
+PUBLISHED_UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}
 
 _RUN_KEY: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
 #: ``metrics.parquet`` of a run and of a study, one row per number

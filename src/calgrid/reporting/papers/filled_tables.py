@@ -9,15 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.configuration.papers import cell_key, matches
-from calgrid.conventions import PUBLISHED_PLACE, SAME_SHIFT, SAME_SHIFT_SHARE
 from calgrid.reporting.papers.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.study import StudyData
 from calgrid.specs.papers import CellKey, Paper, TableSpec
 from calgrid.statistics import cell_means, cell_runs, printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.statistics.table_cells import AXES, SECTION
-from calgrid.storage.schema import METRICS, RESAMPLES, RUN_KEY, SHIFT_MEANS
+from calgrid.storage.schema import (
+    METRICS,
+    PUBLISHED_PLACE,
+    RESAMPLES,
+    RUN_KEY,
+    SAME_SHIFT,
+    SHIFT_MEANS,
+)
 from calgrid.storage.tables import read_published
 
 NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]

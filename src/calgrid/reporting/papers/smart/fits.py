@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from calgrid.conventions import SAME_SHIFT, SAME_SHIFT_SHARE
+from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.settings import on_most_rows
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import FITS, MARGINS
+from calgrid.storage.schema import FITS, MARGINS, SAME_SHIFT
 
 #: the calibrator that the figures are about
 MAIN = "smart"
