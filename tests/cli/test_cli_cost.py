@@ -104,7 +104,7 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
     path.write_text(yaml.safe_dump({"study": "mine", "data_root": "data", "grids": [grid]}))
     done = calgrid("cost", path)
     assert done.code == 0, done.err
-    assert "their size is unknown before preparation: imagenet_sketch." in done.out
+    assert "number of images is unknown before preparation: imagenet_sketch." in done.out
 
 
 def test_images_that_are_not_readable_are_reported(fails, tmp_path):

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.conftest import HOME
 
-from calgrid.configuration.costs import study_cost
+from calgrid.configuration.costs import count_jobs
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
@@ -59,7 +59,7 @@ def test_blocks_of_a_grid_join_their_probes(study):
     )
     wanted = {key.method: list(evaluation.probes) for key, evaluation in made.evaluations.items()}
     assert wanted == {"ce": ["profiles", "prototypes"], "mbls": ["profiles"]}
-    assert study_cost(made).jobs["probe"] == 3
+    assert count_jobs(made)["probe"] == 3
 
 
 def test_rules_know_the_files_of_the_probes(make_config):

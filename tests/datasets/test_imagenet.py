@@ -11,7 +11,7 @@ from tests.conftest import HOME
 from tests.datasets.archives import expect, write_files, write_tar, write_zip
 from tests.datasets.pictures import colour, encoded, plain
 
-from calgrid.configuration.costs import images
+from calgrid.configuration.costs import image_counts
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared, prepare
@@ -271,7 +271,7 @@ def test_a_picture_that_is_there_twice_is_refused(tmp_path, members, refuses):
 def test_no_training_images_are_counted_where_there_are_none(make_config, home):
     study = Study(make_config(), home)
     for name in ("imagenet", "imagenet_lt"):
-        assert images(study, name) == {"train": 0, "val": 10_000, "test": 40_000}
+        assert image_counts(study, name) == {"train": 0, "val": 10_000, "test": 40_000}
 
 
 # files by name

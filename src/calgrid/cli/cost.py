@@ -11,11 +11,14 @@ from calgrid.configuration.costs import (
     CORE_SLOWER,
     FORWARD_SHARE,
     PASS_SECONDS_A_MULTIPLY_ADD,
-    UNKNOWN_IMAGES,
     RunCost,
-    StudyCost,
-    study_cost,
+    archive_bytes,
+    count_jobs,
+    prepared_bytes,
+    run_costs,
+    scored_images,
 )
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 
@@ -30,21 +33,22 @@ def cost(options: argparse.Namespace) -> None:
     """
     throughput = dict(_measured(text) for text in options.throughput)
     study = read_study(options.configuration)
-    costs = study_cost(study, throughput)
-    jobs = {job: count for job, count in costs.jobs.items() if count}
+    runs = run_costs(study, throughput)
+    jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
+    processor = "core" if study.config["device"] == "cpu" else "GPU"
     lines = [
-        f"study '{study.layout.study}', ignoring existing results; times of one {costs.processor}",
+        f"study '{study.layout.study}', ignoring existing results; times of one {processor}",
         "",
         f"jobs: {sum(jobs.values()):,} ({counts})",
         "",
-        *_table("protocol, data set, backbone", costs.runs, _group),
+        *_table("protocol, data set, backbone", runs, _group),
         "",
-        *_table("method", costs.runs, lambda key: key.method),
+        *_table("method", runs, lambda key: key.method),
         "",
-        *_disk(costs),
+        *_disk(study, runs),
         "",
-        *_assumptions(costs, throughput),
+        *_assumptions(study, throughput),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -90,33 +94,34 @@ def _in_unit(total: float, units: Mapping[str, float]) -> str:
     return f"{total / units[unit]:,.1f} {unit}"
 
 
-def _disk(costs: StudyCost) -> list[str]:
+def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     """Disk space, and files that are not in it or that the user must fetch."""
+    downloads = archive_bytes(study, downloaded=True)
     sizes = {
-        "downloads": sum(filter(None, costs.downloads.values())),
-        "prepared images": sum(costs.prepared.values()),
-        "checkpoints, logits and features": sum(run.bytes for run in costs.runs),
+        "downloads": sum(filter(None, downloads.values())),
+        "prepared images": sum(prepared_bytes(study, unit) for unit in study.data_units()),
+        "checkpoints, logits and features": sum(run.bytes for run in runs),
     }
     parts = ", ".join(f"{name} {_in_unit(size, SIZE)}" for name, size in sizes.items() if size)
     lines = [f"disk: {_in_unit(sum(sizes.values()), SIZE)} ({parts})"]
-    unsized = [name for name, size in costs.downloads.items() if size is None]
+    unsized = [name for name, size in downloads.items() if size is None]
     if unsized:
         lines.append(f"downloads of unpublished size, not counted: {', '.join(unsized)}")
-    if costs.manual_files:
-        files = [
-            name if size is None else f"{name} ({_in_unit(size, SIZE)})"
-            for name, size in costs.manual_files.items()
-        ]
+    files = [
+        name if size is None else f"{name} ({_in_unit(size, SIZE)})"
+        for name, size in archive_bytes(study, downloaded=False).items()
+    ]
+    if files:
         lines.append(f"files that you must put into data_root: {', '.join(files)}")
     return lines
 
 
-def _assumptions(costs: StudyCost, throughput: Mapping[str, float]) -> list[str]:
+def _assumptions(study: Study, throughput: Mapping[str, float]) -> list[str]:
     lines = ["Assumptions:"]
     if throughput:
         stated = [f"{backbone} {images:g} images/s" for backbone, images in throughput.items()]
         lines.append(f"- Stated by you, for training on images of this study: {', '.join(stated)}.")
-    estimated = sorted({run.key.backbone for run in costs.runs} - set(throughput))
+    estimated = sorted({key.backbone for key in study.trained} - set(throughput))
     if estimated:
         lines.append(
             f"- Estimated, not measured on your machine: {', '.join(estimated)}. A forward and "
@@ -136,9 +141,10 @@ def _assumptions(costs: StudyCost, throughput: Mapping[str, float]) -> list[str]
         "- Disk space is that of uncompressed numbers, without downloaded weights, tables, figures "
         "and resume states.",
     ]
-    if costs.unknown:
+    unknown = [unit for unit in study.data_units() if not scored_images(study, unit)]
+    if unknown:
         lines.append(
-            f"- Assumed to have {UNKNOWN_IMAGES:,} training and {UNKNOWN_IMAGES:,} test images, "
-            f"because their size is unknown before preparation: {', '.join(costs.unknown)}."
+            f"- Not counted, because their number of images is unknown before preparation: "
+            f"{', '.join(unknown)}."
         )
     return lines

@@ -6,7 +6,7 @@ stage) counts as a third. Disk is the size of uncompressed arrays.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ PASS_SECONDS, PASS_SECONDS_A_MULTIPLY_ADD = 2e-5, 7e-13
 FORWARD_SHARE = 1 / 3
 #: seconds of a processor core per second of a GPU
 CORE_SLOWER = 50
-#: assumptions about data sets and backbones of unknown size: those of the largest registered ones
-UNKNOWN_IMAGES, UNKNOWN_SHAPE, UNKNOWN_CLASSES = 100_000, (3, 64, 64), 200
+#: assumptions about users' images and backbones of unknown size: those of large ones
+UNKNOWN_SHAPE, UNKNOWN_CLASSES = (3, 64, 64), 200
 UNKNOWN_BACKBONE: Mapping[str, Any] = {
     "parameters": {1000: 90_000_000},
     "num_features": 2048,
@@ -51,26 +51,22 @@ class RunCost:
     bytes: int
 
 
-@dataclass(frozen=True)
-class StudyCost:
-    """Costs of a study; bytes of files are None if unknown."""
-
-    jobs: Mapping[str, int]
-    #: ``GPU`` or ``core``
-    processor: str
-    runs: list[RunCost]
-    #: archives that are downloaded
-    downloads: Mapping[str, int | None]
-    #: archives that the user must provide
-    manual_files: Mapping[str, int | None]
-    #: bytes of prepared images of data sets and shifts
-    prepared: Mapping[str, int]
-    #: data sets with an unknown number of images
-    unknown: list[str]
+def count_jobs(study: Study) -> dict[str, int]:
+    """Number of jobs of each kind."""
+    predicted = sum(key in study.trained for key in study.evaluations)
+    return {
+        "prepare_data": len(study.data_units()),
+        "train": len(study.trained),
+        "predict": predicted,
+        "import": len(study.evaluations) - predicted,
+        "calibrate": len(study.evaluations),
+        "probe": sum(len(evaluation.probes) for evaluation in study.evaluations.values()),
+        "aggregate and report": JOBS_AT_THE_END,
+    }
 
 
-def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> StudyCost:
-    """Estimate the costs of a study without any existing results.
+def run_costs(study: Study, throughput: Mapping[str, float]) -> list[RunCost]:
+    """Costs of all runs that are trained.
 
     Parameters
     ----------
@@ -81,45 +77,24 @@ def study_cost(study: Study, throughput: Mapping[str, float] | None = None) -> S
     ------
     ConfigError : a backbone of ``throughput`` that the study does not train.
     """
-    throughput = throughput or {}
     backbones = {key.backbone for key in study.trained}
     for backbone in throughput:
         if backbone not in backbones:
             raise unknown_id("backbone", backbone, backbones, "--throughput")
-    units = study.data_units()
-    predicted = sum(key in study.trained for key in study.evaluations)
-    jobs = {
-        "prepare_data": len(units),
-        "train": len(study.trained),
-        "predict": predicted,
-        "import": len(study.evaluations) - predicted,
-        "calibrate": len(study.evaluations),
-        "probe": sum(len(evaluation.probes) for evaluation in study.evaluations.values()),
-        "aggregate and report": JOBS_AT_THE_END,
-    }
-    return StudyCost(
-        jobs,
-        "core" if study.config["device"] == "cpu" else "GPU",
-        [_run_cost(study, run, throughput) for run in study.trained.values()],
-        _archives(study, units, downloaded=True),
-        _archives(study, units, downloaded=False),
-        {unit: _prepared_bytes(study, unit) for unit in units},
-        [unit for unit in units if not _is_counted(study, unit)],
-    )
+    return [_run_cost(study, run, throughput) for run in study.trained.values()]
 
 
-def images(study: Study, dataset: str) -> dict[str, int]:
-    """Images of each split of a data set; splits of an unknown size have ``UNKNOWN_IMAGES``."""
-    unknown = {"train": UNKNOWN_IMAGES, "test": UNKNOWN_IMAGES}
-    return {"train": 0, "val": 0, "test": 0, **(_sizes(study, dataset) or unknown)}
+def image_counts(study: Study, dataset: str) -> dict[str, int]:
+    """Images of each split of a data set; 0 if unknown before its preparation."""
+    sizes = study.datasets.spec(dataset).info.get("sizes") or study.datasets.sizes(dataset)
+    return {"train": 0, "val": 0, "test": 0, **(sizes or {})}
 
 
-def shape(study: Study, dataset: str) -> tuple[int, int, int]:
-    """Channels, height and width of prepared images; those of an unknown size have
-    ``UNKNOWN_SHAPE``.
-    """
-    channels, height, width = study.datasets.spec(dataset).info.get("image_shape") or UNKNOWN_SHAPE
-    return channels, height, width
+def scored_images(study: Study, unit: str) -> int:
+    """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
+    info = study.datasets.spec(unit).info
+    conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
+    return conditions * image_counts(study, info.get("base") or unit)["test"]
 
 
 def backbone_info(backbone: str) -> Mapping[str, Any]:
@@ -128,39 +103,23 @@ def backbone_info(backbone: str) -> Mapping[str, Any]:
     return UNKNOWN_BACKBONE if info["library"] else {**UNKNOWN_BACKBONE, **info}
 
 
-def pass_seconds(study: Study, run: Run) -> float:
+def _pass_seconds(study: Study, run: Run) -> float:
     """GPU seconds of a forward and backward pass over an image, at the input size of the network."""
-    info = backbone_info(run.key.backbone)
+    backbone = backbone_info(run.key.backbone)
     crop = run.protocol["crop_size"]
-    _, height, width = shape(study, run.key.dataset)
-    pixels = height * width if crop is None else crop * crop
-    multiply_adds = info["macs"] * pixels / info["image_size"] ** 2
+    shape = study.datasets.spec(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
+    pixels = math.prod(shape[1:]) if crop is None else crop * crop
+    multiply_adds = backbone["macs"] * pixels / backbone["image_size"] ** 2
     least = PASS_SECONDS * max(pixels / 32**2, 0.25)
     return max(least, PASS_SECONDS_A_MULTIPLY_ADD * multiply_adds)
 
 
-def _sizes(study: Study, dataset: str) -> Mapping[str, int] | None:
-    sizes: Mapping[str, int] | None = study.datasets.spec(dataset).info.get("sizes")
-    return sizes or study.datasets.sizes(dataset)
-
-
-def _is_counted(study: Study, unit: str) -> bool:
-    return study.datasets.base(unit) is not None or bool(_sizes(study, unit))
-
-
-def _scored(study: Study, unit: str) -> int:
-    """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
-    info = study.datasets.spec(unit).info
-    conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
-    return conditions * images(study, info.get("base") or unit)["test"]
-
-
 def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCost:
     key, protocol = run.key, run.protocol
-    count, info = images(study, key.dataset), backbone_info(key.backbone)
+    count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
     classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
     slower = CORE_SLOWER if study.config["device"] == "cpu" else 1
-    seconds = slower * pass_seconds(study, run)
+    seconds = slower * _pass_seconds(study, run)
     if key.backbone in throughput:
         seconds = 1 / throughput[key.backbone]
     passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
@@ -173,30 +132,33 @@ def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCos
     if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
     clean = count["val"] + count["test"]
-    shifted = sum(_scored(study, family_unit(name)) for name in study.families(key))
+    shifted = sum(scored_images(study, family_unit(name)) for name in study.families(key))
     with_features = {False: 0, True: clean, "all": clean + shifted}[protocol["export_features"]]
     numbers = parameters + (clean + shifted) * classes + with_features * info["num_features"]
     predict_hours = checkpoints * (clean + shifted) * FORWARD_SHARE * seconds / 3600
     return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)
 
 
-def _archives(study: Study, units: Iterable[str], downloaded: bool) -> dict[str, int | None]:
-    """Sizes of the files of data sets that are downloaded, or that are not."""
+def archive_bytes(study: Study, downloaded: bool) -> dict[str, int | None]:
+    """Sizes of the archives of data sets that are downloaded, or that the user must provide; None
+    if unknown.
+    """
     sizes = {}
-    for unit in units:
+    for unit in study.data_units():
         info = study.datasets.spec(unit).info
         if info.get("download", False) == downloaded:
             sizes.update({file["name"]: file.get("size") for file in info.get("files", ())})
     return sizes
 
 
-def _prepared_bytes(study: Study, unit: str) -> int:
+def prepared_bytes(study: Study, unit: str) -> int:
     """Bytes of prepared images: 8 bits per channel, or the size of the original files if images
     stay encoded.
     """
-    info, pixels = study.datasets.spec(unit).info, math.prod(shape(study, unit))
+    info = study.datasets.spec(unit).info
+    pixels = math.prod(info.get("image_shape") or UNKNOWN_SHAPE)
     is_shift = info.get("base") is not None
-    splits = [_scored(study, unit)] if is_shift else list(images(study, unit).values())
+    splits = [scored_images(study, unit)] if is_shift else image_counts(study, unit).values()
     arrays = sum(splits) * pixels
     if not info.get("encoded", False) or max(splits) * pixels <= ENCODED_ABOVE:
         return arrays
