@@ -362,7 +362,7 @@ class TestExternal:
             ),
             (
                 {**SPLIT, "test": "test.npy"},
-                ["external.a.test: an .npy file has no labels", "as 'test_labels'"],
+                ["external.a.test: ", "test.npy must be .npz, .pt", "numpy.savez('logits.npz'"],
             ),
             ({**SPLIT, "classes": ["cat"]}, ["external.a.classes must have at least 2 entries"]),
             (

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from calgrid import __version__
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
-from calgrid.errors import CalgridError, StateError
+from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
@@ -33,9 +33,7 @@ OUT_HELP = (
     "metrics --kind "
     "probabilities prints the same numbers for it as calibrate"
 )
-FILE_HELP = (
-    "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
-)
+FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
 KINDS = (
     "methods",
@@ -98,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(command: str, error: object) -> None:
-    sys.stderr.write(f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {error}\n")
+    sys.stderr.write(
+        f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {visible_lines(error)}\n"
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -15,8 +15,8 @@ from calgrid.configuration.config import Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
-from calgrid.errors import ConfigError, unknown_id
-from calgrid.files import STORED
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator, Comparison, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
@@ -118,12 +118,12 @@ def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> Non
     """
     for role in EXTERNAL_FILES:
         if role in given:
+            formats = HEAD_FORMATS if role == "head" else FORMATS
+            try:
+                check_format(path_of(given[role]), formats)
+            except DataError as error:
+                raise ConfigError(f"{where}.{role}: {error}") from None
             _check_file(given[role], path_of, f"{where}.{role}")
-    for role in ("val", "test"):
-        if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
-            raise ConfigError(
-                f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'."
-            )
     for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
         if key in given and other not in given:
             raise ConfigError(
@@ -155,7 +155,7 @@ def check_label_counts(
 
 
 def _check_file(name: str, path_of: PathOf, where: str) -> None:
-    if not (path_of(name).is_file() or (path_of(name) / STORED).is_file()):
+    if not path_of(name).is_file():
         raise ConfigError(
             f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}."
         )
