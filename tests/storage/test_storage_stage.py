@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from calgrid.storage.stage import republish, run_stage
 
 from calgrid.errors import StateError
-from calgrid.storage.stage import republish, run_stage
 
 OUTPUTS = ("model", "logits/best/val")
 WRITER = """
