@@ -242,6 +242,11 @@ def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
     )
 
 
+def _results_option(parser: argparse.ArgumentParser) -> None:
+    help = "folder of the results (results)"
+    parser.add_argument("--results", type=Path, default=Path("results"), help=help)
+
+
 def _file_commands(commands: Commands) -> None:
     parser = _command(
         commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals."
@@ -311,9 +316,7 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared
     )
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
-    )
+    _results_option(parser)
     _file_options(parser)
 
 
@@ -356,7 +359,26 @@ def _study_commands(commands: Commands) -> None:
     parser.add_argument(
         "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
     )
+    why = "say in what a run differs from its newest older result"
+    parser.add_argument("--why", metavar="RUN", help=why)
     _json_option(parser)
+
+    help = "Read all results and name what is damaged."
+    parser = _command(commands, "verify", "maintenance:verify", help)
+    study = "name of a study; all results by default"
+    parser.add_argument("study", nargs="?", metavar="STUDY", help=study)
+    _results_option(parser)
+    delete = "remove what is damaged, so that the next call computes it again"
+    parser.add_argument("--delete", action="store_true", help=delete)
+
+    help = "Remove results that no study uses, or those of some runs, to compute them again."
+    parser = _command(commands, "clean", "maintenance:clean", help)
+    configuration = "configuration of the study whose runs --run names"
+    parser.add_argument("configuration", type=Path, nargs="?", metavar="CONFIG", help=configuration)
+    run = "method, or path of a run or its end (ce/seed1), with all that depends on it"
+    parser.add_argument("--run", dest="runs", nargs="+", default=[], metavar="RUN", help=run)
+    _results_option(parser)
+    parser.add_argument("--yes", action="store_true", help="remove without a question")
 
     parser = _command(
         commands,
@@ -369,9 +391,7 @@ def _study_commands(commands: Commands) -> None:
         metavar="RUN",
         help="folder of a run, or protocol/dataset/backbone/method/seed1",
     )
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
-    )
+    _results_option(parser)
     parser.add_argument("--checkpoint", help="best or last, if both are tested")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg"

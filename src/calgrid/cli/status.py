@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Job, Plan
 from calgrid.storage.layout import Layout, probe_job
 from calgrid.storage.locks import live_owner
+from calgrid.storage.records import Record
 
 DONE, RUNNING, STOPPED, FAILED, WAITING = (
     "done",
@@ -36,6 +37,18 @@ MEANING = {
 }
 #: progress older than this is marked with its age
 OLD_SECONDS = 120
+
+
+#: keys of specifications that hold fingerprints of inputs -> what these are
+INPUTS = {
+    "run_fingerprint": "its training",
+    "first_stage": "its first stage",
+    "data": "its data set",
+    "shifts": "its shift families",
+    "logits": "its logits",
+}
+#: keys that follow from the others
+IMPLIED = {"fingerprint", "code", "files"}
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,9 @@ class JobState:
 def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
     plan = Plan(read_study(options.configuration))
+    if options.why:
+        sys.stdout.write("\n".join(why(plan, options.why)) + "\n")
+        return
     found = jobs(plan)
     name = plan.study.layout.study
     if options.json:
@@ -65,6 +81,66 @@ def status(options: argparse.Namespace) -> None:
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:
         sys.stdout.write(_text(name, found))
+
+
+def why(plan: Plan, run: str) -> list[str]:
+    """Say in words in what each job of a run differs from its newest older result.
+
+    ``run`` is a method, or the path of a run or its end: ``ce``, ``ce/seed1``.
+    """
+    specifications = plan.file()
+    lines = []
+    for key in plan.matching_runs(run):
+        for job in plan.jobs:
+            if job.about == key.path:
+                name = Path(job.folder).name
+                lines.append(f"{job.about}/{name}: {_difference(job, specifications)}")
+    return lines
+
+
+def _difference(job: Job, specifications: Mapping[str, Any]) -> str:
+    """What a job has that its newest older result has not."""
+    folder = Path(job.folder)
+    if Path(job.result).is_file():
+        return "is there"
+    kind = folder.name.rpartition("-")[0]
+    others = sorted(
+        folder.parent.glob(f"{kind}-*/{job.record}"), key=lambda path: path.stat().st_mtime
+    )
+    if not others:
+        return "there is no older result"
+    older = Record.read(others[-1].parent, job.record).content["spec"]
+    new = json.loads(json.dumps(specifications["jobs"][job.folder]))
+    code = specifications["code"][new["code"]]
+    changes = [*_changed_values(older, new), *_changed_code(older["code"], code)]
+    return f"differs from {others[-1].parent.name} in {'; '.join(changes) or 'nothing'}"
+
+
+def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Options in which two specifications differ, as ``alpha 0.05 -> 0.2``, and other inputs."""
+    if name in INPUTS:
+        if older != new:
+            yield f"{INPUTS[name]} (see there)"
+    elif isinstance(older, dict) and isinstance(new, dict):
+        for key in sorted({*older, *new} - IMPLIED):
+            yield from _changed_values(older.get(key), new.get(key), key)
+    elif isinstance(older, list) and isinstance(new, list) and len(older) == len(new):
+        for before, after in zip(older, new, strict=True):
+            yield from _changed_values(before, after, name)
+    elif older != new:
+        yield f"{name} {json.dumps(older)} -> {json.dumps(new)}"
+
+
+def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """Modules that changed, as ``losses/ls.py changed``."""
+    for module in sorted({*older, *new}):
+        file = module.removeprefix("calgrid.").replace(".", "/") + ".py"
+        if module not in older:
+            yield f"{file} is new"
+        elif module not in new:
+            yield f"{file} is not used any more"
+        elif older[module] != new[module]:
+            yield f"{file} changed"
 
 
 def jobs(plan: Plan) -> list[JobState]:

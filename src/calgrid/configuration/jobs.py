@@ -19,13 +19,11 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST, RunKey, family_unit, run_key
+from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, family_unit, run_key
 from calgrid.storage.records import HIDDEN, MODEL, PREDICT, write_record
 
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-#: rules that write files of the study, in their order
-SUMMARY_RULES = ("aggregate", "tables", "figures", "report")
 
 
 def gpu_here() -> bool:
@@ -166,7 +164,7 @@ class Jobs:
 
         These files are then made again.
         """
-        for name in SUMMARY_RULES:
+        for name in SUMMARIES:
             folder = Path(self.layout.file(HIDDEN))
             records = list(folder.glob(f"{name}-*.json"))
             if len(records) > 1:

@@ -393,6 +393,21 @@ class Plan:
                 jobs.append(Job("probe", key.path, folder, PROBE, spec))
         return jobs
 
+    def matching_runs(self, pattern: str) -> list[RunKey]:
+        """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
+
+        Raises ConfigError: there are none.
+        """
+        end = pattern.strip("/")
+        runs = self.study.runs
+        keys = [key for key in runs if end == key.method or f"/{key.path}".endswith(f"/{end}")]
+        if not keys:
+            known = ", ".join(sorted({key.method for key in runs}))
+            raise ConfigError(
+                f"The study has no run '{pattern}'; give a method ({known}), or the path of a run."
+            )
+        return keys
+
     def file(self) -> dict[str, Any]:
         """Content of the plan file, from which a job reads its specification by its folder.
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from calgrid.components import plugins, registry
@@ -107,7 +107,7 @@ class Study:
         validate(config, schema, "configuration")
         self.config: Config = cast(Config, fill_defaults({"statistics": {}, **config}, schema))
         plugins.use(self.config["plugins"])
-        self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
+        self.layout = Layout(str(PurePosixPath(self.config["results"])), self.config["study"])
         self.protocols = ProtocolCatalog(self.home, self.config.get("protocols", {}))
         self.datasets = DatasetCatalog(self.config.get("datasets", {}), self.config["data_root"])
         overrides = self.config.get("overrides", ())

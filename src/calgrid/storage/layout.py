@@ -18,6 +18,8 @@ EXTERNAL_CHECKPOINT = "last"
 RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
+#: parts of a study that are made from all runs
+SUMMARIES = ("aggregate", "tables", "figures", "report")
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
 #: facts of a prepared data set in its folder
