@@ -43,8 +43,8 @@ class Jobs:
         self.home = home
         study = Study(config, home)
         self.layout, self.plan = study.layout, Plan(study)
-        self.data_root: str | None = study.config["data_root"]
-        self.device: str = study.config["device"]
+        self.data_root: str | None = study.config.data_root
+        self.device: str = study.config.device
         self.results, self.study = self.layout.results, self.layout.study
         if local and self.device == "cuda" and not gpu_here():
             raise ConfigError(
@@ -145,7 +145,7 @@ class Jobs:
 
     def models(self) -> list[str]:
         """Models that must be there, unless the user may delete them."""
-        if not self.plan.study.config["keep_models"]:
+        if not self.plan.study.config.keep_models:
             return []
         return [f"{self.plan.train_folder(key)}/{MODEL}" for key in self.plan.study.trained]
 

@@ -14,7 +14,6 @@ from typing import Any, cast
 from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
-from calgrid.configuration.checks import tuning_candidates
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
@@ -246,7 +245,7 @@ class Plan:
             self.study.evaluations[key],
             self.study.label_counts(key),
         )
-        statistics: Mapping[str, Any] = self.study.config["statistics"]
+        statistics = self.study.config.statistics.model_dump(exclude_none=True)
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
@@ -301,7 +300,7 @@ class Plan:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
         configuration.
         """
-        config, papers = self.study.config, self.study.papers
+        config, papers = self.study.config.model_dump(exclude_none=True), self.study.papers
         published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
         content = {
             "study": self.study.layout.study,
@@ -419,14 +418,14 @@ class Plan:
         return {"manifest": self.manifest(), "jobs": specifications, "code": code}
 
     def _tuning(self) -> specs.Tuning | None:
-        settings = self.study.config["tuning"]
-        if settings is None:
+        tuning = self.study.config.tuning
+        if tuning is None:
             return None
-        lists = {
-            name: [list(each) for each in found]
-            for name, found in tuning_candidates(settings).items()
+        candidates = {
+            name: [[candidate.protocol, candidate.method] for candidate in listed]
+            for name, listed in tuning.methods.items()
         }
-        return {"metric": settings["metric"], "protocol": settings["protocol"], "candidates": lists}
+        return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
     def summary_fingerprint(self, name: str) -> str:
         """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``, ``report``."""

@@ -68,7 +68,7 @@ class Augmentation(TypedDict):
 
 
 class Protocol(TypedDict):
-    """Training and test settings; ``workflow/schemas/protocol.schema.yaml`` documents the keys.
+    """Resolved options of a protocol; :mod:`calgrid.configuration.model` documents the keys.
 
     Optional keys are those of training; a protocol with published weights has none of them.
     """
