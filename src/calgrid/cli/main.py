@@ -259,7 +259,7 @@ def _file_commands(commands: Commands) -> None:
     parser = _command(
         commands,
         "calibrate",
-        "files:calibrate",
+        "calibrate:calibrate",
         "Fit a calibrator on one logits file and apply it to another.",
     )
     parser.add_argument(
