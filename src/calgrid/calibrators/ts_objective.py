@@ -1,0 +1,107 @@
+"""One temperature at the minimum of another objective than the NLL."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from calgrid.calibrators._objectives import Evidence, Objective, build_objective
+from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+
+#: temperatures of the scan, evenly spaced in ln T
+N_SCANNED = 100
+#: golden-section steps, which reduce a bracket of two scan intervals to 1e-8 of T
+N_STEPS = 35
+_SHRINK = (np.sqrt(5.0) - 1.0) / 2.0
+#: smaller decreases are due to rounding
+TOLERANCE = 1e-12
+#: relative distance within which a temperature is at its bound
+_AT_BOUND = 1e-6
+#: ranges of the options of :class:`ObjectiveTemperature`
+LIMITS = {"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"}
+
+
+class ObjectiveTemperature(Calibrator):
+    """Temperature scaling with one of the objectives of the SMART paper's Table 3.
+
+    The objectives are those of :mod:`calgrid.calibrators._objectives`. Most are not convex: 100
+    temperatures, evenly spaced in ln T, are tried, and golden section refines the best between its
+    neighbours. T is searched from 0.05 to 100 in units of the spread of the logits (``logit_unit``).
+
+    ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried),
+    ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum).
+
+    Parameters
+    ----------
+    objective : objective that the temperature minimises.
+    sigma : width of a soft bin of ``softece``, ``charbonnier`` and ``pointwise``, in units of
+        confidence.
+    delta : half-width of the smooth part of the penalty of ``charbonnier`` and ``pointwise``.
+    alpha : label smoothing of ``ls``.
+    """
+
+    def __init__(
+        self,
+        *,
+        objective: Literal[
+            "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
+        ] = "nll",
+        sigma: float = 0.05,
+        delta: float = 1e-3,
+        alpha: float = 0.05,
+    ) -> None:
+        super().__init__()
+        self.objective = objective
+        self.sigma = sigma
+        self.delta = delta
+        self.alpha = alpha
+
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
+        objective = build_objective(
+            self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
+        )
+        fit = search_temperature(logits, labels, objective)
+        self.beta = fit.beta
+        return fit.history()
+
+
+def search_temperature(logits: Array, labels: Labels, objective: Objective) -> TemperatureFit:
+    """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between
+    its neighbours.
+
+    If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then
+    of the section. Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
+    """
+    lower, upper = BETA_BOUNDS
+    evidence = Evidence.gather(logits, labels, lower, objective.reach * upper)
+    losses: dict[float, float] = {}
+
+    def loss(log_temperature: float) -> float:
+        if log_temperature not in losses:
+            beta = np.full(len(labels), np.exp(-log_temperature))
+            losses[log_temperature], _ = objective(evidence, beta)
+        return losses[log_temperature]
+
+    grid = np.linspace(-np.log(upper), -np.log(lower), N_SCANNED)
+    scanned = [loss(float(point)) for point in grid]
+    best = int(np.argmin(scanned))
+    left = float(grid[max(best - 1, 0)])
+    right = float(grid[min(best + 1, N_SCANNED - 1)])
+    for _ in range(N_STEPS):
+        width = _SHRINK * (right - left)
+        if loss(right - width) <= loss(left + width):
+            right = left + width
+        else:
+            left = right - width
+    lowest = min(losses, key=losses.__getitem__)
+    # for a flat loss, such as that of equal logits, T stays 1
+    if not losses[lowest] < loss(0.0) - TOLERANCE:
+        lowest = 0.0
+    return TemperatureFit(
+        beta=float(np.clip(np.exp(-lowest), lower, upper)),
+        loss=list(losses.values()),
+        at_lower_bound=bool(grid[-1] - lowest < _AT_BOUND),
+        at_upper_bound=bool(lowest - grid[0] < _AT_BOUND),
+    )
