@@ -146,11 +146,11 @@ MUTATIONS = (
         "tests/training/test_schedule.py",
     ),
     Mutation(
-        "weight decay grows weights",
+        "SGD has no momentum",
         "training",
-        "alpha=self.weight_decay)",
-        "alpha=-self.weight_decay)",
-        "tests/training/test_optimizer.py",
+        'momentum=settings["momentum"],',
+        "momentum=0.0,",
+        "tests/training/test_trainer.py",
     ),
     Mutation(
         "the best checkpoint is the last of equals",

@@ -11,7 +11,7 @@ from calgrid.jobs.train import _build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.procedure import Procedure
-from calgrid.training.trainer import RESUME_FILE
+from calgrid.training.trainer import RESUME_FILE, build_optimizer
 from calgrid.training.val_rows import rows_by_purpose
 
 CPU = torch.device("cpu")
@@ -323,3 +323,15 @@ def test_the_checkpoint_is_chosen_by_other_rows_than_the_loss_sees(make_spec, pr
     hits = (logits.argmax(1) == labels)[rows["choice"]]
     assert position.history[-1]["val_accuracy"] == pytest.approx(hits.double().mean().item())
     assert len(rows["choice"]) == len(rows["feedback"]) == 10
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_the_optimiser_is_that_of_the_protocol(name):
+    settings = {"name": name, "lr": 0.3, "momentum": 0.8, "weight_decay": 0.2, "nesterov": True}
+    (group,) = build_optimizer([torch.nn.Parameter(torch.ones(2))], settings).param_groups
+    used = (
+        ("lr", "weight_decay")
+        if name == "adamw"
+        else ("lr", "momentum", "weight_decay", "nesterov")
+    )
+    assert {key: group[key] for key in used} == {key: settings[key] for key in used}

@@ -26,7 +26,6 @@ from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
 from calgrid.training.data import Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
-from calgrid.training.optimizer import SGD
 from calgrid.training.procedure import Procedure, Training
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
@@ -278,18 +277,19 @@ def sampled_epochs(protocol: Protocol) -> frozenset[int]:
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
-def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> SGD | torch.optim.AdamW:
+def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
     """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm,
     biases and loss.
     """
+    lr, weight_decay = settings["lr"], settings["weight_decay"]
     if settings["name"] == "adamw":
-        return torch.optim.AdamW(
-            parameters, lr=settings["lr"], weight_decay=settings["weight_decay"]
-        )
-    return SGD(
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+    return torch.optim.SGD(
         parameters,
-        settings["lr"],
-        settings["momentum"],
-        settings["weight_decay"],
-        settings["nesterov"],
+        lr=lr,
+        momentum=settings["momentum"],
+        weight_decay=weight_decay,
+        nesterov=settings["nesterov"],
+        # on a CPU too, where the default updates one tensor after the other: the same numbers, slower
+        foreach=True,
     )
