@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from calgrid.losses._history import PerSample
@@ -12,31 +13,27 @@ from calgrid.losses._history import PerSample
 Floats = NDArray[np.float64]
 
 
-# in NumPy, because training does not need SciPy; O(N log N) time, O(N) memory
-
-
-def ranks(values: ArrayLike) -> Floats:
-    """Ranks (N,), from 1, of values (N,); ties get their mean rank."""
-    _, group, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[group]
-
-
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """Pearson correlation in [-1, 1] of x and y (N,); NaN if one of them is constant or empty."""
-    first, second = (np.asarray(values, dtype=np.float64) for values in (x, y))
-    # compared by value, because a rounded mean gives a constant a variance above zero
-    if any(len(values) == 0 or values.min() == values.max() for values in (first, second)):
+    first, second = _standardised(x), _standardised(y)
+    if first is None or second is None:
         return math.nan
-    first, second = first - first.mean(), second - second.mean()
-    # each divided by its norm first, because a product of small norms would underflow
-    value = float((first / np.linalg.norm(first)) @ (second / np.linalg.norm(second)))
-    return min(max(value, -1.0), 1.0)
+    return min(max(float(first @ second), -1.0), 1.0)
+
+
+def _standardised(values: ArrayLike) -> Floats | None:
+    """Values (N,) of mean 0 and norm 1; None if they are constant or empty."""
+    values = np.asarray(values, dtype=np.float64)
+    # compared by value, because a rounded mean gives a constant a variance above zero
+    if len(values) == 0 or values.min() == values.max():
+        return None
+    centred = values - values.mean()
+    return centred / np.linalg.norm(centred)
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
     """Spearman's rank correlation in [-1, 1] of x and y (N,): Pearson's of their ranks."""
-    return pearson(ranks(x), ranks(y))
+    return pearson(rankdata(x), rankdata(y))
 
 
 def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
@@ -54,7 +51,7 @@ def auroc(scores: ArrayLike, positive: ArrayLike) -> float:
     m, n = int(chosen.sum()), int((~chosen).sum())
     if m == 0 or n == 0:
         return math.nan
-    return float((ranks(scores)[chosen].sum() - m * (m + 1) / 2) / (m * n))
+    return float((rankdata(scores)[chosen].sum() - m * (m + 1) / 2) / (m * n))
 
 
 #: columns of the table of an epoch; float32 is exact for all of them
