@@ -26,8 +26,8 @@ from scipy import special
 
 from calgrid.metrics import (
     METRICS,
-    _binning,
     _estimators,
+    binning,
     bootstrap_ood,
     bootstrap_soft,
     intervals,
@@ -102,17 +102,17 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
     binned = sums(confidence, right)
     classes = [sums(probs[:, j], truth[:, j]) for j in range(k)]
     square = (probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1
-    calibration = sum(float(_binning.rms_gap(each) ** 2) for each in classes)
+    calibration = sum(float(binning.rms_gap(each) ** 2) for each in classes)
     errors = {
-        "ece": _binning.mean_gap(binned),
-        "rmsce": _binning.rms_gap(binned),
-        "o_ece": _binning.mean_over(binned),
-        "u_ece": _binning.mean_under(binned),
+        "ece": binning.mean_gap(binned),
+        "rmsce": binning.rms_gap(binned),
+        "o_ece": binning.mean_over(binned),
+        "u_ece": binning.mean_under(binned),
         "aece": adaptive,
         "aece_eq": adaptive,
         "ece_sweep": fine,
         "ks": np.abs(cumulated).max() / n,
-        "cece": np.mean([_binning.mean_gap(each) for each in classes]),
+        "cece": np.mean([binning.mean_gap(each) for each in classes]),
         "brier_calibration": calibration,
         **smoothed(confidence, confidence - right),
     }
@@ -133,10 +133,10 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
     }
 
 
-def sums(p: Floats, q: Floats) -> _binning.BinSums:
+def sums(p: Floats, q: Floats) -> binning.BinSums:
     """Sums of the bins of probabilities (N,) with expected outcomes (N,)."""
-    index = _binning.bin_index(p, BINS)
-    return _binning.BinSums(
+    index = binning.bin_index(p, BINS)
+    return binning.BinSums(
         *(np.bincount(index, weight, BINS).astype(float) for weight in (None, p, q))
     )
 
@@ -236,7 +236,7 @@ def others(found: intervals.Resampled, predictions: Predictions) -> dict[str, In
     """Intervals of the ECE that are not used, and of its debiased form."""
     value, debiased = found.values["ece"], found.values["ece_debiased"]
     residual = predictions.confidence - predictions.correct
-    index = _binning.bin_index(predictions.confidence, BINS)
+    index = binning.bin_index(predictions.confidence, BINS)
     influence = np.sign(np.bincount(index, residual, BINS))[index] * residual - value
     error = 1.96 * influence.std() / np.sqrt(len(residual))
     drawn, drawn_debiased = found.drawn["ece"], found.drawn["ece_debiased"]

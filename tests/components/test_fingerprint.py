@@ -150,7 +150,7 @@ def test_closure_of_training_is_what_training_uses():
         "training.seeds",
         "losses.base",
         "losses._terms",
-        "procedures._second_stage",
+        "procedures.second_stage",
     )
     helpers += ("backbones._resnet", "datasets.preparation")
     assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used.keys()
@@ -274,7 +274,7 @@ EDITS = {
     "a loss that no run has": ("losses/dfl.py", *EDIT, set()),
     "the base of losses": ("losses/base.py", *EDIT, TRAINED),
     "a procedure": ("procedures/tst.py", *EDIT, branch("tst", "tst+mbls")),
-    "a helper of procedures": ("procedures/_second_stage.py", *EDIT, branch("tst", "tst+mbls")),
+    "a helper of procedures": ("procedures/second_stage.py", *EDIT, branch("tst", "tst+mbls")),
     "the base of procedures": ("training/procedure.py", *EDIT, RUNS),
     "the trainer": ("training/trainer.py", *EDIT, TRAINED),
     "a backbone": (

@@ -77,8 +77,3 @@ def test_inputs_are_left_as_they_were():
     metrics.bootstrap(probs, labels, n_resamples=5)
     np.testing.assert_array_equal(probs, B[0])
     np.testing.assert_array_equal(labels, B[1])
-
-
-def test_an_unknown_form_of_adaptive_bins_is_refused():
-    with pytest.raises(ConfigError, match="form must be"):
-        metrics.aece(*B, form="other")

@@ -59,7 +59,6 @@ def test_equal_counts_equal_a_split_of_the_array(case, n_bins):
         confidence
     )
     assert metrics.aece_eq(*case, n_bins) == pytest.approx(expected, abs=1e-12)
-    assert metrics.aece(*case, n_bins, form="equal_count") == metrics.aece_eq(*case, n_bins)
 
 
 @given(predictions())

@@ -6,7 +6,7 @@ from tests.metrics.cases import A, B, with_confidence
 
 from calgrid import metrics
 from calgrid.errors import ConfigError
-from calgrid.metrics import _binning, kernel, scoring
+from calgrid.metrics import binning, kernel, scoring
 from calgrid.metrics._classwise import classwise_sums
 
 
@@ -52,8 +52,8 @@ def test_ten_samples(metric, n_bins, expected):
 
 
 def test_debiased_square_of_ten_samples():
-    sums = _binning.bin_sums(metrics.check_probabilities(*A), 5)
-    assert _binning.debiased_square(sums) == pytest.approx(-0.0526577778, abs=1e-5)
+    sums = binning.bin_sums(metrics.check_probabilities(*A), 5)
+    assert binning.debiased_square(sums) == pytest.approx(-0.0526577778, abs=1e-5)
 
 
 def test_sweep_of_ten_samples_in_the_norm_of_the_paper():
@@ -95,7 +95,7 @@ def test_three_classes(metric, n_bins, expected):
 
 def test_parts_of_three_classes():
     predictions = metrics.check_probabilities(*B)
-    by_class = _binning.mean_gap(classwise_sums(predictions, 5))
+    by_class = binning.mean_gap(classwise_sums(predictions, 5))
     assert by_class == pytest.approx([0.1166666667, 0.0983333333, 0.285], abs=1e-10)
     by_row = scoring.brier_per_sample(predictions)
     assert by_row == pytest.approx([0.1382, 0.095, 0.875, 0.855, 0.015, 0.335], abs=1e-12)
@@ -128,13 +128,13 @@ def test_out_of_distribution_scores():
 def test_ties_merge_adaptive_bins():
     case = with_confidence([1] * 8 + [0.6, 0.5], [1, 1, 1, 1, 1, 1, 0, 1, 0, 1])
     assert metrics.aece(*case, 5) == pytest.approx(0.16)
-    assert metrics.aece(*case, 5, form="equal_count") == pytest.approx(0.11)
+    assert metrics.aece_eq(*case, 5) == pytest.approx(0.11)
 
 
 def test_scores_that_the_adaptive_and_plain_errors_share():
     """One bin leaves only |mean confidence - accuracy|."""
     assert metrics.ece(*A, 1) == pytest.approx(0.68 - 0.6)
-    assert metrics.aece(*A, 1, form="equal_count") == pytest.approx(0.68 - 0.6)
+    assert metrics.aece_eq(*A, 1) == pytest.approx(0.68 - 0.6)
 
 
 def test_certain_mistakes_have_a_finite_nll():

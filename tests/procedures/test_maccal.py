@@ -17,8 +17,8 @@ from calgrid.configuration.components import MethodCatalog, RunContext
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._masked import MaskedLinear, masked_layers
 from calgrid.procedures.maccal import FLOOR_EPOCHS
+from calgrid.procedures.masked_linear import MaskedLinear, masked_layers
 from calgrid.training.data import Batch
 
 CLASSES, FEATURES = 4, 64

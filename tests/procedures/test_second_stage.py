@@ -10,7 +10,7 @@ from torch import nn
 from calgrid.backbones import build_backbone
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
-from calgrid.procedures._second_stage import FeatureTable
+from calgrid.procedures.second_stage import FeatureTable
 from calgrid.training.data import DeviceImages
 
 

@@ -1,11 +1,14 @@
 rule calibrate:
     input:
-        logits=ancient(JOBS.logits),
+        JOBS.repair_trigger(f"{PART}/calibrate.json"),
+        predicted=f"{RUN}/predict.json",
     output:
-        record=update(f"{CALIBRATED}/calibrate.json"),
-        metrics=update(f"{CALIBRATED}/metrics.parquet"),
+        f"{PART}/metrics.parquet",
+        f"{PART}/calibrate.json",
     log:
-        f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
+        JOBS.layout.log("calibrate", KEY),
+    benchmark:
+        f"{TIMES}/{JOBS.study}/calibrate/{KEY}.tsv"
     conda:
         "../../envs/calibrate.yaml"
     threads: JOBS.resources.calibrate_threads
@@ -13,8 +16,9 @@ rule calibrate:
         mem_mb=JOBS.resources.calibrate_memory,
         runtime=JOBS.resources.calibrate_minutes,
     params:
-        plan=PLAN,
-        folder=CALIBRATED,
+        run=lambda wildcards, input: str(Path(input.predicted).parent),
+        folder=PART,
+        spec=JOBS.spec("calibrate"),
     shell:
-        "python -m calgrid calibrate-run --plan {params.plan:q} --out {params.folder:q}"
-        " --logits {input.logits:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid calibrate-run --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"

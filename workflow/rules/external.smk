@@ -1,11 +1,13 @@
 rule import_external:
     input:
-        files=ancient(JOBS.external_files),
+        JOBS.repair_trigger(f"{RUN}/predict.json"),
+        files=JOBS.external_files,
     output:
-        record=update(f"{PREDICTED}/predict.json"),
-        logits=update(directory(f"{PREDICTED}/logits")),
+        update(f"{RUN}/predict.json"),
     log:
-        f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
+        JOBS.layout.log("import", KEY),
+    benchmark:
+        f"{TIMES}/import/{KEY}.tsv"
     wildcard_constraints:
         protocol=EXTERNAL,
     conda:
@@ -15,8 +17,8 @@ rule import_external:
         mem_mb=JOBS.resources.import_memory,
         runtime=30,
     params:
-        plan=PLAN,
-        folder=PREDICTED,
+        folder=RUN,
+        spec=JOBS.spec("external"),
     shell:
-        "python -m calgrid import --plan {params.plan:q} --out {params.folder:q}"
-        " --files {input.files:q} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid import --spec {params.spec:q} --files {input.files:q} --out {params.folder:q}"
+        " --log {log:q} >> {log:q} 2>&1"

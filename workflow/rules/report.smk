@@ -1,9 +1,13 @@
+TOTALS = [f"{STUDY}/{name}" for name in STUDY_FILES]
+
+
 rule tables:
     input:
-        files=ancient(rules.aggregate.output.files),
+        JOBS.repair_trigger(f"{STUDY}/tables"),
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
     output:
-        record=JOBS.record("tables"),
-        tables=report(
+        report(
             directory(f"{STUDY}/tables"),
             patterns=["{name}.csv"],
             caption="../report/tables.rst",
@@ -11,6 +15,8 @@ rule tables:
         ),
     log:
         f"{LOGS}/{JOBS.study}/tables.log",
+    benchmark:
+        f"{TIMES}/{JOBS.study}/tables.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -18,18 +24,19 @@ rule tables:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("tables"),
         runtime=30,
     params:
-        plan=PLAN,
+        fingerprint=JOBS.plan.stage("tables"),
     shell:
-        "python -m calgrid tables --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
 
 
 rule figures:
     input:
-        files=ancient(rules.aggregate.output.files),
+        JOBS.repair_trigger(f"{STUDY}/figures"),
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
     output:
-        record=JOBS.record("figures"),
-        figures=report(
+        report(
             directory(f"{STUDY}/figures"),
             patterns=["{name}.png"],
             caption="../report/figures.rst",
@@ -37,6 +44,8 @@ rule figures:
         ),
     log:
         f"{LOGS}/{JOBS.study}/figures.log",
+    benchmark:
+        f"{TIMES}/{JOBS.study}/figures.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -44,22 +53,25 @@ rule figures:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("figures"),
         runtime=30,
     params:
-        plan=PLAN,
+        fingerprint=JOBS.plan.stage("figures"),
     shell:
-        "python -m calgrid figures --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid figures --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
 
 
 rule report:
     input:
-        files=ancient(rules.aggregate.output.files),
-        tables=ancient(rules.tables.output.tables),
-        figures=ancient(rules.figures.output.figures),
+        JOBS.repair_trigger(f"{STUDY}/report.html"),
+        TOTALS,
+        manifest=f"{STUDY}/manifest.json",
+        tables=f"{STUDY}/tables",
+        figures=f"{STUDY}/figures",
     output:
-        record=JOBS.record("report"),
-        page=f"{STUDY}/report.html",
+        f"{STUDY}/report.html",
     log:
         f"{LOGS}/{JOBS.study}/report.log",
+    benchmark:
+        f"{TIMES}/{JOBS.study}/report.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -67,7 +79,7 @@ rule report:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("report"),
         runtime=30,
     params:
-        plan=PLAN,
+        fingerprint=JOBS.plan.stage("report"),
     shell:
-        "python -m calgrid report --plan {params.plan:q}"
-        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"

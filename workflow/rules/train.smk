@@ -1,13 +1,14 @@
 rule train:
     input:
-        data=ancient(JOBS.data),
-        first_stage=ancient(JOBS.first_stage),
+        JOBS.repair_trigger(f"{RUN}/train.json"),
+        data=JOBS.data,
+        first_stage=JOBS.first_stage,
     output:
-        record=update(f"{TRAINED}/train.json"),
-        model=update(f"{TRAINED}/model.safetensors"),
-        history=update(f"{TRAINED}/history.parquet"),
+        update(f"{RUN}/train.json"),
     log:
-        f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
+        JOBS.layout.log("train", KEY),
+    benchmark:
+        f"{TIMES}/train/{KEY}.tsv"
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.train_threads
@@ -16,10 +17,10 @@ rule train:
         mem_mb=JOBS.resources.train_memory,
         runtime=JOBS.resources.train_minutes,
     params:
-        plan=PLAN,
-        folder=TRAINED,
-        root=JOBS.data_root or ".",
+        folder=RUN,
+        data=f"{RESULTS}/data/{{dataset}}",
+        spec=JOBS.spec("train"),
+        options=JOBS.train_options,
     shell:
-        "python -m calgrid train --plan {params.plan:q} --out {params.folder:q} --data {input.data:q}"
-        " --first-stage {input.first_stage:q} --data-root {params.root:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
+        " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"

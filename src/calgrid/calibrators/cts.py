@@ -11,7 +11,7 @@ from calgrid.calibrators._probabilities import centred, row_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._binning import bin_index
+from calgrid.metrics.binning import bin_index
 
 Indices = NDArray[np.intp]
 #: candidates for the temperature of a class

@@ -4,12 +4,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._indicators import INDICATORS
 from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
 from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators.indicators import INDICATORS
 from calgrid.components.registry import register
 from calgrid.progress import log
 
@@ -120,12 +120,12 @@ class Smart(FullBatchNetwork):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.hidden_layers, self.indicator, self.start = hidden_layers, indicator, start
-        self.clamp_margin, self.guard, self.hidden = (
-            clamp_margin,
-            guard,
-            (HIDDEN_UNITS,) * hidden_layers,
-        )
+        self.hidden_layers = hidden_layers
+        self.indicator = indicator
+        self.clamp_margin = clamp_margin
+        self.start = start
+        self.guard = guard
+        self.hidden = (HIDDEN_UNITS,) * hidden_layers
 
     def _checked(self, logits: Any, n_classes: int | None = None) -> Array:
         checked = super()._checked(logits, n_classes)
@@ -135,11 +135,9 @@ class Smart(FullBatchNetwork):
         return checked
 
     def _inputs(self, logits: Array) -> Array:
-        return (
-            self._largest / self._unit
-            if self.indicator == "max_logit"
-            else INDICATORS[self.indicator](logits)
-        )
+        if self.indicator == "max_logit":
+            return self._largest / self._unit
+        return INDICATORS[self.indicator](logits)
 
     @property
     def _input_unit(self) -> float:
@@ -147,7 +145,9 @@ class Smart(FullBatchNetwork):
         return 1.0 if self.indicator in ("entropy", "confidence") else self._unit
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
-        return (self._initial(), {}) if self.start == "random" else super()._start(logits, labels)
+        if self.start == "random":
+            return self._initial(), {}
+        return super()._start(logits, labels)
 
     def _temperature(self, values: Array) -> Array:
         if self.clamp_margin:
@@ -187,17 +187,20 @@ class Smart(FullBatchNetwork):
         if n_samples < FOLDS * LEAST_IN_FOLD:
             return 0.0, 0.0
         options = {**self.hyperparameters, "guard": "none", "trace": False}
-        given = logits + (self._largest.T / self._unit if self.indicator == "max_logit" else 0.0)
-        shifted = given - given.max(axis=1, keepdims=True)
+        scores = logits
+        if self.indicator == "max_logit":
+            # the largest logits, which were subtracted
+            scores = logits + self._largest.T / self._unit
+        shifted = scores - scores.max(axis=1, keepdims=True)
         fold = np.random.default_rng([self.seed, FOLDS]).permutation(n_samples) % FOLDS
         gain = np.empty(n_samples)
         for number in range(FOLDS):
             inside, outside = fold == number, fold != number
-            network = type(self)(**options).fit(given[outside], labels[outside])
+            network = type(self)(**options).fit(scores[outside], labels[outside])
             beta = fit_temperature(shifted[outside], labels[outside]).beta
             single = top_label_log_loss(softmax(shifted[inside] * beta), labels[inside])
             gain[inside] = single - top_label_log_loss(
-                network.predict_proba(given[inside]), labels[inside]
+                network.predict_proba(scores[inside]), labels[inside]
             )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 

@@ -7,7 +7,7 @@ import numpy as np
 from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
-from calgrid.metrics._binning import bin_index
+from calgrid.metrics.binning import bin_index
 
 #: temperatures 0.1, 0.2, ..., 10.0
 N_TEMPERATURES, STEP = 100, 0.1

@@ -14,7 +14,7 @@ import pandas as pd
 from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities, ece, nll
-from calgrid.metrics._binning import bin_sums
+from calgrid.metrics.binning import bin_sums
 from calgrid.statistics.margins import indicators, margins
 from calgrid.storage import schema
 from calgrid.storage.logits import Logits

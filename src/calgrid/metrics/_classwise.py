@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from calgrid.metrics._binning import BinSums, bin_index
 from calgrid.metrics._inputs import Predictions, check_bins
+from calgrid.metrics.binning import BinSums, bin_index
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics import _binning, _ordered, _weighted, human, kernel, ood, scoring, smooth
+from calgrid.metrics import _ordered, _weighted, binning, human, kernel, ood, scoring, smooth
 from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.failure import Confidences, sorted_correct
@@ -102,32 +102,32 @@ def _means(predictions: Predictions, n_bins: int) -> Estimator:
 
 #: errors of equal-width bins and their functions of the sums
 _BINNED = {
-    "ece": _binning.mean_gap,
-    "mce": _binning.largest_gap,
-    "rmsce": _binning.rms_gap,
-    "o_ece": _binning.mean_over,
-    "u_ece": _binning.mean_under,
+    "ece": binning.mean_gap,
+    "mce": binning.largest_gap,
+    "rmsce": binning.rms_gap,
+    "o_ece": binning.mean_over,
+    "u_ece": binning.mean_under,
 }
 
 
 def _binned(predictions: Predictions, n_bins: int) -> Estimator:
-    index = _binning.bin_index(predictions.confidence, n_bins)
+    index = binning.bin_index(predictions.confidence, n_bins)
     member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
     columns = np.hstack(
         [member, member * predictions.confidence[:, None], member * predictions.correct[:, None]]
     )
-    sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
+    sample = binning.BinSums(*np.split(columns.sum(axis=0), 3))
     residual = predictions.confidence - predictions.correct
     expected = (predictions.confidence * (1 - predictions.confidence)) @ member
     centre, scale = _centre(sample.gap, expected, np.square(residual) @ member)
     base = sample.with_gap(centre)
 
     def estimate(weights: Floats) -> Draws:
-        sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
+        sums = binning.BinSums(*np.split(weights @ columns, 3, axis=1))
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
-        values["ece_debiased"] = _binning.debiased_gap(sums)
-        values["rmsce_debiased"] = np.sqrt(_binning.debiased_square(sums).clip(min=0))
+        values["ece_debiased"] = binning.debiased_gap(sums)
+        values["rmsce_debiased"] = np.sqrt(binning.debiased_square(sums).clip(min=0))
         return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
 
     return estimate
@@ -182,23 +182,23 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
 def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
     plain = classwise_sums(predictions, n_bins)
-    sample = _binning.BinSums(
+    sample = binning.BinSums(
         *(part[:, None] for part in (plain.count, plain.confidence, plain.correct))
     )
     centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
-    base = _binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
+    base = binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
     def estimate(weights: Floats) -> Draws:
         sums = bins.sums(weights)
-        calibration = _binning.debiased_square(sums).sum(axis=0)
+        calibration = binning.debiased_square(sums).sum(axis=0)
         values = {
-            "cece": _binning.mean_gap(sums).mean(axis=0),
+            "cece": binning.mean_gap(sums).mean(axis=0),
             "brier_calibration": calibration,
             "brier_refinement": weights @ score - calibration,
         }
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
-        return Draws(values, {"cece": _binning.mean_gap(moved).mean(axis=0) - base})
+        return Draws(values, {"cece": binning.mean_gap(moved).mean(axis=0) - base})
 
     return estimate
 
@@ -227,12 +227,12 @@ def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Es
     means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(
         columns
     )
-    sample = _binning.BinSums(*np.split(columns.sum(axis=0), 3))
+    sample = binning.BinSums(*np.split(columns.sum(axis=0), 3))
 
     def estimate(weights: Floats) -> Draws:
         kl, tv = (weights @ means).T
-        sums = _binning.BinSums(*np.split(weights @ columns, 3, axis=1))
-        ece, noise = _binning.mean_gap(sums), _binning.mean_gap(sums.noise(sample))
+        sums = binning.BinSums(*np.split(weights @ columns, 3, axis=1))
+        ece, noise = binning.mean_gap(sums), binning.mean_gap(sums.noise(sample))
         return Draws({"soft_kl": kl, "soft_tv": tv, "soft_ece": ece}, {"soft_ece": noise})
 
     return estimate

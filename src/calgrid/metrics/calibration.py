@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError
-from calgrid.metrics import _binning, _ordered
+from calgrid.metrics import _ordered, binning
 from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
 from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie_ends
@@ -39,7 +39,8 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     >>> ece([[0.9, 0.1], [0.4, 0.6]], [0, 0], n_bins=5)
     0.35
     """
-    return float(_binning.mean_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.mean_gap(sums))
 
 
 def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -48,7 +49,8 @@ def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its
     columns sum to its ECE).
     """
-    return float(_binning.mean_over(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.mean_over(sums))
 
 
 def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -57,7 +59,8 @@ def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters, errors and source as in :func:`o_ece`.
     """
-    return float(_binning.mean_under(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.mean_under(sums))
 
 
 def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -66,9 +69,8 @@ def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
     Parameters and errors as in :func:`ece`. Source: Naeini et al., AAAI 2015.
     """
-    return float(
-        _binning.largest_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
-    )
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.largest_gap(sums))
 
 
 def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -77,7 +79,8 @@ def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019
     (equal-width bins here, for the same bins as :func:`ece`).
     """
-    return float(_binning.rms_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins)))
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.rms_gap(sums))
 
 
 def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -90,8 +93,8 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition
     5.1.
     """
-    square = _binning.debiased_square(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
-    return float(np.sqrt(square.clip(min=0)))
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(np.sqrt(binning.debiased_square(sums).clip(min=0)))
 
 
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -106,50 +109,40 @@ def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> f
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, section 5
     (L1 form of the code).
     """
-    return float(
-        _binning.debiased_gap(_binning.bin_sums(check_probabilities(probs, labels), n_bins))
-    )
+    sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.debiased_gap(sums))
 
 
-def aece(
-    probs: Probabilities,
-    labels: ArrayLike,
-    n_bins: int = 15,
-    *,
-    form: Literal["focal_calibration", "equal_count"] = "focal_calibration",
-) -> float:
-    """Adaptive ECE: :func:`ece` with bins of equal numbers of samples.
+def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Adaptive ECE as in focal_calibration: :func:`ece` with bins of about equal numbers of samples.
 
-    Other parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019; code
-    of Mukhoti et al., NeurIPS 2020.
+    The edges are interpolated between sorted confidences, and bins are (low, high]: the lowest
+    confidence with its ties is in no bin, and ties merge bins. :func:`aece_eq` has neither effect.
 
-    Parameters
-    ----------
-    form : ``focal_calibration``, the code of the published tables, interpolates the edges between
-        sorted confidences and uses (low, high] bins: the lowest confidence with its ties is in no
-        bin, and ties merge bins. ``equal_count`` splits the stably sorted samples into M runs whose
-        lengths differ by at most one.
+    Parameters and errors as in :func:`ece`. Source: code of Mukhoti et al., NeurIPS 2020, which the
+    published tables use.
     """
-    predictions, n_bins = check_probabilities(probs, labels), check_bins(n_bins)
+    predictions = check_probabilities(probs, labels)
     residual = _sorted_residual(predictions)
     ranks = Ranks(cumulative(np.ones((1, len(residual)))))
-    if form == "focal_calibration":
-        edges = adaptive_positions(predictions.confidence[predictions.order], ranks, n_bins)
-        gaps = np.diff(cumulative(residual[None])[0, edges[0]])
-    elif form == "equal_count":
-        gaps = _ordered.run_gaps(
-            _ordered.carry(np.ones((1, len(residual))), residual), ranks, n_bins
-        )
-    else:
-        raise ConfigError(f"form must be 'focal_calibration' or 'equal_count', got {form!r}.")
+    confidence = predictions.confidence[predictions.order]
+    edges = adaptive_positions(confidence, ranks, check_bins(n_bins))
+    gaps = np.diff(cumulative(residual[None])[0, edges[0]])
     return float(np.abs(gaps).sum() / len(residual))
 
 
 def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE with bins of equal counts without dropped samples: :func:`aece` with
-    ``form="equal_count"``.
+    """Adaptive ECE with equal counts: the stably sorted samples in M runs whose lengths differ by at
+    most one.
+
+    Parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
     """
-    return aece(probs, labels, n_bins, form="equal_count")
+    residual = _sorted_residual(check_probabilities(probs, labels))
+    weights = np.ones((1, len(residual)))
+    gaps = _ordered.run_gaps(
+        _ordered.carry(weights, residual), Ranks(cumulative(weights)), check_bins(n_bins)
+    )
+    return float(np.abs(gaps).sum() / len(residual))
 
 
 def ece_sweep(
@@ -177,7 +170,8 @@ def ece_sweep(
     weights = np.ones((1, predictions.n_samples))
     right = _ordered.carry(weights, predictions.correct[predictions.order])
     residual = _ordered.carry(weights, _sorted_residual(predictions))
-    return float(_ordered.sweep(right, Ranks(cumulative(weights)), (residual,), norm)[0][0])
+    (errors,) = _ordered.sweep(right, Ranks(cumulative(weights)), (residual,), norm)
+    return float(errors[0])
 
 
 def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -205,9 +199,8 @@ def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K
     rather than max(y) + 1.
     """
-    return float(
-        _binning.mean_gap(classwise_sums(check_probabilities(probs, labels), n_bins)).mean()
-    )
+    sums = classwise_sums(check_probabilities(probs, labels), n_bins)
+    return float(binning.mean_gap(sums).mean())
 
 
 def _sorted_residual(predictions: Predictions) -> NDArray[np.float64]:

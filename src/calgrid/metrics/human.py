@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import DataError
-from calgrid.metrics._binning import BinSums, bin_index, mean_gap
 from calgrid.metrics._inputs import check_rows
+from calgrid.metrics.binning import BinSums, bin_index, mean_gap
 from calgrid.metrics.scoring import PROBABILITY_FLOOR
 
 Floats = NDArray[np.float64]

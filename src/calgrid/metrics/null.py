@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics._binning import inner_edges
 from calgrid.metrics._inputs import Probabilities, check_probabilities
+from calgrid.metrics.binning import inner_edges
 
 #: natural logarithm of the neglected probability mass of each bin
 LOG_NEGLIGIBLE = np.log(1e-17)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from calgrid.backbones.base import Network
 from calgrid.datasets import Prepared
 from calgrid.errors import DataError
-from calgrid.procedures._masked import MaskedLinear
-from calgrid.procedures._second_stage import FrozenFeatures
+from calgrid.procedures.masked_linear import MaskedLinear
+from calgrid.procedures.second_stage import FrozenFeatures
 from calgrid.training.data import Batch, DeviceImages
 from calgrid.training.procedure import Procedure
 

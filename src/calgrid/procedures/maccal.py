@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from calgrid.components.registry import register
-from calgrid.procedures._masked import EvalMask, MaskedLinear, masked_layers
-from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage, load_checked
+from calgrid.procedures.masked_linear import EvalMask, MaskedLinear, masked_layers
+from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage, load_checked
 from calgrid.progress import log
 from calgrid.training.procedure import State, Training
 from calgrid.training.seeds import generator

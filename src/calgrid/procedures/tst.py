@@ -7,7 +7,7 @@ Networks, ICML 2024 (official code MJordahn/Decoupled-Layers-for-Calibrated-NNs)
 from torch import nn
 
 from calgrid.components.registry import register
-from calgrid.procedures._second_stage import FACTS, SecondStage
+from calgrid.procedures.second_stage import FACTS, SecondStage
 
 
 @register(

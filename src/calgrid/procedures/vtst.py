@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calgrid.components.registry import register
-from calgrid.procedures._second_stage import FACTS, FrozenFeatures, SecondStage
+from calgrid.procedures.second_stage import FACTS, FrozenFeatures, SecondStage
 from calgrid.training.data import Batch
 from calgrid.training.procedure import LossFunction, Training
 from calgrid.training.seeds import generator

@@ -9,7 +9,7 @@ from typing import cast
 import pandas as pd
 
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.metrics._binning import BinSums
+from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
@@ -173,11 +173,7 @@ class Results:
                 f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by "
                 f"keyword."
             )
-        folder = Path(found["folder"].iloc[0])
-        run = self.data.manifest["runs"][found.index[0]]
-        # paths in the manifest are relative to the folder from which the study was run
-        trained = None if run["train"] is None else folder / Path(run["train"]).name
-        return Run(trained, folder / Path(run["predict"]).name)
+        return Run(Path(found["folder"].iloc[0]))
 
     def logits(
         self, method: str, seed: int | None = None, name: str = "test", **where: str

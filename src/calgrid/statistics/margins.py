@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calgrid.calibrators._indicators import INDICATORS
+from calgrid.calibrators.indicators import INDICATORS
 
 Floats = NDArray[np.float64]
 #: the fixed confidence

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from calgrid.metrics._binning import BinSums
+from calgrid.metrics.binning import BinSums
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import points, style

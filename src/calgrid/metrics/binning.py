@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from calgrid.metrics._inputs import Predictions, check_bins
 
 Floats = NDArray[np.float64]
-_erf = np.vectorize(
-    math.erf, otypes=[np.float64]
-)  # slow, but called only on values of bins, not on samples
+#: of values of bins, not of samples; the last bit of SciPy's function differs from math.erf
+_erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,10 @@ def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
 def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
     """Sums of the M equal-width bins of the confidence, each (M,)."""
     index = bin_index(predictions.confidence, n_bins)
-    weights = (None, predictions.confidence, predictions.correct)
     return BinSums(
-        *(np.bincount(index, weight, minlength=n_bins).astype(np.float64) for weight in weights)
+        count=np.bincount(index, None, n_bins).astype(np.float64),
+        confidence=np.bincount(index, predictions.confidence, n_bins).astype(np.float64),
+        correct=np.bincount(index, predictions.correct, n_bins).astype(np.float64),
     )
 
 
@@ -96,8 +96,8 @@ def debiased_square(sums: BinSums) -> Floats:
     accuracy = sums.correct / np.maximum(sums.count, 1)
     excess = accuracy * (1 - accuracy) / np.maximum(sums.count - 1, 1)
     square = (sums.gap / np.maximum(sums.count, 1)) ** 2
-    each = np.where(sums.count > 1, sums.count * (square - excess), 0.0)
-    return each.sum(axis=-1) / sums.count.sum(axis=-1)
+    per_bin = np.where(sums.count > 1, sums.count * (square - excess), 0.0)
+    return per_bin.sum(axis=-1) / sums.count.sum(axis=-1)
 
 
 def debiased_gap(sums: BinSums) -> Floats:
@@ -110,9 +110,8 @@ def debiased_gap(sums: BinSums) -> Floats:
     gap, accuracy = sums.gap / count, sums.correct / count
     spread = np.sqrt(accuracy * (1 - accuracy) / count)
     ratio = np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0)
-    folded = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2) + gap * _erf(
-        ratio / math.sqrt(2)
-    )
-    resampled = np.where(spread > 0, folded, np.abs(gap))
+    density = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2)
+    mean_absolute = density + gap * _erf(ratio / math.sqrt(2))
+    resampled = np.where(spread > 0, mean_absolute, np.abs(gap))
     excess = (sums.count * (resampled - np.abs(gap))).sum(axis=-1) / sums.count.sum(axis=-1)
     return mean_gap(sums) - excess
