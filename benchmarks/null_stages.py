@@ -34,8 +34,9 @@ def main() -> int:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
         return calgrid()
-    from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
     from calgrid.storage.stage import run_stage  # noqa: PLC0415
+
+    from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
 
     template, spec, out = (
         Path(os.environ[TEMPLATE_VARIABLE]),

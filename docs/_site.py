@@ -8,15 +8,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import griffe
 import pandas as pd
 import yaml
 from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
 
 from calgrid.components import registry
 from calgrid.components.component_files import Option
+from calgrid.configuration.model import Config, TrainingProtocol
 from calgrid.metrics import METRICS
 
 HOME = Path(__file__).parents[1]
@@ -318,21 +320,31 @@ def _protocols() -> str:
 
 
 def _configuration() -> str:
-    schema = yaml.safe_load((HOME / "workflow/schemas/config.schema.yaml").read_text())
-    rows = [*_keys(schema, schema["$defs"], "")]
-    table = _table(("Key", "Default", "Meaning"), rows)
-    return f"# Configuration of a study\n\n{schema['description']}\n\n{table}\n"
+    parts = ["# Configuration"]
+    for title, options in {"Study": Config, "Protocol": TrainingProtocol}.items():
+        rows = _table(("Key", "Default", "Meaning"), _keys(options, ""))
+        parts.append(f"## {title}\n\n{options.__doc__}\n\n{rows}")
+    return "\n\n".join(parts) + "\n"
 
 
-def _keys(
-    node: Mapping[str, Any], known: Mapping[str, Any], prefix: str
-) -> Iterator[tuple[str, str, str]]:
-    """Keys of an object, and below them those of the objects that they hold."""
-    for name, each in node.get("properties", {}).items():
-        target = {**known.get(each.get("$ref", "").rpartition("/")[2], {}), **each}
-        default = f"`{target['default']}`" if "default" in target else ""
-        yield f"`{prefix}{name}`", default, " ".join(str(target.get("description", "")).split())
-        items = target.get("items", {})
-        items = known.get(items.get("$ref", "").rpartition("/")[2], items)
-        yield from _keys(target, known, f"{prefix}{name}.")
-        yield from _keys(items, known, f"{prefix}{name}[].")
+def _keys(options: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Keys of a model with defaults and meanings, and below them those of the models in them."""
+    for name, field in options.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = (
+            ""
+            if field.is_required() or default is None or isinstance(default, BaseModel)
+            else f"`{default}`"
+        )
+        yield f"`{prefix}{name}`", shown, field.description or ""
+        for part, dots in _models(field.annotation, "."):
+            yield from _keys(part, f"{prefix}{name}{dots}")
+
+
+def _models(annotation: Any, dots: str) -> Iterator[tuple[type[BaseModel], str]]:
+    """Models in an annotation, and what stands between their key and those of the model."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation, dots
+    of_items = {list: "[].", dict: ".NAME."}.get(get_origin(annotation), dots)
+    for part in get_args(annotation):
+        yield from _models(part, of_items)

@@ -24,6 +24,20 @@ class StateError(CalgridError):
     """A checkpoint, resume state, lock or result on disk is damaged or belongs to another run."""
 
 
+def visible(text: object) -> str:
+    r"""Return text with control characters as escapes (``\x1b``): a terminal would obey those in a
+    name that a stranger chose.
+    """
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in str(text)
+    )
+
+
+def visible_lines(text: object) -> str:
+    """Return text of several lines as :func:`visible` shows each of them."""
+    return "\n".join(visible(line) for line in str(text).split("\n"))
+
+
 def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> ConfigError:
     """Return the error for an unknown identifier, with the closest valid ones.
 
@@ -41,8 +55,7 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     hint = (
         f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
     )
-    shown = name if str(name).isprintable() else ascii(name)[1:-1]
-    return ConfigError(f"Unknown {kind} '{shown}'{place}: {hint}")
+    return ConfigError(f"Unknown {kind} '{visible(name)}'{place}: {hint}")
 
 
 def number_as_text(value: object, whole: bool = False) -> str:

@@ -8,7 +8,7 @@ from calgrid.errors import CalgridError
 
 #: extra of pyproject.toml -> modules that calgrid imports from its libraries
 EXTRAS = {
-    "train": ("torch", "torchvision", "timm", "sklearn"),
+    "train": ("torch", "torchvision", "timm", "sklearn", "pooch", "requests"),
     "workflow": ("snakemake",),
 }
 

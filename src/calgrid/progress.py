@@ -6,13 +6,15 @@ from typing import Self
 
 from tqdm import tqdm
 
+from calgrid.errors import visible_lines
+
 #: seconds between two lines in a log
 LOG_INTERVAL = 10.0
 
 
 def log(message: str) -> None:
     """Write one line to standard error, which Snakemake redirects to log files."""
-    tqdm.write(message, file=sys.stderr)
+    tqdm.write(visible_lines(message), file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
 
 from calgrid.cli import main
 from calgrid.cli.joblogs import MARK
@@ -68,15 +68,15 @@ def data():
 
 
 def write(path, kind, logits, labels):
-    """Write a file of a kind, named as ``npz``, ``safetensors``, ``parquet`` or ``probabilities``."""
+    """Write a file of a kind, named as ``npz``, ``pt``, ``parquet`` or ``probabilities``."""
     path = path.with_suffix(".npz" if kind == "probabilities" else f".{kind}")
     if kind == "parquet":
         index = np.arange(len(labels), dtype=np.int32)
         write_logits(
             path, Logits(index, labels.astype(np.int32), logits, metadata={"split": path.stem})
         )
-    elif kind == "safetensors":
-        save_file({"logits": logits, "labels": labels}, path)
+    elif kind == "pt":
+        torch.save({"logits": torch.tensor(logits), "labels": torch.tensor(labels)}, path)
     elif kind == "npz":
         np.savez(path, logits=logits, y=labels)
     else:

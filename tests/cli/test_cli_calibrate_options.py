@@ -17,7 +17,7 @@ def no_ranking(monkeypatch):
     def rank(*_args, **_options):
         raise AssertionError("ranked")
 
-    monkeypatch.setattr("calgrid.cli.files.rank_calibrators", rank)
+    monkeypatch.setattr("calgrid.cli.calibrate.rank_calibrators", rank)
 
 
 def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, no_ranking):
@@ -122,7 +122,7 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(
         asked.append((features is not None, candidates))
         raise SystemExit
 
-    monkeypatch.setattr("calgrid.cli.files.rank_calibrators", rank)
+    monkeypatch.setattr("calgrid.cli.calibrate.rank_calibrators", rank)
     fit = ("--calibrator", "all", "--fit", tmp_path / "val.npz", "--apply", tmp_path / "test.npz")
     done = calgrid("calibrate", *fit)
     plain, rich = usable(), usable(np.ones((2, width)))

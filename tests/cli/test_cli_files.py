@@ -15,7 +15,7 @@ from calgrid.metrics import bootstrap, evaluate, evaluate_soft
 from calgrid.storage.logits import read_logits, write_logits
 
 FAST = ("--bootstrap", 0)
-KINDS = ("parquet", "npz", "safetensors", "probabilities")
+KINDS = ("parquet", "npz", "pt", "probabilities")
 
 
 def kind_option(kind):
@@ -136,7 +136,7 @@ def test_metrics_of_plugins_are_printed_too_and_broken_ones_named(
         "calgrid metrics: own_in_files/metrics/unread.py: @register of a metric needs the fact lo"
     )
     assert fails.startswith(
-        "calgrid metrics: own_in_files/metrics/fails.py, line 25, fails on probabilities of shape"
+        "calgrid metrics: own_in_files/metrics/fails.py, line 26, fails on probabilities of shape"
     )
 
 

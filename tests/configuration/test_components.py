@@ -7,6 +7,7 @@ import pytest
 
 from calgrid.components import registry
 from calgrid.configuration.components import MethodCatalog, RunContext, registered_methods
+from calgrid.configuration.model import Override
 from calgrid.errors import ConfigError
 
 PLACE = RunContext("digits", "digits", "resnet8")
@@ -18,7 +19,7 @@ def resolve(method, place=PLACE, variants=None, overrides=()):
 
 
 def override(match, **values):
-    return {"match": match, "set": values}
+    return Override.model_validate({"match": match, "set": values})
 
 
 def test_methods_are_all_losses_and_all_procedures_but_plain_training():

@@ -4,15 +4,16 @@ sentence.
 
 import json
 import re
+from typing import get_args
 
 import pytest
 import yaml
 
-from calgrid.configuration.config import Config, Grid, Override, Tuning
-from calgrid.configuration.files import fill_defaults, load_schema, read_configuration, read_yaml
+from calgrid.configuration.files import read_configuration, read_yaml
+from calgrid.configuration.model import Config, TrainingProtocol
 from calgrid.configuration.study import Study
+from calgrid.configuration.validation import Model
 from calgrid.errors import ConfigError
-from calgrid.specs import Comparison, Statistics
 
 
 @pytest.fixture
@@ -108,99 +109,53 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
         Study(make_config(), tmp_path)
 
 
-SCHEMAS = ("config", "protocol", "table", "claims")
+def keys_of(model, prefix=""):
+    """All keys of a model and of the models in them: key -> description."""
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}", field.description
+        for part in models_in(field.annotation):
+            yield from keys_of(part, f"{prefix}{name}.")
 
 
-@pytest.fixture
-def schema_path(home):
-    return lambda name: home / "workflow" / "schemas" / f"{name}.schema.yaml"
+def models_in(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_every_key_has_a_description(schema_path, name):
-    root = load_schema(schema_path(name))
-    keys, waiting = {}, [("", root), *root.get("$defs", {}).items()]
-    while waiting:
-        place, node = waiting.pop()
-        for key, child in node.get("properties", {}).items():
-            of = root["$defs"][child["$ref"].rpartition("/")[2]] if "$ref" in child else {}
-            keys[f"{place}.{key}"] = {**of, **child}.get("description", "")
-            waiting.append((f"{place}.{key}", child))
-    assert len(keys) > 15
-    assert {key for key, text in keys.items() if len(text) < 5} == set()
+@pytest.mark.parametrize("model", [Config, TrainingProtocol])
+def test_every_key_has_a_description(model):
+    descriptions = dict(keys_of(model))
+    assert len(descriptions) > 30
+    assert {key for key, text in descriptions.items() if not text or len(text) < 5} == set()
 
 
 def test_the_readme_of_configurations_names_every_key(home):
-    keys = load_schema(home / "workflow" / "schemas" / "config.schema.yaml")["properties"]
-    rows = re.findall(
-        r"^\| `(\w+)` \| ",
-        (home / "config" / "README.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    assert sorted(rows) == sorted(keys)
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_no_object_takes_unknown_keys_silently(schema_path, name):
-    """Except variants, whose other keys are checked against what they are variants of."""
-    open_objects = []
-    waiting = [("", load_schema(schema_path(name)))]
-    while waiting:
-        place, node = waiting.pop()
-        if isinstance(node, dict):
-            if "properties" in node and "additionalProperties" not in node:
-                open_objects.append(place)
-            waiting.extend((f"{place}.{key}", child) for key, child in node.items())
-    assert {place.rsplit(".", 1)[-1] for place in open_objects} <= {
-        "variant",
-        "additionalProperties",
-        "match",
-        "if",
-    }
+    text = (home / "config" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ", text, re.MULTILINE)
+    assert sorted(rows) == sorted(Config.model_fields)
 
 
 def test_defaults_are_filled_in_at_every_level(study):
     config = study().config
-    assert {
-        "results": "results",
-        "device": "auto",
-        "data_root": "data",
-        "published": [],
-    }.items() <= config.items()
-    defaults = {"bins": 15, "bootstrap": 1000, "level": 0.95, "seed": 0, "baseline": "ce"}
-    assert defaults.items() <= config["statistics"].items()
-    (grid,) = config["grids"]
-    assert {"calibrators": ["none"], "calibrator_seeds": [0], "shifts": []}.items() <= grid.items()
+    assert (config.results, config.device, config.data_root) == ("results", "auto", "data")
+    assert config.published == []
+    assert config.statistics.model_dump() == {
+        "bins": 15,
+        "bootstrap": 1000,
+        "paired_resamples": None,
+        "metrics": None,
+        "level": 0.95,
+        "seed": 0,
+        "baseline": "ce",
+        "comparisons": [],
+    }
+    (grid,) = config.grids
+    assert (grid.calibrators, grid.calibrator_seeds, grid.shifts) == (["none"], [0], [])
 
 
-def test_filling_in_leaves_the_given_configuration_alone(schema_path, make_config):
+def test_the_given_configuration_is_left_alone(make_config, home):
     config = make_config()
     before = yaml.safe_dump(config)
-    fill_defaults(config, schema_path("config"))
+    Study(config, home)
     assert yaml.safe_dump(config) == before
-
-
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    [
-        (Config, ()),
-        (Grid, ("$defs", "grid")),
-        (Comparison, ("$defs", "comparison")),
-        (Override, ("properties", "overrides", "items")),
-        (Statistics, ("properties", "statistics")),
-        (Tuning, ("properties", "tuning")),
-    ],
-)
-def test_types_have_the_keys_of_the_schema_and_those_that_are_always_there(
-    kind, place, schema_path
-):
-    schema = load_schema(schema_path("config"))
-    for name in place:
-        schema = schema[name]
-    properties = schema["properties"]
-    assert kind.__annotations__.keys() == properties.keys()
-    always = {name for name, each in properties.items() if "default" in each} | {
-        *schema.get("required", ())
-    }
-    # a study without the block has its defaults
-    assert kind.__required_keys__ == always | ({"statistics"} if kind is Config else set())

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from calgrid.configuration.repair import find_repairs
 
 from calgrid.configuration import jobs
 from calgrid.configuration.jobs import Jobs
-from calgrid.configuration.repair import find_repairs
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import listed, write_record

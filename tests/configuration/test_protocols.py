@@ -156,6 +156,16 @@ class TestProtocols:
         }
         assert "second_stage" not in first
 
+    def test_a_named_schedule_replaces_that_of_the_base_and_its_other_keys_are_merged(self, get):
+        base = get()["schedule"]
+        assert get(schedule={"name": "constant"})["schedule"] == {
+            "name": "constant",
+            "milestones": [],
+            "gamma": 0.1,
+            "warmup_epochs": 0,
+        }
+        assert get(schedule={"milestones": [5]})["schedule"] == {**base, "milestones": [5]}
+
 
 def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
     base, change = {"a": {"x": 1, "y": 2}, "b": [1]}, {"a": {"y": 3}, "b": [2], "c": {"z": 4}}

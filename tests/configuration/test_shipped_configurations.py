@@ -299,8 +299,8 @@ class TestFedlasAblation:
 
     def test_it_asks_about_indicator_gate_and_gain_of_both(self, ablation):
         asked = {
-            (each["method"], each["against"])
-            for each in ablation.config["statistics"]["comparisons"]
+            (comparison.method, comparison.against)
+            for comparison in ablation.config.statistics.comparisons
         }
         for base in ("ls", "mbls"):
             variants = ("const", "random", "maxprob", "maxlogit", "positive", "negative")

@@ -143,14 +143,14 @@ class TestImport:
     def test_files_and_names_are_those_of_the_entry(self, tmp_path):
         logits, labels = arrays()
         files = {
-            "val": "z.npy",
-            "val_labels": "y.npy",
-            "test": "z.npy",
-            "test_labels": "y.npy",
+            "val": "z.npz",
+            "val_labels": "y.npz",
+            "test": "z.npz",
+            "test_labels": "y.npz",
             "head": "h.npz",
         }
-        np.save(tmp_path / "z.npy", logits)
-        np.save(tmp_path / "y.npy", np.array(list("abcd"))[labels])
+        npz(tmp_path / "z.npz", logits=logits)
+        npz(tmp_path / "y.npz", label=np.array(list("abcd"))[labels])
         npz(tmp_path / "h.npz", weight=np.zeros((4, 3)), bias=np.zeros(4))
         given = [tmp_path / name for name in files.values()]
         import_run(spec(**files, classes=list("abcd")), given, tmp_path / "run")

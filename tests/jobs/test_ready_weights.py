@@ -46,7 +46,7 @@ def network(tmp_path, monkeypatch):
     file = {
         "name": f"resnet-{digest[:8]}.pth",
         "url": "https://example.org/r.pth",
-        "sha256_prefix": digest[:8],
+        "sha256": digest[:8],
     }
     monkeypatch.setattr(ImageNetResNet50, "weights_file", classmethod(lambda cls: file))
     cache = tmp_path / "torch" / "hub" / "checkpoints"

@@ -306,12 +306,20 @@ def test_the_heart_beats_while_held(path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])
-def test_an_unreadable_lock_counts_as_held_until_it_is_stale(path, refuses, content, unwatched):
+def test_an_unreadable_lock_counts_as_held_until_it_was_watched(
+    path, refuses, content, monkeypatch
+):
+    """A power cut leaves an empty lock, which has no heartbeat."""
     path.parent.mkdir(parents=True)
     path.write_text(content)
     assert_refused(path, refuses, "process ? on ?")
-    age(path, locks.STALE_SECONDS + 1)
-    assert_taken(path)
+    monkeypatch.setattr(locks, "WATCH_SECONDS", 0.6)
+    assert_taken(path, wait=5)
+
+
+def test_a_folder_in_the_place_of_a_lock_is_refused(path, refuses):
+    path.mkdir(parents=True)
+    assert_refused(path, refuses, f"The lock {path} is a folder")
 
 
 def test_a_lock_that_is_released_between_two_looks_is_taken_even_without_waiting(

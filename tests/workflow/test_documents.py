@@ -58,7 +58,7 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     studies = [Study(configuration, HOME) for configuration in configurations]
     plugins.use(())
     assert all(study.runs for study in studies)
-    (external,) = [study for study in studies if "external" in study.config]
+    (external,) = [study for study in studies if study.config.external]
     assert (
         len({(key.dataset, key.backbone) for key in external.runs}) == 1
     )  # both models in one table

@@ -1,14 +1,11 @@
 rule calibrate:
     input:
-        JOBS.repair_trigger(f"{PART}/calibrate.json"),
-        predicted=f"{RUN}/predict.json",
+        logits=ancient(JOBS.logits),
     output:
-        f"{PART}/metrics.parquet",
-        f"{PART}/calibrate.json",
+        record=update(f"{CALIBRATED}/calibrate.json"),
+        metrics=update(f"{CALIBRATED}/metrics.parquet"),
     log:
-        JOBS.layout.log("calibrate", KEY),
-    benchmark:
-        f"{TIMES}/{JOBS.study}/calibrate/{KEY}.tsv"
+        f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/calibrate.yaml"
     threads: JOBS.resources.calibrate_threads
@@ -16,9 +13,8 @@ rule calibrate:
         mem_mb=JOBS.resources.calibrate_memory,
         runtime=JOBS.resources.calibrate_minutes,
     params:
-        run=lambda wildcards, input: str(Path(input.predicted).parent),
-        folder=PART,
-        spec=JOBS.spec("calibrate"),
+        plan=PLAN,
+        folder=CALIBRATED,
     shell:
-        "python -m calgrid calibrate-run --spec {params.spec:q} --run {params.run:q} --out {params.folder:q}"
-        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid calibrate-run --plan {params.plan:q} --out {params.folder:q}"
+        " --logits {input.logits:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

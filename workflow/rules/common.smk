@@ -1,4 +1,4 @@
-"""Configuration, environment and path patterns that all rules share."""
+"""The study as ``JOBS``, and path patterns that all rules share."""
 
 import sys
 from pathlib import Path
@@ -10,10 +10,11 @@ from snakemake.settings.types import DeploymentMethod
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.configuration.files import read_configuration
+from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
-from calgrid.configuration.home import home
 from calgrid.storage.layout import EXTERNAL, RUN_PATH
+from calgrid.storage.schema import STUDY_FILES
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
 DEFAULT = next(
@@ -21,27 +22,26 @@ DEFAULT = next(
     for path in (Path(), home())
     if (path / "config/config.yaml").is_file()
 )
-# Snakemake merges --configfile with this default, so the default is loaded only without --configfile.
+# Snakemake merges --configfile with this default, so it is loaded only without --configfile.
 if not workflow.overwrite_configfiles:
 
     configfile: str(DEFAULT)
 
 
-# Only calls for a cluster (a profile, --jobs) set a number of nodes. The executor is not known here.
+# Only calls for a cluster (a profile, --jobs) set a number of nodes; the executor is not known here.
 LOCAL = workflow.is_main_process and workflow.resource_settings.nodes is None
+IN_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
 
 try:
     # Snakemake has read the files already, but does not report repeated keys.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
-    JOBS = Jobs(config, home(), local=LOCAL, repairs=workflow.is_main_process)
+    JOBS = Jobs(config, home(), local=LOCAL)
     if workflow.is_main_process:
         JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
-        JOBS.check_installed(
-            conda=DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
-        )
-        JOBS.check_merged()
+        JOBS.check_installed(IN_CONDA)
+        JOBS.drop_ambiguous_records()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 
@@ -52,12 +52,22 @@ if LOCAL:
 
 RESULTS = JOBS.results
 STUDY = f"{RESULTS}/{JOBS.study}"
-KEY = RUN_PATH
-RUN = JOBS.layout.run(KEY)
-PART = JOBS.layout.part(KEY)
 LOGS = f"{RESULTS}/logs"
-TIMES = f"{RESULTS}/benchmarks"
+# Folders of results: {id} is the start of a fingerprint of options, code and inputs.
+DATA = f"{RESULTS}/data/{{unit}}-{{id}}"
+RUN = f"{RESULTS}/runs/{RUN_PATH}"
+TRAINED = f"{RUN}/train-{{id}}"
+PREDICTED = f"{RUN}/predict-{{id}}"
+CALIBRATED = f"{RUN}/calibrate-{{id}}"
+PROBED = f"{RUN}/probe_{{probe}}-{{id}}"
+# Specifications of all jobs by their folders, and the runs of the study; written before the jobs.
+PLAN = JOBS.record("plan")
 
 
 wildcard_constraints:
     **JOBS.wildcard_constraints,
+
+
+# Inputs are `ancient`: their times say nothing, because what they hold is in their path. Outputs
+# are `update`: another process may make the same folder while a job waits, and Snakemake would
+# delete it.

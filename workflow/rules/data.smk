@@ -1,13 +1,11 @@
 rule prepare_data:
     input:
-        JOBS.repair_trigger(f"{RESULTS}/data/{{unit}}/manifest.json"),
-        JOBS.data_base,
+        base=ancient(JOBS.data_base),
     output:
-        update(f"{RESULTS}/data/{{unit}}/manifest.json"),
+        record=update(f"{DATA}/prepare.json"),
+        manifest=update(f"{DATA}/manifest.json"),
     log:
-        JOBS.layout.log("data", "{unit}"),
-    benchmark:
-        f"{TIMES}/data/{{unit}}.tsv"
+        f"{LOGS}/data/{{unit}}-{{id}}.log",
     conda:
         "../../envs/data.yaml"
     threads: JOBS.resources.prepare_threads
@@ -15,9 +13,9 @@ rule prepare_data:
         mem_mb=JOBS.resources.prepare_memory,
         runtime=JOBS.resources.prepare_minutes,
     params:
-        folder=f"{RESULTS}/data/{{unit}}",
-        options=JOBS.data_options,
-        fingerprint=lambda wildcards: JOBS.plan.data(wildcards.unit),
+        plan=PLAN,
+        folder=DATA,
+        root=JOBS.data_root or ".",
     shell:
-        "python -m calgrid data --unit {wildcards.unit} --out {params.folder:q} --fingerprint {params.fingerprint}"
-        " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid data --plan {params.plan:q} --out {params.folder:q}"
+        " --data-root {params.root:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

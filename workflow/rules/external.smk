@@ -1,13 +1,11 @@
 rule import_external:
     input:
-        JOBS.repair_trigger(f"{RUN}/predict.json"),
-        files=JOBS.external_files,
+        files=ancient(JOBS.external_files),
     output:
-        update(f"{RUN}/predict.json"),
+        record=update(f"{PREDICTED}/predict.json"),
+        logits=update(directory(f"{PREDICTED}/logits")),
     log:
-        JOBS.layout.log("import", KEY),
-    benchmark:
-        f"{TIMES}/import/{KEY}.tsv"
+        f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         protocol=EXTERNAL,
     conda:
@@ -17,8 +15,8 @@ rule import_external:
         mem_mb=JOBS.resources.import_memory,
         runtime=30,
     params:
-        folder=RUN,
-        spec=JOBS.spec("external"),
+        plan=PLAN,
+        folder=PREDICTED,
     shell:
-        "python -m calgrid import --spec {params.spec:q} --files {input.files:q} --out {params.folder:q}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid import --plan {params.plan:q} --out {params.folder:q}"
+        " --files {input.files:q} --log {log:q} >> {log:q} 2>&1"

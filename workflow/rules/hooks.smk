@@ -2,15 +2,17 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid.cli import joblogs
-from calgrid.storage.stage import FORCED
+from calgrid.storage.publish import FORCED
 
 
 class Errors(logging.Handler):
@@ -56,9 +58,12 @@ onstart:
         raise WorkflowError(
             f"The folder {folder} is not writable: give another folder as 'results', or change its permissions."
         )
+    JOBS.write_plan(PLAN)
     settings = workflow.dag_settings
-    if settings.forcerun or settings.forceall or settings.forcetargets:
-        os.environ[FORCED] = "1"
+    if settings.forceall or settings.forcetargets or settings.forcerun:
+        os.environ[FORCED] = str(time.time())
+    # Backups of results that were forced by a call that was killed would stop another forced call.
+    shutil.rmtree(".snakemake/backup", ignore_errors=True)
     if getattr(workflow.executor_settings, "status_command", None) == "sacct":
         asked = subprocess.run(
             "sacct --noheader --jobs=1", shell=True, capture_output=True, text=True

@@ -1,14 +1,13 @@
 rule predict:
     input:
-        JOBS.repair_trigger(f"{RUN}/predict.json"),
-        model=f"{RUN}/train.json",
-        data=JOBS.predict_data,
+        model=ancient(JOBS.model),
+        data=ancient(JOBS.data),
+        shifts=ancient(JOBS.shifts),
     output:
-        update(f"{RUN}/predict.json"),
+        record=update(f"{PREDICTED}/predict.json"),
+        logits=update(directory(f"{PREDICTED}/logits")),
     log:
-        JOBS.layout.log("predict", KEY),
-    benchmark:
-        f"{TIMES}/predict/{KEY}.tsv"
+        f"{LOGS}/predict/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         protocol=JOBS.trained_protocols,
     conda:
@@ -19,12 +18,9 @@ rule predict:
         mem_mb=JOBS.resources.predict_memory,
         runtime=JOBS.resources.predict_minutes,
     params:
-        folder=subpath(input.model, parent=True),
-        data=f"{RESULTS}/data/{{dataset}}",
-        spec=JOBS.spec("predict"),
-        # Snakemake does not compare parameters of functions with `input`, so fewer families trigger no job.
-        families=lambda wildcards, input: JOBS.predict_families(wildcards),
+        plan=PLAN,
+        folder=PREDICTED,
     shell:
-        "python -m calgrid predict --spec {params.spec:q} --model {params.folder:q}/model.safetensors"
-        " --data {params.data:q} --shifts {params.families} --out {params.folder:q}"
+        "python -m calgrid predict --plan {params.plan:q} --out {params.folder:q}"
+        " --model {input.model:q} --data {input.data:q} --shifts {input.shifts:q}"
         " --threads {threads} --log {log:q} >> {log:q} 2>&1"

@@ -1,14 +1,12 @@
 rule probe:
     input:
-        JOBS.repair_trigger(f"{RUN}/probes/{{probe}}.json"),
-        model=f"{RUN}/train.json",
-        data=JOBS.probe_data,
+        model=ancient(JOBS.model),
+        data=ancient(JOBS.data),
     output:
-        update(f"{RUN}/probes/{{probe}}.json"),
+        record=update(f"{PROBED}/probe.json"),
+        table=update(f"{PROBED}/table.parquet"),
     log:
-        JOBS.layout.log("probe", f"{KEY}/{{probe}}"),
-    benchmark:
-        f"{TIMES}/probe/{KEY}/{{probe}}.tsv"
+        f"{LOGS}/probe_{{probe}}/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/probe.yaml"
     threads: JOBS.resources.probe_threads
@@ -17,9 +15,9 @@ rule probe:
         mem_mb=JOBS.resources.probe_memory,
         runtime=JOBS.resources.probe_minutes,
     params:
-        folder=subpath(input.model, parent=True),
-        data=f"{RESULTS}/data/{{dataset}}",
-        spec=JOBS.probe_spec,
+        plan=PLAN,
+        folder=PROBED,
     shell:
-        "python -m calgrid probe --spec {params.spec:q} --model {params.folder:q}/model.safetensors"
-        " --data {params.data:q} --out {params.folder:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid probe --plan {params.plan:q} --out {params.folder:q}"
+        " --model {input.model:q} --data {input.data:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"

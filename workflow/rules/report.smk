@@ -1,13 +1,9 @@
-TOTALS = [f"{STUDY}/{name}" for name in STUDY_FILES]
-
-
 rule tables:
     input:
-        JOBS.repair_trigger(f"{STUDY}/tables"),
-        TOTALS,
-        manifest=f"{STUDY}/manifest.json",
+        files=ancient(rules.aggregate.output.files),
     output:
-        report(
+        record=JOBS.record("tables"),
+        tables=report(
             directory(f"{STUDY}/tables"),
             patterns=["{name}.csv"],
             caption="../report/tables.rst",
@@ -15,8 +11,6 @@ rule tables:
         ),
     log:
         f"{LOGS}/{JOBS.study}/tables.log",
-    benchmark:
-        f"{TIMES}/{JOBS.study}/tables.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -24,19 +18,18 @@ rule tables:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("tables"),
         runtime=30,
     params:
-        fingerprint=JOBS.plan.stage("tables"),
+        plan=PLAN,
     shell:
-        "python -m calgrid tables --manifest {input.manifest:q} --out {output:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid tables --plan {params.plan:q}"
+        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule figures:
     input:
-        JOBS.repair_trigger(f"{STUDY}/figures"),
-        TOTALS,
-        manifest=f"{STUDY}/manifest.json",
+        files=ancient(rules.aggregate.output.files),
     output:
-        report(
+        record=JOBS.record("figures"),
+        figures=report(
             directory(f"{STUDY}/figures"),
             patterns=["{name}.png"],
             caption="../report/figures.rst",
@@ -44,8 +37,6 @@ rule figures:
         ),
     log:
         f"{LOGS}/{JOBS.study}/figures.log",
-    benchmark:
-        f"{TIMES}/{JOBS.study}/figures.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -53,25 +44,22 @@ rule figures:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("figures"),
         runtime=30,
     params:
-        fingerprint=JOBS.plan.stage("figures"),
+        plan=PLAN,
     shell:
-        "python -m calgrid figures --manifest {input.manifest:q} --out {output:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid figures --plan {params.plan:q}"
+        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
 
 
 rule report:
     input:
-        JOBS.repair_trigger(f"{STUDY}/report.html"),
-        TOTALS,
-        manifest=f"{STUDY}/manifest.json",
-        tables=f"{STUDY}/tables",
-        figures=f"{STUDY}/figures",
+        files=ancient(rules.aggregate.output.files),
+        tables=ancient(rules.tables.output.tables),
+        figures=ancient(rules.figures.output.figures),
     output:
-        f"{STUDY}/report.html",
+        record=JOBS.record("report"),
+        page=f"{STUDY}/report.html",
     log:
         f"{LOGS}/{JOBS.study}/report.log",
-    benchmark:
-        f"{TIMES}/{JOBS.study}/report.tsv"
     conda:
         "../../envs/report.yaml"
     threads: 1
@@ -79,7 +67,7 @@ rule report:
         mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("report"),
         runtime=30,
     params:
-        fingerprint=JOBS.plan.stage("report"),
+        plan=PLAN,
     shell:
-        "python -m calgrid report --manifest {input.manifest:q} --out {output:q} --threads {threads}"
-        " --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid report --plan {params.plan:q}"
+        " --record {output.record:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"

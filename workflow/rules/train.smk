@@ -1,14 +1,13 @@
 rule train:
     input:
-        JOBS.repair_trigger(f"{RUN}/train.json"),
-        data=JOBS.data,
-        first_stage=JOBS.first_stage,
+        data=ancient(JOBS.data),
+        first_stage=ancient(JOBS.first_stage),
     output:
-        update(f"{RUN}/train.json"),
+        record=update(f"{TRAINED}/train.json"),
+        model=update(f"{TRAINED}/model.safetensors"),
+        history=update(f"{TRAINED}/history.parquet"),
     log:
-        JOBS.layout.log("train", KEY),
-    benchmark:
-        f"{TIMES}/train/{KEY}.tsv"
+        f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.train_threads
@@ -17,10 +16,10 @@ rule train:
         mem_mb=JOBS.resources.train_memory,
         runtime=JOBS.resources.train_minutes,
     params:
-        folder=RUN,
-        data=f"{RESULTS}/data/{{dataset}}",
-        spec=JOBS.spec("train"),
-        options=JOBS.train_options,
+        plan=PLAN,
+        folder=TRAINED,
+        root=JOBS.data_root or ".",
     shell:
-        "python -m calgrid train --spec {params.spec:q} --data {params.data:q} --out {params.folder:q}"
-        " {params.options} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+        "python -m calgrid train --plan {params.plan:q} --out {params.folder:q} --data {input.data:q}"
+        " --first-stage {input.first_stage:q} --data-root {params.root:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"

@@ -75,7 +75,7 @@ class TorchvisionBackbone(Backbone):
         """Name, address and beginning of the SHA-256 of the published weights."""
         url = torchvision.models.get_model_weights(cls.model)[VERSION].url
         name = PurePosixPath(urlsplit(url).path).name
-        return {"name": name, "url": url, "sha256_prefix": Path(name).stem.rpartition("-")[2]}
+        return {"name": name, "url": url, "sha256": Path(name).stem.rpartition("-")[2]}
 
 
 def weights_folder() -> Path:

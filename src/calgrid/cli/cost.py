@@ -36,7 +36,7 @@ def cost(options: argparse.Namespace) -> None:
     runs = run_costs(study, throughput)
     jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
-    processor = "core" if study.config["device"] == "cpu" else "GPU"
+    processor = "core" if study.config.device == "cpu" else "GPU"
     lines = [
         f"study '{study.layout.study}', ignoring existing results; times of one {processor}",
         "",

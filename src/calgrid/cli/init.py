@@ -8,12 +8,13 @@ from pathlib import Path
 
 import yaml
 
-from calgrid.configuration.files import validate
 from calgrid.configuration.home import home
+from calgrid.configuration.model import Config
+from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 
 CONFIGURATION = """\
-# A small study of the embedded data set: minutes on two cores. Keys: workflow/schemas/config.schema.yaml of calgrid.
+# A small study of the embedded data set: minutes on two cores. All keys: calgrid/configuration/model.py.
 study: {name}
 plugins: [plugins]                   # methods of your own: calgrid new loss my_loss
 
@@ -50,11 +51,7 @@ def init(options: argparse.Namespace) -> None:
         )
     workflow = home() / "workflow"
     text = CONFIGURATION.format(name=folder.resolve().name)
-    validate(
-        yaml.safe_load(text),
-        workflow / "schemas" / "config.schema.yaml",
-        f"the name of the folder {folder}",
-    )
+    validated(Config, yaml.safe_load(text), f"the name of the folder {folder}")
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         dir=folder.resolve().parent, prefix=".calgrid-init-"

@@ -1,115 +1,102 @@
 """Commands that the rules of the workflow call."""
 
 import argparse
-import json
-import shutil
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from calgrid import specs
 from calgrid.components import plugins
 from calgrid.configuration.protocols import trains
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import StateError
 from calgrid.storage import provenance
-from calgrid.storage.atomic import read_json
-from calgrid.storage.records import FILES, listed, read_record, study_record, write_record
-from calgrid.storage.stage import keep_record
+from calgrid.storage.layout import MANIFEST
+from calgrid.storage.publish import make_result, replace_files
+from calgrid.storage.records import FILES, PREPARE, Record, read_record
 
 
-def _manifest(path: Path) -> specs.Manifest:
-    manifest = specs.checked(read_record(path, "manifest"), specs.Manifest, f"The manifest {path}")
-    plugins.use(manifest["configuration"].get("plugins", ()), f"The manifest {path}: plugins")
+def _manifest(plan: Path) -> specs.Manifest:
+    manifest = specs.checked(
+        read_record(plan, "plan")["manifest"], specs.Manifest, f"The plan {plan}"
+    )
+    plugins.use(manifest["configuration"].get("plugins", ()), f"The plan {plan}: plugins")
     plugins.export()
     return manifest
 
 
-def _spec(text: str, stage: str, kind: type[specs.Spec]) -> specs.Spec:
-    """Read a specification: JSON, a JSON file, or a run of a configuration (CONFIG#RUN)."""
-    config, hash_sign, run = text.partition("#")
-    if text.lstrip().startswith("{"):
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"--spec is not valid JSON ({error}).") from None
-    elif hash_sign:
-        found = _from_configuration(Path(config), run, stage)
-    else:
-        found = read_json(Path(text), "specification")
-    return specs.checked(found, kind, "--spec")
-
-
-def _from_configuration(config: Path, run: str, stage: str) -> object:
-    """Specification of a run (``protocol/dataset/backbone/method/seed1``) or data set of a
-    configuration.
-
-    For a probe, the name of the probe follows the run: ``.../seed1/margin_attack``.
-    """
-    from calgrid.cli.listing import read_study
-    from calgrid.configuration.plan import Plan
-
-    plan = Plan(read_study(config))
-    plugins.export()
-    if stage == "data":
-        if run not in plan.study.datasets.configured:
-            raise unknown_id(
-                "configured data set", run, plan.study.datasets.configured, str(config)
-            )
-        return plan.data_spec(run)
-    runs = {key.path: key for key in plan.study.runs}
-    run, *rest = run.rsplit("/", 1) if stage == "probe" else [run]
-    if run not in runs:
-        raise unknown_id("run", run, runs, str(config))
-    return getattr(plan, stage)(runs[run], *rest)
+def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> specs.Spec:
+    """Specification of the job that makes the folder ``--out``, with the digests of its code."""
+    plan = read_record(options.plan, "plan")
+    folder = str(options.out)
+    if folder not in plan["jobs"]:
+        raise StateError(
+            f"The plan {options.plan} has no job for {folder}: another call has changed the study "
+            "since; run the same command again."
+        )
+    spec = dict(plan["jobs"][folder])
+    spec["code"] = plan["code"][spec["code"]]
+    return specs.checked(spec, kind, f"The specification of {folder}")
 
 
 def data(options: argparse.Namespace) -> None:
     """Prepare a data set or shift family; machine and duration are recorded outside the manifest."""
     from calgrid.datasets import prepare
 
-    begin = time.monotonic()
-    configured = _spec(options.spec, "data", specs.DataSpec) if options.spec else None
-    manifest = prepare(
-        options.unit, options.out, options.data_root, options.base, configured, options.threads
-    )
-    spec = configured or {"unit": options.unit, "base": options.base and options.base.name}
-    fingerprint: str = options.fingerprint or (configured["fingerprint"] if configured else "")
-    facts = {"spec": spec, "fingerprint": fingerprint}
-    write_record(
-        options.out / "prepare.json",
-        provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow"),
-    )
-    keep_record(options.out, "data", fingerprint, manifest.name)
+    spec = _spec(options, specs.DataSpec)
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        prepare(
+            spec["unit"],
+            folder,
+            options.data_root,
+            spec["base"],
+            spec["configured"],
+            options.threads,
+        )
+        facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
+        return provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow")
+
+    make_result(options.out, PREPARE, spec["fingerprint"], [MANIFEST], produce)
 
 
 def train(options: argparse.Namespace) -> None:
     """Train one run, or load its published weights."""
-    spec = _spec(options.spec, "train", specs.TrainSpec)
+    spec = _spec(options, specs.TrainSpec)
     settings = {"device": options.device, "threads": options.threads}
     if trains(spec["protocol"]):
         from calgrid.jobs.train import train as run
 
         first, every = options.first_stage, options.resume_every
-        run(spec, options.data, options.out, first_stage=first, resume_every=every, **settings)
+        run(
+            spec,
+            options.data.parent,
+            options.out,
+            first_stage=first,
+            resume_every=every,
+            **settings,
+        )
     else:
         from calgrid.jobs.published import take_weights
 
-        take_weights(spec, options.data, options.out, data_root=options.data_root, **settings)
+        take_weights(
+            spec, options.data.parent, options.out, data_root=options.data_root, **settings
+        )
 
 
 def predict(options: argparse.Namespace) -> None:
     """Export the logits of a run."""
     from calgrid.jobs.predict import predict as run
 
+    spec = _spec(options, specs.PredictSpec)
+    folders = [path.parent for path in options.shifts]
     run(
-        _spec(options.spec, "predict", specs.PredictSpec),
+        spec,
         options.model,
-        options.data,
+        options.data.parent,
         options.out,
-        families={
-            family: options.data.parent / family.removeprefix("ood/") for family in options.shifts
-        },
+        shifts=dict(zip(spec["shifts"], folders, strict=True)),
         device=options.device,
         threads=options.threads,
     )
@@ -119,11 +106,10 @@ def probe(options: argparse.Namespace) -> None:
     """Measure a run with one probe."""
     from calgrid.jobs.probe import probe as run
 
-    spec = _spec(options.spec, "probe", specs.ProbeSpec)
     run(
-        spec,
+        _spec(options, specs.ProbeSpec),
         options.model,
-        options.data,
+        options.data.parent,
         options.out,
         device=options.device,
         threads=options.threads,
@@ -134,71 +120,57 @@ def import_run(options: argparse.Namespace) -> None:
     """Import external logits."""
     from calgrid.jobs.import_logits import import_run as run
 
-    run(_spec(options.spec, "external", specs.ExternalSpec), options.files, options.out)
+    run(_spec(options, specs.ExternalSpec), options.files, options.out)
 
 
 def calibrate_run(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.jobs.calibrate import calibrate
 
-    spec = _spec(options.spec, "calibrate", specs.CalibrateSpec)
-    calibrate(spec, options.run_folder, options.out, options.threads)
+    spec = _spec(options, specs.CalibrateSpec)
+    calibrate(spec, options.logits.parent, options.out, options.threads)
 
 
 def aggregate(options: argparse.Namespace) -> None:
     """Collect the metrics of a study."""
     from calgrid.jobs.aggregate import aggregate as run
 
-    run(_manifest(options.manifest), options.out, options.threads)
-
-
-def _replace_folder(out: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` on a new folder, then replace ``out`` by it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    new = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        new.mkdir()
-        write(new)
-        shutil.rmtree(out, ignore_errors=True)
-        new.rename(out)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _record(out: Path) -> None:
-    """List the files of a folder, or the file itself, in a hidden record in the same folder."""
-    files = [
-        path for path in ([out] if out.is_file() else sorted(out.rglob("*"))) if path.is_file()
-    ]
-    names = [str(path.relative_to(out.parent)) for path in files]
-    write_record(study_record(out), {FILES: listed(out.parent, names)})
-
-
-def _write_folder(
-    options: argparse.Namespace, write: Callable[[Path, specs.Manifest, Path], object]
-) -> None:
-    manifest = _manifest(options.manifest)
-    _replace_folder(options.out, lambda folder: write(options.manifest.parent, manifest, folder))
-    _record(options.out)
+    run(_manifest(options.plan), options.record, options.threads)
 
 
 def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
     from calgrid.reporting.tables import write_tables
 
-    _write_folder(options, write_tables)
+    write_part(_manifest(options.plan), options.record, "tables", write_tables)
 
 
 def figures(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
     from calgrid.reporting.figures import write_figures
 
-    _write_folder(options, write_figures)
+    write_part(_manifest(options.plan), options.record, "figures", write_figures)
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the report of a study."""
     from calgrid.reporting.html import write_report
 
-    write_report(options.manifest.parent, _manifest(options.manifest), options.out)
-    _record(options.out)
+    write_part(_manifest(options.plan), options.record, "report.html", write_report)
+
+
+def write_part(
+    manifest: specs.Manifest,
+    record: Path,
+    name: str,
+    write: Callable[[Path, specs.Manifest, Path], object],
+) -> None:
+    """Write tables, figures or report of the study with this record into its folder."""
+
+    def produce(folder: Path) -> dict[str, Any]:
+        if not Path(name).suffix:
+            (folder / name).mkdir()
+        write(record.parents[1], manifest, folder / name)
+        return {}
+
+    replace_files(record, [name], produce)

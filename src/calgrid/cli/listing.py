@@ -161,7 +161,7 @@ def check(options: argparse.Namespace) -> None:
     _say_broken("check", registry.KINDS)
     for number in study.idle_overrides():
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
-    if study.config["device"] == "cuda" and not gpu_here():
+    if study.config.device == "cuda" and not gpu_here():
         log(
             "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops "
             "with an error here, "

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from calgrid import __version__
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
-from calgrid.errors import CalgridError, StateError
+from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.optional import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
@@ -24,7 +24,6 @@ EXIT_USER = 2
 EXIT_STOPPED = 75
 #: exit code after Ctrl-C (128 + SIGINT)
 EXIT_INTERRUPTED = 130
-SPEC_HELP = "JSON, a JSON file, or CONFIG#RUN, for example config/config.yaml#digits/digits/resnet8/ce/seed1"
 #: commands whose --threads are processes
 IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
@@ -33,9 +32,7 @@ OUT_HELP = (
     "metrics --kind "
     "probabilities prints the same numbers for it as calibrate"
 )
-FILE_HELP = (
-    "logits and labels: .parquet, .csv, .arrow, .npz, .safetensors, .pt; or .npy with --labels"
-)
+FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
 KINDS = (
     "methods",
@@ -98,7 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(command: str, error: object) -> None:
-    sys.stderr.write(f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {error}\n")
+    sys.stderr.write(
+        f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {visible_lines(error)}\n"
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -243,6 +242,11 @@ def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
     )
 
 
+def _results_option(parser: argparse.ArgumentParser) -> None:
+    help = "folder of the results (results)"
+    parser.add_argument("--results", type=Path, default=Path("results"), help=help)
+
+
 def _file_commands(commands: Commands) -> None:
     parser = _command(
         commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals."
@@ -255,7 +259,7 @@ def _file_commands(commands: Commands) -> None:
     parser = _command(
         commands,
         "calibrate",
-        "files:calibrate",
+        "calibrate:calibrate",
         "Fit a calibrator on one logits file and apply it to another.",
     )
     parser.add_argument(
@@ -312,9 +316,7 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared
     )
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
-    )
+    _results_option(parser)
     _file_options(parser)
 
 
@@ -357,7 +359,26 @@ def _study_commands(commands: Commands) -> None:
     parser.add_argument(
         "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
     )
+    why = "say in what a run differs from its newest older result"
+    parser.add_argument("--why", metavar="RUN", help=why)
     _json_option(parser)
+
+    help = "Read all results and name what is damaged."
+    parser = _command(commands, "verify", "maintenance:verify", help)
+    study = "name of a study; all results by default"
+    parser.add_argument("study", nargs="?", metavar="STUDY", help=study)
+    _results_option(parser)
+    delete = "remove what is damaged, so that the next call computes it again"
+    parser.add_argument("--delete", action="store_true", help=delete)
+
+    help = "Remove results that no study uses, or those of some runs, to compute them again."
+    parser = _command(commands, "clean", "maintenance:clean", help)
+    configuration = "configuration of the study whose runs --run names"
+    parser.add_argument("configuration", type=Path, nargs="?", metavar="CONFIG", help=configuration)
+    run = "method, or path of a run or its end (ce/seed1), with all that depends on it"
+    parser.add_argument("--run", dest="runs", nargs="+", default=[], metavar="RUN", help=run)
+    _results_option(parser)
+    parser.add_argument("--yes", action="store_true", help="remove without a question")
 
     parser = _command(
         commands,
@@ -370,48 +391,12 @@ def _study_commands(commands: Commands) -> None:
         metavar="RUN",
         help="folder of a run, or protocol/dataset/backbone/method/seed1",
     )
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
-    )
+    _results_option(parser)
     parser.add_argument("--checkpoint", help="best or last, if both are tested")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg"
     )
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
-
-
-def _sharing_commands(commands: Commands) -> None:
-    help = "Pack logits, metrics and provenance of a finished study into one zip file, for another laboratory."
-    parser = _command(commands, "pack", "sharing:pack", help)
-    parser.add_argument(
-        "study",
-        type=Path,
-        metavar="RESULTS",
-        help="folder of the study, for example results/cifar10",
-    )
-    parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
-    creator = "person or group who created the results; may be repeated"
-    parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
-    parser.add_argument(
-        "--licence",
-        type=_licence,
-        required=True,
-        metavar="SPDX",
-        help="licence of the results, such as CC-BY-4.0",
-    )
-    parser.add_argument("--cite", default="", metavar="DOI", help="DOI or URL of the results")
-
-    help = "Merge results that another laboratory packed, so that its runs need no training here."
-    parser = _command(commands, "merge", "sharing:merge", help)
-    parser.add_argument("archive", type=Path, metavar="ZIP", help="file that 'calgrid pack' wrote")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="folder of the results (results)"
-    )
-    label = "merge as external logits; the method names end in this name"
-    parser.add_argument("--as", dest="label", type=_label, metavar="NAME", help=label)
-    parser.add_argument(
-        "--data-root", type=Path, default=Path("data"), help="folder for these logits (data)"
-    )
 
 
 def _component_commands(commands: Commands) -> None:
@@ -440,33 +425,24 @@ def _component_commands(commands: Commands) -> None:
     )
 
 
+def _job_command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
+    parser = _command(commands, name, f"jobs:{run}", help)
+    parser.add_argument("--plan", type=Path, required=True, help="plan of the study")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the result")
+    return parser
+
+
 def _run_commands(commands: Commands) -> None:
-    parser = _command(
-        commands,
-        "data",
-        "jobs:data",
-        "Prepare a data set or shift family (memory-mapped arrays).",
-    )
-    parser.add_argument("--unit", required=True, help="data set or shift id")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the arrays")
-    parser.add_argument("--spec", help="a configured data set: JSON, a JSON file, or CONFIG#NAME")
-    parser.add_argument("--base", type=Path, help="prepared data set that a shift family corrupts")
+    help = "Prepare a data set or shift family (memory-mapped arrays)."
+    parser = _job_command(commands, "data", "data", help)
     parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
     parser.add_argument("--threads", type=_count, default=1, help="threads that decode images (1)")
-    parser.add_argument("--fingerprint", default="", help="fingerprint for prepare.json")
 
-    parser = _command(
-        commands, "train", "jobs:train", "Train one run; continues an interrupted one."
-    )
-    parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument(
-        "--first-stage",
-        type=Path,
-        nargs="?",
-        help="model.safetensors that a second stage starts from",
-    )
+    help = "Train one run; continues an interrupted one."
+    parser = _job_command(commands, "train", "train", help)
+    _data_option(parser)
+    first = "model.safetensors that a second stage starts from"
+    parser.add_argument("--first-stage", type=Path, nargs="?", help=first)
     parser.add_argument("--data-root", type=Path, help="folder for published checkpoints")
     seconds = os.environ.get("CALGRID_RESUME_SECONDS", "60")
     parser.add_argument(
@@ -474,77 +450,57 @@ def _run_commands(commands: Commands) -> None:
     )
     _device_options(parser)
 
-    parser = _command(commands, "predict", "jobs:predict", "Export the logits of a trained run.")
-    parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument(
-        "--shifts",
-        nargs="*",
-        default=[],
-        metavar="ID",
-        help="shift families in addition to val and test",
-    )
+    parser = _job_command(commands, "predict", "predict", "Export the logits of a trained run.")
+    _model_option(parser)
+    _data_option(parser)
+    shifts = "manifests of the shift families, in the order of the specification"
+    parser.add_argument("--shifts", type=Path, nargs="*", default=[], metavar="FILE", help=shifts)
     _device_options(parser)
 
-    parser = _command(commands, "probe", "jobs:probe", "Measure a trained network with one probe.")
-    parser.add_argument("--spec", required=True, help=f"{SPEC_HELP}/PROBE")
-    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the prepared data set")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser = _job_command(commands, "probe", "probe", "Measure a trained network with one probe.")
+    _model_option(parser)
+    _data_option(parser)
     _device_options(parser)
 
-    parser = _command(commands, "import", "jobs:import_run", "Import external logits as a run.")
-    parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument(
-        "--files",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="files that the specification names",
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser = _job_command(commands, "import", "import_run", "Import external logits as a run.")
+    files = "files that the specification names"
+    parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
-    parser = _command(
-        commands, "calibrate-run", "jobs:calibrate_run", "Fit and score all calibrators of a run."
-    )
-    parser.add_argument("--spec", required=True, help=SPEC_HELP)
-    parser.add_argument(
-        "--run", dest="run_folder", type=Path, required=True, help="folder of the run"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder for metrics.parquet")
+    help = "Fit and score all calibrators of a run."
+    parser = _job_command(commands, "calibrate-run", "calibrate_run", help)
+    parser.add_argument("--logits", type=Path, required=True, help="record of the logits")
     parser.add_argument(
         "--threads", type=_count, default=1, help="processes that fit and score (1)"
     )
 
 
-#: commands of a whole study, what they do, and what --out is
-TOTALS = (
-    ("aggregate", "Collect the metrics of all runs of a study.", "folder of the study"),
-    (
-        "tables",
-        "Write the tables of a study (CSV, Markdown and LaTeX; tables of papers also HTML).",
-        "folder for the tables",
-    ),
-    ("figures", "Draw the figures of a study.", "folder for the figures"),
-    ("report", "Write the self-contained HTML report of a study.", "report.html"),
-)
+def _model_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
+
+
+def _data_option(parser: argparse.ArgumentParser) -> None:
+    help = "manifest of the prepared data set"
+    parser.add_argument("--data", type=Path, required=True, help=help)
+
+
+#: commands of a whole study and what they do
+TOTALS = {
+    "aggregate": "Collect the metrics of all runs of a study.",
+    "tables": "Write the tables of a study (CSV, Markdown and LaTeX; tables of papers also HTML).",
+    "figures": "Draw the figures of a study.",
+    "report": "Write the self-contained HTML report of a study.",
+}
 
 
 def _total_commands(commands: Commands) -> None:
-    for name, help, out in TOTALS:
+    for name, help in TOTALS.items():
         parser = _command(commands, name, f"jobs:{name}", help)
-        parser.add_argument(
-            "--manifest", type=Path, required=True, help="manifest.json of the study"
-        )
-        parser.add_argument("--out", type=Path, required=True, help=out)
-        threads = (
-            "processes that read and summarise"
-            if name == "aggregate"
-            else "threads of linear algebra"
-        )
+        parser.add_argument("--plan", type=Path, required=True, help="plan of the study")
+        record = "record to write; the files appear in the folder of the study"
+        parser.add_argument("--record", type=Path, required=True, help=record)
+        threads = "threads of linear algebra"
+        if name == "aggregate":
+            threads = "processes that read and summarise"
         parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
 
 
@@ -552,7 +508,6 @@ def _total_commands(commands: Commands) -> None:
 GROUPS = {
     "files of logits": (_file_commands,),
     "studies": (_study_commands,),
-    "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
     "commands of the workflow rules": (_run_commands, _total_commands),
 }

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from calgrid.cli import jobs
 from calgrid.cli.files import ALL, calibrator_names, read
+from calgrid.cli.jobs import write_part
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -17,29 +17,30 @@ from calgrid.files.ranking import usable
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
+from calgrid.reporting.figures import write_figures
+from calgrid.reporting.html import write_report
+from calgrid.reporting.tables import write_tables
 from calgrid.specs import EXTERNAL_READING
-from calgrid.storage.records import write_record
 
 
 def report_logits(options: argparse.Namespace) -> None:
     """Run a study of the given files in this process."""
     plan = Plan(Study(_configuration(options), home()))
-    layout, manifest = plan.study.layout, plan.manifest()
+    manifest = plan.manifest()
     for key in plan.study.external:
-        run = Path(layout.run(key))
-        import_run(plan.external(key), plan.study.external_files(key), run)
-        calibrate(plan.calibrate(key), run, Path(layout.part(key)), options.threads)
-    folder = Path(layout.results, layout.study)
-    path = folder / "manifest.json"
-    write_record(path, manifest)
-    aggregate(manifest, folder, options.threads)
-    for write, name in (
-        (jobs.tables, "tables"),
-        (jobs.figures, "figures"),
-        (jobs.report, "report.html"),
-    ):
-        write(argparse.Namespace(manifest=path, out=folder / name))
-    sys.stdout.write(f"wrote {folder / 'report.html'}\n")
+        predicted = Path(plan.predict_folder(key))
+        import_run(plan.external(key), plan.study.external_files(key), predicted)
+        calibrated = Path(plan.calibrate_folder(key))
+        calibrate(plan.calibrate(key), predicted, calibrated, options.threads)
+    records = {}
+    for name in ("aggregate", "tables", "figures", "report"):
+        fingerprint = plan.summary_fingerprint(name)
+        records[name] = Path(plan.study.layout.summary_record(name, fingerprint))
+    aggregate(manifest, records["aggregate"], options.threads)
+    write_part(manifest, records["tables"], "tables", write_tables)
+    write_part(manifest, records["figures"], "figures", write_figures)
+    write_part(manifest, records["report"], "report.html", write_report)
+    sys.stdout.write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:

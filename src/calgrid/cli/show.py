@@ -20,7 +20,7 @@ def show(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}."
         )
-    run = Run(_folder(options.run_folder, options.results))
+    run = Run.newest(_folder(options.run_folder, options.results))
     said = describe(run, options.checkpoint, options.bins)
     if options.plot:
         require_writable(options.plot)
@@ -34,7 +34,7 @@ def _folder(text: str, results: Path) -> Path:
     """Folder of a run, given as a path or as ``protocol/dataset/backbone/method/seed1``."""
     places = [Path(text), results / "runs" / text]
     for place in places:
-        if any((place / name).is_file() for name in ("train.json", "predict.json")):
+        if any(place.glob("predict-*")) or any(place.glob("train-*")):
             return place
     raise ConfigError(
         f"There is no run in {places[0]} or {places[1]}: give its folder, or "

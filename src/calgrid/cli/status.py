@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,35 +16,43 @@ from typing import Any
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
-from calgrid.configuration.plan import Plan
-from calgrid.configuration.repair import Stage, planned_stages
-from calgrid.errors import DataError
-from calgrid.storage.layout import EXTERNAL, Layout
+from calgrid.configuration.plan import Job, Plan
+from calgrid.storage.layout import Layout, probe_job
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN
+from calgrid.storage.records import Record
 
-DONE, OUTDATED, RUNNING, STOPPED, FAILED, WAITING = (
+DONE, RUNNING, STOPPED, FAILED, WAITING = (
     "done",
-    "outdated",
     "running",
     "stopped",
     "failed",
     "waiting",
 )
-COLOURS = {DONE: "green", RUNNING: "blue", OUTDATED: "yellow", STOPPED: "yellow", FAILED: "red"}
+COLOURS = {DONE: "green", RUNNING: "blue", STOPPED: "yellow", FAILED: "red"}
 #: heading of the jobs in a state
 MEANING = {
     RUNNING: "running",
     STOPPED: "stopped; the same command continues them",
     FAILED: "failed",
-    OUTDATED: "outdated (another configuration or source code); the same command recomputes them",
 }
 #: progress older than this is marked with its age
 OLD_SECONDS = 120
 
 
+#: keys of specifications that hold fingerprints of inputs -> what these are
+INPUTS = {
+    "run_fingerprint": "its training",
+    "first_stage": "its first stage",
+    "data": "its data set",
+    "shifts": "its shift families",
+    "logits": "its logits",
+}
+#: keys that follow from the others
+IMPLIED = {"fingerprint", "code", "files"}
+
+
 @dataclass(frozen=True)
-class Job:
+class JobState:
     """A job of a study: stage, run or data set, state, and details."""
 
     stage: str
@@ -63,6 +71,9 @@ class Job:
 def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
     plan = Plan(read_study(options.configuration))
+    if options.why:
+        sys.stdout.write("\n".join(why(plan, options.why)) + "\n")
+        return
     found = jobs(plan)
     name = plan.study.layout.study
     if options.json:
@@ -72,42 +83,95 @@ def status(options: argparse.Namespace) -> None:
         sys.stdout.write(_text(name, found))
 
 
-def jobs(plan: Plan) -> list[Job]:
+def why(plan: Plan, run: str) -> list[str]:
+    """Say in words in what each job of a run differs from its newest older result.
+
+    ``run`` is a method, or the path of a run or its end: ``ce``, ``ce/seed1``.
+    """
+    specifications = plan.file()
+    lines = []
+    for key in plan.matching_runs(run):
+        for job in plan.jobs:
+            if job.about == key.path:
+                name = Path(job.folder).name
+                lines.append(f"{job.about}/{name}: {_difference(job, specifications)}")
+    return lines
+
+
+def _difference(job: Job, specifications: Mapping[str, Any]) -> str:
+    """What a job has that its newest older result has not."""
+    folder = Path(job.folder)
+    if Path(job.result).is_file():
+        return "is there"
+    kind = folder.name.rpartition("-")[0]
+    others = sorted(
+        folder.parent.glob(f"{kind}-*/{job.record}"), key=lambda path: path.stat().st_mtime
+    )
+    if not others:
+        return "there is no older result"
+    older = Record.read(others[-1].parent, job.record).content["spec"]
+    new = json.loads(json.dumps(specifications["jobs"][job.folder]))
+    code = specifications["code"][new["code"]]
+    changes = [*_changed_values(older, new), *_changed_code(older["code"], code)]
+    return f"differs from {others[-1].parent.name} in {'; '.join(changes) or 'nothing'}"
+
+
+def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Options in which two specifications differ, as ``alpha 0.05 -> 0.2``, and other inputs."""
+    if name in INPUTS:
+        if older != new:
+            yield f"{INPUTS[name]} (see there)"
+    elif isinstance(older, dict) and isinstance(new, dict):
+        for key in sorted({*older, *new} - IMPLIED):
+            yield from _changed_values(older.get(key), new.get(key), key)
+    elif isinstance(older, list) and isinstance(new, list) and len(older) == len(new):
+        for before, after in zip(older, new, strict=True):
+            yield from _changed_values(before, after, name)
+    elif older != new:
+        yield f"{name} {json.dumps(older)} -> {json.dumps(new)}"
+
+
+def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """Modules that changed, as ``losses/ls.py changed``."""
+    for module in sorted({*older, *new}):
+        file = module.removeprefix("calgrid.").replace(".", "/") + ".py"
+        if module not in older:
+            yield f"{file} is new"
+        elif module not in new:
+            yield f"{file} is not used any more"
+        elif older[module] != new[module]:
+            yield f"{file} changed"
+
+
+def jobs(plan: Plan) -> list[JobState]:
     """Return the jobs of a study, except those after calibration, which take seconds."""
-    layout = plan.study.layout
-    return [_job(stage, layout) for stage in planned_stages(plan) if stage.name]
+    return [_state(job, plan.study.layout) for job in plan.jobs]
 
 
-def _job(stage: Stage, layout: Layout) -> Job:
-    rule, about = _named(stage, layout)
-    log = layout.log(rule, about)
-    of_log = Path(log)
-    try:
-        if stage.is_current():
-            return Job(rule, about, DONE, log)
-        state = OUTDATED
-    except DataError:
-        state = WAITING
-    lines = joblogs.last_attempt(of_log)
-    if owner := live_owner(stage.root / HIDDEN / f"{stage.name}.lock"):
-        return Job(rule, about, RUNNING, log, where=_where(owner), **_progress(lines, of_log))
-    if state == OUTDATED or not of_log.is_file():
-        return Job(rule, about, state, log)
+def _state(job: Job, layout: Layout) -> JobState:
+    about = job.about
+    if job.rule == "probe":
+        about = f"{about}/{job.spec['probe']['name']}"
+    log = log_of(job, layout)
+    if Path(job.result).is_file():
+        return JobState(job.rule, about, DONE, log)
+    lines = joblogs.last_attempt(log)
+    if owner := live_owner(Path(f"{job.folder}.lock")):
+        where = _where(owner)
+        return JobState(job.rule, about, RUNNING, log, where=where, **_progress(lines, Path(log)))
+    if not Path(log).is_file():
+        return JobState(job.rule, about, WAITING, log)
     if lines and "the state is saved" in lines[-1]:
-        return Job(rule, about, STOPPED, log, **_progress(lines, of_log))
-    return Job(rule, about, FAILED, log, reason=joblogs.why([log]))
+        return JobState(job.rule, about, STOPPED, log, **_progress(lines, Path(log)))
+    return JobState(job.rule, about, FAILED, log, reason=joblogs.why([log]))
 
 
-def _named(stage: Stage, layout: Layout) -> tuple[str, str]:
-    """Rule of a stage, and the name of its log."""
-    if stage.name == "data":
-        return "data", stage.root.name
-    if stage.name == "calibrate":
-        return "calibrate", str(stage.root.relative_to(layout.part("")))
-    run = str(stage.root.relative_to(layout.run("")))
-    if stage.name.startswith("probe_"):
-        return "probe", f"{run}/{stage.name.removeprefix('probe_')}"
-    return "import" if run.startswith(f"{EXTERNAL}/") else stage.name, run
+def log_of(job: Job, layout: Layout) -> str:
+    """Log of a job, as the rules name it."""
+    folder = job.rule
+    if job.rule == "probe":
+        folder = probe_job(job.spec["probe"]["name"])
+    return layout.log(folder, job.about, job.spec["fingerprint"])
 
 
 def _where(owner: dict[str, Any]) -> str:
@@ -129,7 +193,7 @@ def _progress(lines: list[str], log: Path) -> dict[str, Any]:
     return {"progress": shown, "left": found["left"], "said_seconds_ago": round(ago, 1), **counted}
 
 
-def _text(study: str, found: list[Job]) -> str:
+def _text(study: str, found: list[JobState]) -> str:
     lines = [
         f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done"
     ]
@@ -153,7 +217,7 @@ def _coloured(text: str, state: str) -> str:
     return coloured(text, COLOURS.get(state), sys.stdout)
 
 
-def _paragraph(meaning: str, found: Iterable[Job]) -> list[str]:
+def _paragraph(meaning: str, found: Iterable[JobState]) -> list[str]:
     lines = []
     for job in found:
         left = f", {job.left} left" if job.left and job.state == RUNNING else ""

@@ -60,7 +60,19 @@ def code_digest(roots: tuple[str, ...]) -> str:
     """Fingerprint of the source of ``roots`` and of their direct and indirect imports from calgrid
     and plugins.
     """
-    return digest(code_digests(roots))
+    digests = code_digests(roots)
+    code = digest(digests)
+    _modules[code] = digests
+    return code
+
+
+#: digest of code -> digests of its modules
+_modules: dict[str, dict[str, str]] = {}
+
+
+def modules_of(code: str) -> dict[str, str]:
+    """Digests of the modules behind a result of :func:`code_digest` in this process."""
+    return _modules[code]
 
 
 def code_digests(roots: Iterable[str]) -> dict[str, str]:

@@ -6,18 +6,17 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
-from calgrid.configuration.config import Config, Grid, Tuning
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
+from calgrid.configuration.model import Candidate, Comparison, Config, External, Grid, Tuning
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
-from calgrid.errors import ConfigError, unknown_id
-from calgrid.files import STORED
-from calgrid.specs import EXTERNAL_FILES, Calibrator, Comparison, NamedComponent, Protocol
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
+from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
@@ -33,23 +32,23 @@ PathOf = Callable[[str], Path]
 
 def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
-    for key in ("results", "data_root"):
-        if (config[key] or "").startswith("~"):
+    for key, folder in {"results": config.results, "data_root": config.data_root or ""}.items():
+        if folder.startswith("~"):
             raise ConfigError(
                 f"{key}: '~' is not expanded to your home folder; write the full path."
             )
-        if not is_path(config[key] or ""):
+        if not is_path(folder):
             raise ConfigError(
-                f"{key}: {config[key]!r} contains a character that is invalid in paths; remove it."
+                f"{key}: {folder!r} contains a character that is invalid in paths; remove it."
             )
-    if wrong := sorted(set("{}\n") & set(config["results"])):
+    if wrong := sorted(set("{}\n") & set(config.results)):
         raise ConfigError(
             f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake."
         )
-    _check_no_file(Path(config["results"], config["study"]), "results")
-    if config["data_root"] is None:
+    _check_no_file(Path(config.results, config.study), "results")
+    if config.data_root is None:
         return
-    data_root = Path(config["data_root"])
+    data_root = Path(config.data_root)
     _check_no_file(data_root, "data_root")
     # the first download creates a folder in the working directory; any other missing folder is
     # probably misspelt
@@ -112,18 +111,17 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
             raise ConfigError(f"{where}: {name} must be a number, got {text!r}.") from None
 
 
-def check_external(given: Mapping[str, Any], path_of: PathOf, where: str) -> None:
-    """Check an entry of ``external``, without defaults: files exist, val and test differ, all keys
-    have effects.
-    """
+def check_external(external: External, path_of: PathOf, where: str) -> None:
+    """Check an entry of ``external``: files exist, val and test differ, all keys have effects."""
+    given = external.model_dump(exclude_unset=True, exclude_none=True)
     for role in EXTERNAL_FILES:
         if role in given:
+            formats = HEAD_FORMATS if role == "head" else FORMATS
+            try:
+                check_format(path_of(given[role]), formats)
+            except DataError as error:
+                raise ConfigError(f"{where}.{role}: {error}") from None
             _check_file(given[role], path_of, f"{where}.{role}")
-    for role in ("val", "test"):
-        if given.get(role, "").lower().endswith(".npy") and f"{role}_labels" not in given:
-            raise ConfigError(
-                f"{where}.{role}: an .npy file has no labels; give them as '{role}_labels'."
-            )
     for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
         if key in given and other not in given:
             raise ConfigError(
@@ -155,7 +153,7 @@ def check_label_counts(
 
 
 def _check_file(name: str, path_of: PathOf, where: str) -> None:
-    if not (path_of(name).is_file() or (path_of(name) / STORED).is_file()):
+    if not path_of(name).is_file():
         raise ConfigError(
             f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}."
         )
@@ -167,17 +165,17 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
-    for dataset in grid["datasets"]:
+    for dataset in grid.datasets:
         if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )
-    for backbone in grid["backbones"]:
+    for backbone in grid.backbones:
         _check_backbone(backbone, grid, protocol, datasets, where)
     if not trains(protocol):
         _check_ready_weights(grid, protocol, datasets, where)
-    known = {family for dataset in grid["datasets"] for family in datasets.families(dataset)}
-    for shift in grid["shifts"]:
+    known = {family for dataset in grid.datasets for family in datasets.families(dataset)}
+    for shift in grid.shifts:
         if shift not in known:
             raise unknown_id("shift", shift, known, f"{where}.shifts")
 
@@ -191,11 +189,11 @@ def _check_backbone(
     found = measured(backbone, f"{where}.backbones")
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
-            f"{where}.backbones: protocol '{grid['protocol']}' starts from published weights, and "
+            f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "
             f"'{backbone}' has "
             "none; use another backbone or pretrained: false."
         )
-    for dataset in grid["datasets"]:
+    for dataset in grid.datasets:
         shape = datasets.spec(dataset).info.get("image_shape")
         at = f"{where}.backbones for data set '{dataset}'"
         if size := cropped(shape and shape[1:], protocol, at):
@@ -207,8 +205,8 @@ def _check_ready_weights(
     grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
 ) -> None:
     """Check that published weights exist for the methods, seeds, backbones and data sets of a grid."""
-    named = f"protocol '{grid['protocol']}'"
-    if len(grid["seeds"]) > 1:
+    named = f"protocol '{grid.protocol}'"
+    if len(grid.seeds) > 1:
         raise ConfigError(
             f"{where}.seeds: {named} uses published weights, the same network for all seeds; give "
             f"one seed, and "
@@ -216,14 +214,14 @@ def _check_ready_weights(
         )
     if protocol["weights"] == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
         return
-    for method in grid["methods"]:
+    for method in grid.methods:
         if method != PLAIN:
             raise ConfigError(
                 f"{where}.methods: {named} uses published weights, which belong to the method "
                 f"'{PLAIN}'; remove "
                 f"'{method}'."
             )
-    for backbone in grid["backbones"]:
+    for backbone in grid.backbones:
         info = describe(backbone, f"{where}.backbones").info
         if not info["pretrained"] or info["library"]:
             raise ConfigError(
@@ -231,7 +229,7 @@ def _check_ready_weights(
                 f"use another backbone "
                 "(calgrid list backbones)."
             )
-        for dataset in grid["datasets"]:
+        for dataset in grid.datasets:
             classes = datasets.spec(dataset).info.get("n_classes")
             if classes not in (None, *info["parameters"]):
                 raise ConfigError(
@@ -325,7 +323,7 @@ def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> No
 
 def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], where: str) -> None:
     """Check that the study evaluates both methods, with at least one common seed."""
-    method, against = comparison["method"], comparison["against"]
+    method, against = comparison.method, comparison.against
     check_compared(method, evaluated, f"{where}.method")
     check_compared(against, evaluated, f"{where}.against")
     if method == against:
@@ -342,36 +340,20 @@ def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], wher
         )
 
 
-class Candidate(NamedTuple):
-    """A setting of a tuned method: protocol and method of its runs."""
-
-    protocol: str
-    method: str
-
-
-def tuning_candidates(tuning: Tuning) -> dict[str, list[Candidate]]:
-    """Return the candidates of each tuned method, the default first."""
-
-    def read(each: str | Mapping[str, str]) -> Candidate:
-        return Candidate(tuning["protocol"], each) if isinstance(each, str) else Candidate(**each)
-
-    return {name: [read(each) for each in listed] for name, listed in tuning["methods"].items()}
-
-
 def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
     """Check that all tuned methods have equally many candidates, with the same data sets, backbones
     and seeds.
     """
-    lists = tuning_candidates(tuning)
-    first, budget = next((name, len(listed)) for name, listed in lists.items())
-    runs: dict[Candidate, set[tuple[str, str, int]]] = {
-        each: set() for listed in lists.values() for each in listed
-    }
+    first, budget = next((name, len(listed)) for name, listed in tuning.methods.items())
+    runs: dict[Candidate, set[tuple[str, str, int]]] = {}
+    for listed in tuning.methods.values():
+        runs.update((candidate, set()) for candidate in listed)
     for key in evaluated:
-        if (candidate := Candidate(key.protocol, key.method)) in runs:
+        candidate = Candidate(protocol=key.protocol, method=key.method)
+        if candidate in runs:
             runs[candidate].add((key.dataset, key.backbone, key.seed))
     everywhere = set().union(*runs.values())
-    for name, listed in lists.items():
+    for name, listed in tuning.methods.items():
         where = f"tuning.methods.{name}"
         if len(listed) != budget:
             raise ConfigError(
@@ -382,17 +364,14 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
             raise ConfigError(
                 f"{where}: a candidate is listed twice; replace one by another setting."
             )
-        for each in listed:
-            if not runs[each]:
-                raise ConfigError(
-                    f"{where}: no grid runs '{each.method}' with protocol '{each.protocol}'; add "
-                    f"it to one."
-                )
-            if missing := sorted(everywhere - runs[each]):
+        for candidate in listed:
+            named = f"'{candidate.method}' with protocol '{candidate.protocol}'"
+            if not runs[candidate]:
+                raise ConfigError(f"{where}: no grid runs {named}; add it to one.")
+            missing = sorted(everywhere - runs[candidate])
+            if missing:
                 dataset, backbone, seed = missing[0]
                 raise ConfigError(
-                    f"{where}: '{each.method}' with protocol '{each.protocol}' is not run on "
-                    f"{dataset} with {backbone} "
-                    f"and seed {seed}, but other candidates are; put all candidates into grids "
-                    f"with the same seeds."
+                    f"{where}: {named} is not run on {dataset} with {backbone} and seed {seed}, "
+                    f"but other candidates are; put all candidates into grids with the same seeds."
                 )

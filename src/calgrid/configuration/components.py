@@ -15,8 +15,8 @@ from typing import Any
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
 from calgrid.components.component_files import METHODS
-from calgrid.configuration.config import Override
-from calgrid.configuration.datasets import DatasetCatalog, as_list
+from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.model import Match, Override
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
 
@@ -140,7 +140,7 @@ class RunContext:
         """
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
-    def matches(self, wanted: Mapping[str, Any], method: str | None) -> bool:
+    def matches(self, match: Match, method: str | None) -> bool:
         """Whether the ``match`` of an override applies to a method (None: the loss of a procedure)."""
         actual = {
             "method": method,
@@ -148,7 +148,7 @@ class RunContext:
             "backbone": self.backbone,
             "protocol": self.protocol,
         }
-        return all(actual[key] in as_list(value) for key, value in wanted.items())
+        return all(actual[key] in names for key, names in match if names)
 
 
 class MethodCatalog(ComponentCatalog):
@@ -249,39 +249,37 @@ class MethodCatalog(ComponentCatalog):
         values: dict[str, Any] = {"reduction": context.reduction} if base.kind == "loss" else {}
         values.update(self.changes(name))
         for override in self.overrides:
-            if context.matches(override["match"], method):
+            if context.matches(override.match, method):
                 # an override without a method applies to all components that have the
                 # hyper-parameter
-                named = "method" in override["match"]
-                values.update(
-                    {k: v for k, v in override["set"].items() if named or k in base.options}
-                )
+                for option, value in override.set.items():
+                    if override.match.method or option in base.options:
+                        values[option] = value
         return context.resolve(base, values, f"method '{method or name}'")
 
     def idle_overrides(self, runs: Collection[tuple[str, RunContext]]) -> list[int]:
         """Indices of the overrides that match none of the runs, which are pairs of method and
         context.
         """
-        wanted = [override["match"] for override in self.overrides]
         return [
-            n
-            for n, match in enumerate(wanted)
-            if not any(at.matches(match, method) for method, at in runs)
+            number
+            for number, override in enumerate(self.overrides)
+            if not any(context.matches(override.match, method) for method, context in runs)
         ]
 
     def _check_override(self, override: Override, where: str) -> None:
-        match = override["match"]
-        methods = as_list(match.get("method", []))
-        for method in methods:
-            own, _, _ = self.split(method, f"{where}.match")
+        match = override.match
+        for method in match.method:
+            component, _, _ = self.split(method, f"{where}.match")
             at = f"{where}.set for method '{method}'"
-            self.base(own).resolve({**self.changes(own), **override["set"]}, where=at)
-        for name in as_list(match.get("dataset", [])):
+            self.base(component).resolve({**self.changes(component), **override.set}, where=at)
+        for name in match.dataset:
             self.datasets.spec(name, f"{where}.match")
-        for name in as_list(match.get("backbone", [])):
+        for name in match.backbone:
             describe(name, f"{where}.match")
-        for name in () if methods else override["set"]:
-            self._check_for_any_method(name, override["set"], f"{where}.set")
+        if not match.method:
+            for name in override.set:
+                self._check_for_any_method(name, override.set, f"{where}.set")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its

@@ -118,7 +118,7 @@ def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCos
     key, protocol = run.key, run.protocol
     count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
     classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
-    slower = CORE_SLOWER if study.config["device"] == "cpu" else 1
+    slower = CORE_SLOWER if study.config.device == "cpu" else 1
     seconds = slower * _pass_seconds(study, run)
     if key.backbone in throughput:
         seconds = 1 / throughput[key.backbone]

@@ -1,25 +1,26 @@
-"""Specifications (:mod:`calgrid.specs`) and fingerprints of all jobs of a study.
+"""All jobs of a study: specifications (:mod:`calgrid.specs`), fingerprints, folders of results.
 
-Snakemake reruns a job if its specification changed, so a fingerprint covers everything that
-determines the result.
+A fingerprint covers everything that determines a result and names its folder, so a job runs if
+there is no such folder.
 """
 
 import functools
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
-from calgrid.configuration.checks import tuning_candidates
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.storage.layout import RunKey, family_unit
-from calgrid.storage.records import sha256_of
+from calgrid.storage import sources
+from calgrid.storage.layout import ID_LENGTH, SPLITS, RunKey, family_unit, probe_job
+from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import SAME_SHIFT
 
 #: keys of a protocol that do not affect training
@@ -28,6 +29,8 @@ EXPORT_KEYS = ("export_features", "test_normalisation")
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = ("device", "keep_models")
+#: external files of at most so many bytes are read when a study is planned
+READ_BYTES = 2**24
 REPORT_MODULES = {
     "aggregate": ("calgrid.jobs.aggregate",),
     "tables": ("calgrid.reporting.tables",),
@@ -36,8 +39,38 @@ REPORT_MODULES = {
 }
 
 
+@dataclass(frozen=True)
+class Job:
+    """A job that makes one folder.
+
+    Attributes
+    ----------
+    rule : ``data``, ``train``, ``predict``, ``import``, ``calibrate`` or ``probe``.
+    about : path of its run, or its data set or shift family.
+    folder : folder of its result, whose name ends in the start of the fingerprint.
+    record : name of the record in it.
+    spec : specification, with its fingerprint.
+    """
+
+    rule: str
+    about: str
+    folder: str
+    record: str
+    spec: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """End of the folder's name."""
+        return str(self.spec["fingerprint"])[:ID_LENGTH]
+
+    @property
+    def result(self) -> str:
+        """Path of the record."""
+        return f"{self.folder}/{self.record}"
+
+
 class Plan:
-    """Specifications and fingerprints of all jobs of a study, cached."""
+    """Jobs of a study with their specifications and fingerprints, cached."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -51,13 +84,23 @@ class Plan:
             "base": self.data(base) if base else None,
             **self.study.datasets.settings(unit),
         }
-        return fingerprint.of_stage(
-            settings, [self.study.datasets.spec(unit).module, "calgrid.datasets.preparation"]
-        )
+        return fingerprint.of_stage(settings, self._data_modules(unit))
 
     @functools.cache  # noqa: B019
-    def data_spec(self, unit: str) -> specs.DataSpec | None:
-        """Specification of a configured data set; None for a registered one."""
+    def data_spec(self, unit: str) -> specs.DataSpec:
+        """Specification of a data set or shift family."""
+        base = self.study.datasets.base(unit)
+        spec: specs.DataSpec = {
+            "unit": unit,
+            "base": self.data_folder(base) if base else None,
+            "configured": self._configured(unit),
+            "code": fingerprint.code_digest(self._data_modules(unit)),
+            "fingerprint": self.data(unit),
+        }
+        return spec
+
+    def _configured(self, unit: str) -> specs.ConfiguredData | None:
+        """Facts of a configured data set; None for a registered one."""
         settings = self.study.datasets.settings(unit)
         if not settings:
             return None
@@ -70,6 +113,15 @@ class Plan:
             "info": {name: info[name] for name in PLANNED_FACTS if name in info},
             "fingerprint": self.data(unit),
         }
+
+    def _data_modules(self, unit: str) -> tuple[str, ...]:
+        return tuple(
+            sorted([self.study.datasets.spec(unit).module, "calgrid.datasets.preparation"])
+        )
+
+    def data_folder(self, unit: str) -> str:
+        """Folder of a prepared data set or shift family."""
+        return self.study.layout.data(unit, self.data(unit))
 
     @functools.cache  # noqa: B019
     def train(self, key: RunKey) -> specs.TrainSpec:
@@ -104,16 +156,18 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
-        shared, run = self._of_test(key), self.study.trained[key]
-        spec: specs.PredictSpec = {
-            **shared,
-            "export_features": run.protocol["export_features"],
-            "families": {
-                each: self.data(family_unit(each))
-                for each in self.study.datasets.families(key.dataset)
-            },
-        }
-        return _sealed(spec, ["calgrid.jobs.predict", *_network_modules(run)])
+        run = self.study.trained[key]
+        shifts = {family: self.data(family_unit(family)) for family in self.study.families(key)}
+        modules = ["calgrid.jobs.predict", *_network_modules(run)]
+        shared = {**self._of_test(key), "export_features": run.protocol["export_features"]}
+        # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
+        # with other shift families
+        files = {}
+        for name in (*SPLITS, *shifts):
+            images = {"name": name, "images": shifts.get(name)}
+            files[name] = fingerprint.of_stage({**shared, **images}, modules)
+        spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
+        return _sealed(spec, modules)
 
     @functools.cache  # noqa: B019
     def probe(self, key: RunKey, name: str) -> specs.ProbeSpec:
@@ -151,15 +205,16 @@ class Plan:
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
+            "sources": [self._source(path) for path in self.study.external_files(key)],
             "fingerprint": "",
         }
         return _sealed(spec, ["calgrid.jobs.import_logits"])
 
-    def logits_fingerprint(self, key: RunKey) -> str:
-        """Fingerprint of the logits files of a run."""
-        return (self.external(key) if key in self.study.external else self.predict(key))[
-            "fingerprint"
-        ]
+    def _logits(self, key: RunKey) -> dict[str, str]:
+        """Fingerprint of each file of logits of a run that is evaluated."""
+        if key in self.study.external:
+            return dict.fromkeys(SPLITS, self.external(key)["fingerprint"])
+        return self.predict(key)["files"]
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint of a run in the tables of results."""
@@ -190,7 +245,7 @@ class Plan:
             self.study.evaluations[key],
             self.study.label_counts(key),
         )
-        statistics: Mapping[str, Any] = self.study.config["statistics"]
+        statistics = self.study.config.statistics.model_dump(exclude_none=True)
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
@@ -204,7 +259,7 @@ class Plan:
                 specs.ScoringStatistics, {k: statistics[k] for k in SCORING_KEYS if k in statistics}
             ),
             "run_fingerprint": self.run_fingerprint(key),
-            "logits_fingerprint": self.logits_fingerprint(key),
+            "logits": self._logits(key),
             "label_counts": None
             if counts is None
             else {"file": str(counts), "sha256": self._file_digest(counts)},
@@ -222,6 +277,13 @@ class Plan:
         }
 
     @functools.cache  # noqa: B019
+    def _source(self, path: Path) -> str:
+        """Identity of a file of external logits: large ones are not read completely."""
+        if path.is_file() and path.stat().st_size <= READ_BYTES:
+            return self._file_digest(path)
+        return sources.identity(None, str(path))
+
+    @functools.cache  # noqa: B019
     def _file_digest(self, path: Path) -> str:
         return sha256_of(path)
 
@@ -233,11 +295,12 @@ class Plan:
         own = registry.spec("loss", run.method.loss).info["sees_validation"]
         return own or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
+    @functools.cache  # noqa: B019
     def manifest(self) -> specs.Manifest:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
         configuration.
         """
-        config, papers = self.study.config, self.study.papers
+        config, papers = self.study.config.model_dump(exclude_none=True), self.study.papers
         published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
         content = {
             "study": self.study.layout.study,
@@ -251,55 +314,138 @@ class Plan:
             },
             "tuning": self._tuning(),
             "runs": [self._manifest_run(key) for key in self.study.evaluations],
+            "folders": [job.folder for job in self.jobs],
             "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
         }
-        digest = fingerprint.digest({"content": content, "code": self.stage("aggregate")})
+        digest = fingerprint.digest({"content": content, "code": self._code("aggregate")})
         return cast(specs.Manifest, {**content, "fingerprint": digest})
 
     def _manifest_run(self, key: RunKey) -> specs.ManifestRun:
-        layout, wanted = self.study.layout, self.study.evaluations[key]
-        first = self.study.trained[key].first_stage if key in self.study.trained else None
+        wanted = self.study.evaluations[key]
         run: specs.ManifestRun = {
             "key": _key(key),
-            "run": layout.run(key),
-            "first_stage": None
-            if first is None
-            else {"method": first.method, "run": layout.run(first)},
-            "part": layout.part(key),
+            "train": None,
+            "predict": self.predict_folder(key),
+            "calibrate": self.calibrate_folder(key),
+            "first_stage": None,
             "fingerprint": self.calibrate(key)["fingerprint"],
             "external": key in self.study.external,
             "families": list(wanted.families),
             "sees_validation": self._sees_validation(key),
             "warning": self.study.datasets.warning(key.dataset),
         }
+        if key in self.study.trained:
+            run["train"] = self.train_folder(key)
+            first = self.study.trained[key].first_stage
+            if first is not None:
+                run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
         if wanted.probes:
-            measured = [self.probe(key, name) for name in wanted.probes]
-            run["probes"] = [
-                {**spec["probe"], "fingerprint": spec["fingerprint"]} for spec in measured
-            ]
+            run["probes"] = []
+            for name in wanted.probes:
+                spec, folder = self.probe(key, name), self.probe_folder(key, name)
+                probe = {**spec["probe"], "fingerprint": spec["fingerprint"], "folder": folder}
+                run["probes"].append(cast(specs.MeasuredProbe, probe))
         return run
 
-    def _tuning(self) -> specs.Tuning | None:
-        settings = self.study.config["tuning"]
-        if settings is None:
-            return None
-        lists = {
-            name: [list(each) for each in found]
-            for name, found in tuning_candidates(settings).items()
-        }
-        return {"metric": settings["metric"], "protocol": settings["protocol"], "candidates": lists}
+    # folders and jobs ------------------------------------------------------------------------
 
-    def stage(self, name: str) -> str:
-        """Fingerprint of a stage after calibration: ``aggregate``, ``tables``, ``figures``,
-        ``report``.
+    def train_folder(self, key: RunKey) -> str:
+        """Folder of a trained network."""
+        return self.study.layout.result(key, "train", self.train(key)["fingerprint"])
+
+    def predict_folder(self, key: RunKey) -> str:
+        """Folder of the logits of a run."""
+        spec = self.external(key) if key in self.study.external else self.predict(key)
+        return self.study.layout.result(key, "predict", spec["fingerprint"])
+
+    def calibrate_folder(self, key: RunKey) -> str:
+        """Folder of the calibrated metrics of a run."""
+        return self.study.layout.result(key, "calibrate", self.calibrate(key)["fingerprint"])
+
+    def probe_folder(self, key: RunKey, name: str) -> str:
+        """Folder of the measurement of a run by a probe."""
+        fingerprint_of_probe = self.probe(key, name)["fingerprint"]
+        return self.study.layout.result(key, probe_job(name), fingerprint_of_probe)
+
+    @functools.cached_property
+    def jobs(self) -> list[Job]:
+        """All jobs of data sets and runs; a job comes after those whose results it reads."""
+        units = sorted(
+            self.study.data_units(), key=lambda unit: bool(self.study.datasets.base(unit))
+        )
+        jobs = [
+            Job("data", unit, self.data_folder(unit), PREPARE, self.data_spec(unit))
+            for unit in units
+        ]
+        for key in self.study.trained:
+            jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))
+        for key, evaluation in self.study.evaluations.items():
+            folder = self.predict_folder(key)
+            if key in self.study.external:
+                jobs.append(Job("import", key.path, folder, PREDICT, self.external(key)))
+            else:
+                jobs.append(Job("predict", key.path, folder, PREDICT, self.predict(key)))
+            folder = self.calibrate_folder(key)
+            jobs.append(Job("calibrate", key.path, folder, CALIBRATE, self.calibrate(key)))
+            for name in evaluation.probes:
+                folder, spec = self.probe_folder(key, name), self.probe(key, name)
+                jobs.append(Job("probe", key.path, folder, PROBE, spec))
+        return jobs
+
+    def matching_runs(self, pattern: str) -> list[RunKey]:
+        """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
+
+        Raises ConfigError: there are none.
         """
+        end = pattern.strip("/")
+        runs = self.study.runs
+        keys = [key for key in runs if end == key.method or f"/{key.path}".endswith(f"/{end}")]
+        if not keys:
+            known = ", ".join(sorted({key.method for key in runs}))
+            raise ConfigError(
+                f"The study has no run '{pattern}'; give a method ({known}), or the path of a run."
+            )
+        return keys
+
+    def file(self) -> dict[str, Any]:
+        """Content of the plan file, from which a job reads its specification by its folder.
+
+        ``code`` has the digests of the modules of each code digest that a specification names.
+        """
+        specifications = {job.folder: dict(job.spec) for job in self.jobs}
+        digests = {spec["code"] for spec in specifications.values()}
+        code = {digest: fingerprint.modules_of(digest) for digest in sorted(digests)}
+        return {"manifest": self.manifest(), "jobs": specifications, "code": code}
+
+    def _tuning(self) -> specs.Tuning | None:
+        tuning = self.study.config.tuning
+        if tuning is None:
+            return None
+        candidates = {
+            name: [[candidate.protocol, candidate.method] for candidate in listed]
+            for name, listed in tuning.methods.items()
+        }
+        return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
+
+    def summary_fingerprint(self, name: str) -> str:
+        """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``, ``report``."""
+        inputs: list[str] = []
+        if name in ("plan", "aggregate"):
+            return self.manifest()["fingerprint"]
+        if name in ("tables", "figures"):
+            inputs = [self.summary_fingerprint("aggregate")]
+        if name == "report":
+            inputs = [self.summary_fingerprint(part) for part in ("tables", "figures")]
+        return fingerprint.digest({"inputs": inputs, "code": self._code(name)})
+
+    def _code(self, name: str) -> str:
+        """Digest of the code of files of the study."""
         files = []
         if name == "report":  # its templates are no modules
             templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
             files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
-        return fingerprint.of_stage(
-            {"stage": name, "files": files}, [*REPORT_MODULES[name], *self._metric_modules]
-        )
+        modules = [*REPORT_MODULES[name], *self._metric_modules]
+        return fingerprint.of_stage({"stage": name, "files": files}, modules)
 
 
 def _key(key: RunKey) -> specs.Key:
@@ -312,12 +458,10 @@ def _network_modules(run: Run) -> list[str]:
 
 
 def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
-    """Set the fingerprint of a specification, from its other keys and the code of modules."""
-    settings = {name: value for name, value in spec.items() if name != "fingerprint"}
-    spec["fingerprint"] = fingerprint.of_stage(settings, modules)
+    """Set code digest and fingerprint of a specification, from its other keys and its modules."""
+    modules = tuple(sorted(set(modules)))
+    content = {name: value for name, value in spec.items() if name != "fingerprint"}
+    spec["fingerprint"] = fingerprint.of_stage(content, modules)
+    code: Any = {"code": fingerprint.code_digest(modules)}
+    spec.update(code)
     return spec
-
-
-def as_json(spec: specs.JobSpec) -> str:
-    """Convert a specification to one line of JSON."""
-    return json.dumps(spec, sort_keys=True, separators=(",", ":"))

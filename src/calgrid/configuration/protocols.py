@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from calgrid.components import registry
+from calgrid.configuration import model
 from calgrid.configuration.components import STANDARD, Method
-from calgrid.configuration.files import fill_defaults, read_mapping, validate
+from calgrid.configuration.files import read_mapping
+from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import CheckpointFile, Protocol
 from calgrid.training.schedule import epoch_batches
 
 #: value of ``weights`` of a protocol that trains networks
 TRAINED = "trained"
-#: keys that a protocol with published weights may have, and the values of the others
-READY_KEYS = ("weights", "deterministic", "channels_last", "export_features", "test_normalisation")
-READY = {
+#: options of a protocol with published weights that it cannot set
+PUBLISHED = {
     "epochs": 0,
     "batch_size": 0,
     "checkpoints": ["last"],
@@ -28,6 +29,8 @@ READY = {
     "disjoint_validation": False,
 }
 FOCAL_CALIBRATION = "focal_calibration"
+#: sources of weights that are not trained here
+SOURCES = ("published", FOCAL_CALIBRATION)
 #: address of the checkpoints of torrvision/focal_calibration; our names -> its folders and networks
 ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
 FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
@@ -54,17 +57,13 @@ OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110",
 class ProtocolCatalog:
     """Protocols, the files ``config/protocols/<id>.yaml`` in ``home``, and variants of them.
 
-    ``variants`` maps names to {"base": id, key: value, ...}; nested mappings are merged.
+    ``variants`` maps names to {"base": id, key: value, ...}; see :func:`merge`.
     """
 
     def __init__(self, home: Path, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        self.schema, self.variants = (
-            home / "workflow" / "schemas" / "protocol.schema.yaml",
-            variants,
-        )
-        self.files = {
-            path.stem: path for path in sorted((home / "config" / "protocols").glob("*.yaml"))
-        }
+        self.variants = variants
+        paths = sorted((home / "config" / "protocols").glob("*.yaml"))
+        self.files = {path.stem: path for path in paths}
         for name in variants:
             if name in self.files:
                 raise ConfigError(
@@ -75,35 +74,16 @@ class ProtocolCatalog:
     def get(self, name: str, where: str) -> Protocol:
         """Return a protocol with all defaults and without its description.
 
-        An unknown name or an invalid protocol raises ConfigError.
+        Raises
+        ------
+        ConfigError : the name is unknown, or the protocol is invalid.
         """
         if name in self.variants:
-            change = {key: value for key, value in self.variants[name].items() if key != "base"}
-            raw = merge(
-                self._read(self.variants[name]["base"], f"{where}.base", self.files), change
-            )
-        else:
-            raw = self._read(name, where, [*self.files, *self.variants])
-        at = f"protocol '{name}'"
-        validate(raw, self.schema, at)
-        filled = fill_defaults({"augmentation": {}, **raw}, self.schema)
-        del filled["description"]
-        protocol = cast(Protocol, filled)
-        known = [id for id, each in registry.specs("dataset").items() if each.info.get("mean")]
-        for used in itertools.chain.from_iterable(protocol["test_normalisation"].items()):
-            if used not in known:
-                raise unknown_id("data set", used, known, f"{at}: test_normalisation")
-        if not trains(protocol):
-            if extra := sorted(set(raw) - {"description", *READY_KEYS}):
-                weights = f"weights: {filled['weights']}"
-                raise ConfigError(
-                    f"{at}: with {weights} nothing is trained; remove {', '.join(extra)}."
-                )
-            return cast(Protocol, {**{key: filled[key] for key in READY_KEYS}, **READY})
-        _check_schedule(protocol, at)
-        if "second_stage" in protocol:
-            _check_schedule(for_stage(protocol, second=True), f"{at}: second_stage")
-        return protocol
+            change = dict(self.variants[name])
+            base = self._read(change.pop("base"), f"{where}.base", self.files)
+            return _resolved(merge(base, change), f"protocol '{name}'")
+        options = self._read(name, where, [*self.files, *self.variants])
+        return _resolved(options, f"protocol '{name}'")
 
     def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:
@@ -112,12 +92,54 @@ class ProtocolCatalog:
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` updated with ``change``; nested mappings are merged."""
+    """Return ``base`` updated with ``change``; nested mappings are merged.
+
+    A schedule with a name replaces that of ``base``: milestones and warm-up of another schedule do
+    not apply to it.
+    """
     result = dict(base)
     for key, value in change.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = merge(result[key], value) if both else value
+        if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            replaces = key == "schedule" and "name" in value
+            result[key] = dict(value) if replaces else merge(result[key], value)
+        else:
+            result[key] = value
     return result
+
+
+def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
+    """Check the options of a protocol, and fill in the defaults."""
+    if options.get("weights") in SOURCES:
+        of_training = set(options) & (
+            set(model.TrainingProtocol.model_fields) - set(model.Protocol.model_fields)
+        )
+        if of_training:
+            raise ConfigError(
+                f"{where}: with weights: {options['weights']} nothing is trained; remove "
+                f"{', '.join(sorted(of_training))}."
+            )
+        published = validated(model.Protocol, options, where)
+        resolved = {**published.model_dump(exclude={"description"}), **PUBLISHED}
+    else:
+        trained = validated(model.TrainingProtocol, options, where)
+        resolved = trained.model_dump(exclude={"description"})
+        # jobs get these two keys only if they have a value
+        for name in ("head_dropout", "second_stage"):
+            if resolved[name] is None:
+                del resolved[name]
+        if trained.second_stage is not None:
+            resolved["second_stage"] = trained.second_stage.model_dump(exclude_none=True)
+    protocol = cast(Protocol, resolved)
+    known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
+    for datasets in protocol["test_normalisation"].items():
+        for dataset in datasets:
+            if dataset not in known:
+                raise unknown_id("data set", dataset, known, f"{where}: test_normalisation")
+    if trains(protocol):
+        _check_schedule(protocol, where)
+        if "second_stage" in protocol:
+            _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
+    return protocol
 
 
 def trains(protocol: Protocol) -> bool:
@@ -127,12 +149,9 @@ def trains(protocol: Protocol) -> bool:
 
 def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
-    own = {key: value for key, value in protocol.items() if key != "second_stage"}
-    change = protocol.get("second_stage", {}) if second else {}
-    # a schedule is replaced and not merged: milestones of the first stage do not apply to the
-    # second
-    schedule = {"schedule": change["schedule"]} if "schedule" in change else {}
-    return cast(Protocol, {**merge(own, change), **schedule})
+    options: dict[str, Any] = {**protocol}
+    change = options.pop("second_stage", {})
+    return cast(Protocol, merge(options, change) if second else options)
 
 
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:

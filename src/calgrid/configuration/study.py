@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from calgrid.components import plugins, registry
@@ -18,9 +18,9 @@ from calgrid.configuration.components import (
     MethodCatalog,
     RunContext,
 )
-from calgrid.configuration.config import Config, Grid
-from calgrid.configuration.datasets import DatasetCatalog, as_list
-from calgrid.configuration.files import fill_defaults, validate
+from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.model import Config, Grid
+from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
@@ -30,13 +30,14 @@ from calgrid.configuration.protocols import (
     for_stage,
     trains,
 )
+from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
 from calgrid.specs.papers import Paper
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
 #: keys of external logits that set their evaluation
-EVALUATED = ("calibrators", "calibrator_seeds", "val_rows", "val_seeds")
+EVALUATED = {"calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ class Study:
     Parameters
     ----------
     config : configuration as read from YAML.
-    home : folder with ``workflow/schemas`` and ``config/protocols``.
+    home : folder with ``config``.
 
     Attributes
     ----------
+    config : all options; ``model_fields_set`` of a part has the keys that were given.
     runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the
         order is stable.
     evaluations : evaluations of the runs that the configuration names.
@@ -103,71 +105,65 @@ class Study:
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
         self.home = Path(home)
-        schema = self.home / "workflow" / "schemas" / "config.schema.yaml"
-        validate(config, schema, "configuration")
-        self.config: Config = cast(Config, fill_defaults({"statistics": {}, **config}, schema))
-        plugins.use(self.config["plugins"])
-        self.layout = Layout(self.config["results"].rstrip("/"), self.config["study"])
-        self.protocols = ProtocolCatalog(self.home, self.config.get("protocols", {}))
-        self.datasets = DatasetCatalog(self.config.get("datasets", {}), self.config["data_root"])
-        overrides = self.config.get("overrides", ())
-        self.methods = MethodCatalog(self.config.get("methods", {}), overrides, self.datasets)
-        self.calibrators = CalibratorCatalog(self.config.get("calibrators", {}))
-        self.probes = ComponentCatalog("probe", self.config.get("probes", {}))
+        self.config = validated(Config, config, "configuration")
+        plugins.use(self.config.plugins)
+        self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
+        self.protocols = ProtocolCatalog(self.home, self.config.protocols)
+        self.datasets = DatasetCatalog(self.config.datasets, self.config.data_root)
+        self.methods = MethodCatalog(self.config.methods, self.config.overrides, self.datasets)
+        self.calibrators = CalibratorCatalog(self.config.calibrators)
+        self.probes = ComponentCatalog("probe", self.config.probes)
         checks.check_folders(self.config)
-        self.papers: list[Paper] = [
-            paper(self.home, name, "papers") for name in self.config["papers"]
-        ]
+        self.papers: list[Paper] = [paper(self.home, name, "papers") for name in self.config.papers]
         for number, file in enumerate(self.published()):
             checks.check_published(file, f"published[{number}]")
-        for number, override in enumerate(overrides):
-            for name in as_list(override["match"].get("protocol")):
+        for number, override in enumerate(self.config.overrides):
+            for name in override.match.protocol:
                 self.protocols.get(name, f"overrides[{number}].match")
         self.trained: dict[RunKey, Run] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
-        self._expand(config)
+        self._expand()
         self.runs: dict[RunKey, Run | ExternalRun] = {**self.trained, **self.external}
-        self._check_questions(config)
+        self._check_questions()
 
-    def _expand(self, config: Mapping[str, Any]) -> None:
-        grids = self.config.get("grids", ())
+    def _expand(self) -> None:
+        grids = self.config.grids
         for number, grid in enumerate(grids):
             self._add_grid(grid, f"grids[{number}]")
         for number, grid in enumerate(grids):
             families = {family for key in _keys(grid) for family in self.families(key)}
-            checks.check_fit_on(grid["fit_on"], families, f"grids[{number}]")
+            checks.check_fit_on(grid.fit_on, families, f"grids[{number}]")
         for unit in self.data_units():
             self.datasets.settings(unit)
-            if self.config["data_root"] is None and self.datasets.spec(unit).info.get(
-                "download", False
-            ):
+            downloaded = self.datasets.spec(unit).info.get("download", False)
+            if downloaded and self.config.data_root is None:
                 raise ConfigError(
                     f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: "
                     f"data"
                 )
-        for name, external in self.config.get("external", {}).items():
-            checks.check_external(config["external"][name], self.external_path, f"external.{name}")
+        for name, external in self.config.external.items():
+            checks.check_external(external, self.external_path, f"external.{name}")
             self._add_external(name, external)
 
-    def _check_questions(self, config: Mapping[str, Any]) -> None:
-        known = {self._source(key) for key in self.evaluations}
-        checks.check_label_counts(self.config["label_counts"], known, self.external_path)
-        checks.check_lines(self.config["lines"], self.evaluations)
-        if self.config["tuning"] is not None:
-            checks.check_tuning(self.config["tuning"], self.evaluations)
+    def _check_questions(self) -> None:
+        statistics = self.config.statistics
+        datasets = {self._source(key) for key in self.evaluations}
+        checks.check_label_counts(self.config.label_counts, datasets, self.external_path)
+        checks.check_lines(self.config.lines, self.evaluations)
+        if self.config.tuning is not None:
+            checks.check_tuning(self.config.tuning, self.evaluations)
         # a baseline in the configuration must be evaluated; without the default one, the tests are
         # omitted
-        if "baseline" in config.get("statistics", {}):
-            checks.check_compared(
-                config["statistics"]["baseline"], self.evaluations, "statistics.baseline"
-            )
+        if "baseline" in statistics.model_fields_set:
+            checks.check_compared(statistics.baseline, self.evaluations, "statistics.baseline")
+        known = registry.specs("metric")
         for name in self.own_metrics:
-            if name not in (own := registry.specs("metric")):
+            if name not in known:
                 raise registry.missing(
-                    ["metric"], "metric of a plugin", name, own, "statistics.metrics"
+                    ["metric"], "metric of a plugin", name, known, "statistics.metrics"
                 )
-        for number, comparison in enumerate(self.config["statistics"]["comparisons"]):
+        for number, comparison in enumerate(statistics.comparisons):
             checks.check_comparison(
                 comparison, self.evaluations, f"statistics.comparisons[{number}]"
             )
@@ -176,24 +172,21 @@ class Study:
     # ----------------------------------------------------------------------------------------------------------
 
     def _add_grid(self, grid: Grid, where: str) -> None:
-        protocol = self.protocols.get(grid["protocol"], f"{where}.protocol")
+        protocol = self.protocols.get(grid.protocol, f"{where}.protocol")
         checks.check_grid(grid, protocol, self.datasets, where)
-        calibrators = self._resolved_calibrators(grid["calibrators"], where)
-        checks.check_features(calibrators.values(), protocol, grid["fit_on"], where)
-        probes = {
-            name: self.probes.named(name, f"{where}.probes") for name in grid.get("probes", ())
-        }
+        calibrators = self._resolved_calibrators(grid.calibrators, where)
+        checks.check_features(calibrators.values(), protocol, grid.fit_on, where)
+        probes = {name: self.probes.named(name, f"{where}.probes") for name in grid.probes}
         for key in _keys(grid):
             self._add_run(key, protocol, where)
             checks.check_linear_head(
                 self.trained[key].method, calibrators.values(), probes.values(), where
             )
-            families = [
-                shift for shift in grid["shifts"] if shift in self.datasets.families(key.dataset)
-            ]
+            known = self.datasets.families(key.dataset)
+            families = [shift for shift in grid.shifts if shift in known]
             self._evaluate(
                 key,
-                Evaluation(calibrators, grid["calibrator_seeds"], families, grid["fit_on"], probes),
+                Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes),
             )
 
     def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
@@ -237,45 +230,37 @@ class Study:
     # external logits
     # ------------------------------------------------------------------------------------------------
 
-    def _add_external(self, name: str, external: Mapping[str, Any]) -> None:
+    def _add_external(self, name: str, external: ExternalOptions) -> None:
         where = f"external.{name}"
-        calibrators = self._resolved_calibrators(external["calibrators"], where)
-        for each in calibrators.values():
-            if "head" in each["needs"] and "head" not in external:
+        calibrators = self._resolved_calibrators(external.calibrators, where)
+        for calibrator in calibrators.values():
+            if "head" in calibrator["needs"] and external.head is None:
                 raise ConfigError(
-                    f"{where}.calibrators: '{each['name']}' needs the last linear layer; give its "
-                    f"file as 'head'."
+                    f"{where}.calibrators: '{calibrator['name']}' needs the last linear layer; "
+                    f"give its file as 'head'."
                 )
-        dataset = external.get("dataset", name)
-        given = {
-            "name": name,
-            **{key: value for key, value in external.items() if key not in EVALUATED},
-        }
-        wanted = Evaluation(calibrators, external["calibrator_seeds"], fit_on=["val"])
-        key = RunKey(EXTERNAL, dataset, external["backbone"], external["method"], external["seed"])
-        added = {key: given}
-        if "val_rows" in external:
-            added = {
-                key._replace(dataset=f"{dataset}_n{rows}", seed=seed): {
-                    **given,
-                    "val_rows": rows,
-                    "val_seed": seed,
-                }
-                for rows, seed in itertools.product(external["val_rows"], external["val_seeds"])
-            }
-        for of_rows, content in added.items():
-            if of_rows in self.external or of_rows in self.trained:
+        dataset = external.dataset or name
+        key = RunKey(EXTERNAL, dataset, external.backbone, external.method, external.seed)
+        options = {"name": name, **external.model_dump(exclude=EVALUATED, exclude_none=True)}
+        runs = {key: options}
+        if external.val_rows is not None:
+            runs = {}
+            for rows, seed in itertools.product(external.val_rows, external.val_seeds):
+                subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
+                runs[subset] = {**options, "val_rows": rows, "val_seed": seed}
+        evaluation = Evaluation(calibrators, external.calibrator_seeds, fit_on=["val"])
+        for run_key, run_options in runs.items():
+            if run_key in self.external or run_key in self.trained:
                 raise ConfigError(
                     f"{where}: another external run has the same dataset, backbone, method and "
-                    f"seed; change one of "
-                    "them."
+                    f"seed; change one of them."
                 )
-            self.external[of_rows] = ExternalRun(of_rows, cast(External, content))
-            self._evaluate(of_rows, wanted)
+            self.external[run_key] = ExternalRun(run_key, cast(External, run_options))
+            self._evaluate(run_key, evaluation)
 
     def external_path(self, path: str) -> Path:
         """Path of an external file; the configuration gives it relative to ``data_root``."""
-        return Path(self.config["data_root"] or "", path)
+        return Path(self.config.data_root or "", path)
 
     def external_files(self, key: RunKey) -> list[Path]:
         """Files of an external run, in the order of ``EXTERNAL_FILES``."""
@@ -286,7 +271,7 @@ class Study:
         """Files with published numbers, in the working directory or else in ``home``."""
         return [
             Path(path) if Path(path).exists() else self.home / path
-            for path in self.config["published"]
+            for path in self.config.published
         ]
 
     # facts for the plan
@@ -294,7 +279,7 @@ class Study:
 
     def label_counts(self, key: RunKey) -> Path | None:
         """File with the counts of human labels of the test images of a run, or None."""
-        path = self.config["label_counts"].get(self._source(key))
+        path = self.config.label_counts.get(self._source(key))
         return None if path is None else self.external_path(path)
 
     def _source(self, key: RunKey) -> str:
@@ -313,7 +298,7 @@ class Study:
     @property
     def own_metrics(self) -> list[str]:
         """Metrics of plugins that the study computes."""
-        return list(self.config["statistics"].get("metrics", ()))
+        return self.config.statistics.metrics or []
 
     def data_units(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
@@ -373,5 +358,5 @@ class Study:
 
 
 def _keys(grid: Grid) -> Iterator[RunKey]:
-    axes = itertools.product(grid["datasets"], grid["backbones"], grid["methods"], grid["seeds"])
-    return (RunKey(grid["protocol"], *each) for each in axes)
+    axes = itertools.product(grid.datasets, grid.backbones, grid.methods, grid.seeds)
+    return (RunKey(grid.protocol, *values) for values in axes)

@@ -1,49 +1,46 @@
-"""Published files below data_root: verified if they exist, else downloaded.
+"""Published files below data_root: verified if they exist, else downloaded by pooch.
 
-Size and checksum of a file are registered with its data set. For weights of backbones only a prefix
-of the checksum is published, and the server gives the size. For a file without a published
-checksum, its checksum at the first use is recorded beside the file and verified later. A download
-goes to a hidden ``.part`` file, which later attempts and calls resume, and is renamed after its
+Size and checksum of a file are registered with its data set. For weights of backbones only the
+first digits of the checksum are published. For a file without a published checksum, its checksum at
+the first use is recorded beside the file and verified later. A download gets its name after its
 checksum is verified. Existing files are never replaced, removed or downloaded again. Connections
 are encrypted, also after redirects.
 """
 
 import hashlib
-import http.client
-import math
 import os
 import re
-import time
-import urllib.error
-import urllib.request
+import sys
 from pathlib import Path
-from typing import Any, BinaryIO, NotRequired, TypedDict
-from urllib.parse import urlsplit
+from typing import Any, NotRequired, TypedDict
+from urllib.parse import urljoin, urlsplit
+
+import pooch
+import requests
+from tqdm import tqdm
 
 from calgrid.errors import DataError
-from calgrid.progress import Progress, log
+from calgrid.progress import LOG_INTERVAL
 from calgrid.storage.atomic import disk_error, flush, write_text
 from calgrid.storage.locks import OwnerLock
-from calgrid.storage.sources import record
+from calgrid.storage.records import sha256_of
 
-#: attempts without a new byte, and seconds before the second one; each further pause is twice as
-#: long
-ATTEMPTS, PAUSE = 5, 2.0
+#: further attempts after a broken connection
+RETRIES = 3
 #: seconds without a byte after which a connection counts as broken
-TIMEOUT = 60.0
+TIMEOUT = 60
 MEGABYTE = 1_000_000
-#: HTTP errors that are retried; others are final
-PASSING = (408, 425, 429, 500, 502, 503, 504)
 #: allowed URL schemes
 SCHEMES = ("https",)
-#: HTTP status of a range request beyond the end
-BEYOND_THE_END = 416
+#: some servers would send an archive as a compressed web page, which clients unpack
+HEADERS = {"User-Agent": "calgrid", "Accept-Encoding": "identity"}
+SHA256_DIGITS = 64
 
 
 class PublishedFile(TypedDict):
     """A registered published file: ``size`` in bytes, and one checksum if published.
 
-    ``sha256_prefix`` is a prefix of the SHA-256, for weights.
+    ``sha256`` may have the first digits of the checksum only.
     """
 
     name: str
@@ -51,7 +48,6 @@ class PublishedFile(TypedDict):
     size: NotRequired[int]
     sha256: NotRequired[str]
     md5: NotRequired[str]
-    sha256_prefix: NotRequired[str]
 
 
 def download(file: PublishedFile, folder: Path | None) -> Path:
@@ -62,26 +58,25 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
 
     Parameters
     ----------
-    file : with a checksum, and with its size unless that is a prefix.
+    file : the published file.
     folder : folder of the file: data_root, or for weights the cache of torch.hub.
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder to which to download {published(file)}.")
     path = folder / file["name"]
     if path.exists():
-        if difference := _difference(path, file):
+        difference = _difference(path, file)
+        if difference:
             raise DataError(
                 f"{path} is not the published file ({difference}): remove it or replace it by "
                 f"{published(file)}."
             )
         return path
+    _check_encrypted(file["url"], file)
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{file['name']}.part"
-    with OwnerLock(part.with_suffix(".lock"), f"download of {path}"):
+    with OwnerLock(folder / f".{file['name']}.lock", f"download of {path}"):
         if not path.exists():  # another process may have been faster
-            _complete(file, part, path)
-            flush(part)
-            part.replace(path)
+            _fetch(file, path)
     return path
 
 
@@ -94,25 +89,27 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """
     if folder is None:
         return download(file, folder)  # its error names the missing file
-    path, note = folder / file["name"], folder / f"{file['name']}.sha256"
+    path = folder / file["name"]
+    note = folder / f"{file['name']}.sha256"
     if not note.is_file():
         download(file, folder)
         if os.access(folder, os.W_OK):  # else nobody changes the file either
-            write_text(note, f"{record(path, path.name)['sha256']}  {path.name}\n")
+            write_text(note, f"{sha256_of(path)}  {path.name}\n")
         return path
-    known, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
-    if not re.fullmatch("[0-9a-f]{64}", known):
+    sha256, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise DataError(
             f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it "
             f"is now."
         )
-    if path.exists() and (difference := _difference(path, {**file, "sha256": known})):
+    pinned: PublishedFile = {**file, "sha256": sha256}
+    difference = _difference(path, pinned) if path.exists() else ""
+    if difference:
         raise DataError(
             f"{path} has changed since its first use ({difference} in {note.name}): put the old "
-            f"file back, or remove "
-            f"{note.name} to trust the new one."
+            f"file back, or remove {note.name} to trust the new one."
         )
-    return download({**file, "sha256": known}, folder)
+    return download(pinned, folder)
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
@@ -130,9 +127,11 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
 
     Raises DataError: the existing file differs.
     """
-    if folder is None or not (path := folder / file["name"]).exists():
+    if folder is None or not (folder / file["name"]).exists():
         return None
-    if difference := _difference(path, file):
+    path = folder / file["name"]
+    difference = _difference(path, file)
+    if difference:
         raise DataError(
             f"{path} is not the published file ({difference}): replace it by {published(file)}."
         )
@@ -142,22 +141,21 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
 def published(file: PublishedFile) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
-    kind, digits, words = _checksum(file)
-    checksum = f"{kind} {words}{digits}" if kind else "no published checksum"
+    algorithm, digits = _checksum(file)
+    checksum = _shown(algorithm, digits) if algorithm else "no published checksum"
     return f"{file['name']}{size} ({checksum}) from {file['url']}"
 
 
-def _checksum(file: PublishedFile) -> tuple[str, str, str]:
-    """Kind of the published checksum, its digits, and what to say of them; all empty if there is
-    none.
-
-    Without one nothing shows that a partial download belongs to another file.
-    """
-    if "sha256_prefix" in file:
-        return "sha256", file["sha256_prefix"], "beginning with "
+def _checksum(file: PublishedFile) -> tuple[str, str]:
+    """Algorithm and digits of the published checksum; empty if there is none."""
     if "sha256" in file:
-        return "sha256", file["sha256"], ""
-    return ("md5", file["md5"], "") if "md5" in file else ("", "", "")
+        return "sha256", file["sha256"]
+    return ("md5", file["md5"]) if "md5" in file else ("", "")
+
+
+def _shown(algorithm: str, digits: str) -> str:
+    shortened = algorithm == "sha256" and len(digits) < SHA256_DIGITS
+    return f"{algorithm} {digits}..." if shortened else f"{algorithm} {digits}"
 
 
 def _difference(path: Path, file: PublishedFile) -> str:
@@ -167,135 +165,79 @@ def _difference(path: Path, file: PublishedFile) -> str:
     size = path.stat().st_size
     if size != file.get("size", size):
         return f"{size:,} bytes instead of {file['size']:,}"
-    kind, digits, words = _checksum(file)
-    if not kind:
+    algorithm, digits = _checksum(file)
+    if not algorithm:
         return ""
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, kind).hexdigest()
-    return "" if found.startswith(digits) else f"{kind} {found} instead of {words}{digits}"
+        actual = hashlib.file_digest(stream, algorithm).hexdigest()
+    if actual.startswith(digits):
+        return ""
+    return f"{algorithm} {actual} instead of {_shown(algorithm, digits).split()[1]}"
 
 
-def _complete(file: PublishedFile, part: Path, path: Path) -> None:
-    """Fill ``part`` until it is the published file."""
-    _check_scheme(file["url"], file)
-    if not any(_checksum(file)):
-        part.unlink(missing_ok=True)
-    continued = part.is_file() and part.stat().st_size > 0
-    _fetch(file, part, path)
-    difference = _difference(part, file)
-    if difference and continued:  # the partial download may belong to another file
-        log(
-            f"The partial download of {path} does not match the published file ({difference}): it "
-            f"is downloaded again."
+def _fetch(file: PublishedFile, path: Path) -> None:
+    """Download a file under a temporary name in its folder, verify it and rename it."""
+
+    def refuse_unencrypted_redirect(response: requests.Response, **_: Any) -> None:
+        if response.is_redirect:
+            _check_encrypted(urljoin(response.url, response.headers["location"]), file)
+
+    def verified(url: str, temporary: str, _: pooch.Pooch) -> None:
+        target = Path(temporary)
+        target.unlink()  # pooch has made it readable for its owner alone
+        bar = tqdm(
+            desc=f"download {path.name}",
+            total=file.get("size", 1),  # pooch takes that of the answer, but needs one before
+            unit="B",
+            unit_scale=True,
+            mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL,
         )
-        part.unlink()
-        _fetch(file, part, path)
-        difference = _difference(part, file)
-    if difference:
-        part.unlink()
-        raise DataError(
-            f"The download from {file['url']} is not the published file ({difference}): put "
-            f"{published(file)} into "
-            f"{path.parent} by hand."
-        )
-
-
-def _fetch(file: PublishedFile, part: Path, path: Path) -> None:
-    """Download the rest of ``part``, with retries while attempts make progress."""
-    failures, reason, most = 0, "", 0
-    known = {
-        "size": file.get("size", math.inf)
-    }  # without a registered size that of the first response
-    while (have := _size(part)) < known["size"]:
-        most = max(most, have)
-        try:
-            _attempt(file, part, have, known)
-            reason = "the connection ended early"
-        except urllib.error.HTTPError as error:
-            if error.code == BEYOND_THE_END and known["size"] == math.inf:
-                return  # the file may be complete; the checksum is verified later
-            reason = f"HTTP {error.code} {error.reason}"
-            failures += 0 if error.code in PASSING else ATTEMPTS
-        except (
-            http.client.HTTPException,
-            TimeoutError,
-            urllib.error.URLError,
-            ConnectionError,
-        ) as error:
-            reason = str(getattr(error, "reason", error)) or type(error).__name__
-        except OSError as error:
-            raise disk_error(error, part) from error
-        now = _size(part)
-        failures = 0 if now > most else failures + 1
-        if failures >= ATTEMPTS:
-            raise DataError(
-                f"{file['url']} could not be downloaded ({reason}): run again to resume, or put "
-                f"{published(file)} into "
-                f"{path.parent} by hand."
+        with bar:
+            get = pooch.HTTPDownloader(
+                progressbar=bar,
+                chunk_size=MEGABYTE,
+                timeout=TIMEOUT,
+                headers=HEADERS,
+                hooks={"response": refuse_unencrypted_redirect},
             )
-        if now < known["size"]:
-            total = "" if known["size"] == math.inf else f" of {known['size']:,}"
-            log(f"{file['name']}: {reason} after {now:,}{total} bytes, trying again.")
-            time.sleep(PAUSE * 2 ** max(0, failures - 1))
+            get(url, temporary, None)
+        difference = _difference(target, file)
+        if difference:
+            raise DataError(
+                f"The download from {url} is not the published file ({difference}): put "
+                f"{published(file)} into {path.parent} by hand."
+            )
+        flush(target)
+
+    files = pooch.Pooch(
+        path=path.parent,
+        base_url="",
+        registry={path.name: None},  # `verified` knows sizes and shortened checksums too
+        urls={path.name: file["url"]},
+        retry_if_failed=RETRIES,
+    )
+    try:
+        files.fetch(path.name, downloader=verified)
+    except requests.RequestException as error:
+        raise DataError(
+            f"{file['url']} could not be downloaded ({_reason(error)}): run again, or put "
+            f"{published(file)} into {path.parent} by hand."
+        ) from None
+    except OSError as error:
+        raise disk_error(error, path) from error
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
+def _reason(error: requests.RequestException) -> str:
+    """What went wrong, without the layers of libraries around it."""
+    if error.response is not None:
+        return f"HTTP {error.response.status_code} {error.response.reason}"
+    cause = error.args[0] if error.args else error
+    return str(getattr(cause, "reason", cause))
 
 
-def _attempt(file: PublishedFile, part: Path, have: int, known: dict[str, float]) -> None:
-    """Request the bytes from ``have`` on and append them; sets an unknown size in ``known``."""
-    headers = {
-        "User-Agent": "calgrid",
-        "Accept-Encoding": "identity",
-        **({"Range": f"bytes={have}-"} if have else {}),
-    }
-    request = urllib.request.Request(file["url"], headers=headers)
-    opener = urllib.request.build_opener(_Redirects(file))
-    with opener.open(request, timeout=TIMEOUT) as answer:
-        goes_on = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(
-            f"bytes {have}-"
-        )
-        begin = have if goes_on else 0
-        if known["size"] == math.inf:
-            if answer.length is None:
-                raise http.client.HTTPException("the server does not give the size of the file")
-            known["size"] = begin + answer.length
-        with part.open("ab" if goes_on else "wb") as target:
-            _copy(answer, target, {**file, "size": int(known["size"])}, begin)
-
-
-def _copy(
-    answer: http.client.HTTPResponse, target: BinaryIO, file: PublishedFile, begin: int
-) -> None:
-    """Append an answer to a file, never more than the published size."""
-    left = file["size"] - begin
-    total = -(-file["size"] // MEGABYTE)
-    with Progress(f"download {file['name']}", total, "MB", done=begin // MEGABYTE) as progress:
-        while left > 0 and (block := answer.read1(min(MEGABYTE, left))):
-            target.write(block)
-            left -= len(block)
-            while progress.done < (file["size"] - left) // MEGABYTE:
-                progress.advance()
-
-
-def _check_scheme(url: str, file: PublishedFile) -> None:
+def _check_encrypted(url: str, file: PublishedFile) -> None:
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
             f"{file['name']} would be downloaded over an unencrypted connection ({url}): get "
             f"{published(file)} by hand."
         )
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never to an unencrypted connection."""
-
-    def __init__(self, file: PublishedFile) -> None:
-        self.file = file
-
-    def redirect_request(
-        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> Any:
-        """Return the request for the new address, or raise DataError; see the base class."""
-        _check_scheme(newurl, self.file)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -20,7 +20,7 @@ from calgrid.datasets.encoded import EncodedImages, stays_encoded
 from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
-from calgrid.specs import DataSpec
+from calgrid.specs import ConfiguredData
 from calgrid.storage.atomic import replacing
 from calgrid.storage.logits import NO_LABEL, validate_distribution
 from calgrid.storage.records import FILES, FileFacts, read_record, write_record
@@ -32,7 +32,7 @@ def prepare(
     out_dir: Path | str,
     data_root: Path | str | None = None,
     base_dir: Path | str | None = None,
-    configured: DataSpec | None = None,
+    configured: ConfiguredData | None = None,
     threads: int = 1,
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
@@ -115,7 +115,7 @@ def _build(
 
 
 def _component(
-    dataset_id: str, configured: DataSpec | None, data_root: Path | None
+    dataset_id: str, configured: ConfiguredData | None, data_root: Path | None
 ) -> tuple[ComponentSpec, Dataset | ShiftFamily]:
     """Return the specification of a data set under its own id, and its component."""
     if configured is None:
@@ -142,7 +142,7 @@ def _component(
 
 
 def _origin(
-    configured: DataSpec | None, found: Mapping[str, Any], twins: Mapping[str, int]
+    configured: ConfiguredData | None, found: Mapping[str, Any], twins: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the manifest's facts about the origin of images, if any."""
     facts: dict[str, Any] = {name: found[name] for name in ("sources", "classes") if name in found}

@@ -1,14 +1,16 @@
-"""Logits and labels from the user's files; the kind of the numbers is always stated, never guessed."""
+"""Logits and labels from people's files; the kind of the numbers is always stated, never guessed."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
-from calgrid.errors import DataError
-from calgrid.files.arrays import UNNAMED, Columns, class_columns, load
+from calgrid.errors import DataError, visible
+from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
+from calgrid.files.formats import HEAD_FORMATS
 from calgrid.progress import log
 from calgrid.storage.logits import Logits, validate_logits
 
@@ -21,10 +23,12 @@ VALUE_NAMES = {
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
-#: integers below it are exact in float64
-LARGEST_EXACT = 2**53
+#: integers below it are exact in float64, and their digits as text
+LARGEST_EXACT, EXACT_DIGITS = 2**53, 15
 #: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
+#: names of classes that a message lists
+SHOWN_NAMES = 10
 
 
 def read_any(
@@ -37,8 +41,7 @@ def read_any(
     classes: Sequence[str] | None = None,
     binary: bool = False,
 ) -> Logits:
-    """Read logits and labels from array files (.npz, .npy, .safetensors, .pt) and tables (Parquet,
-    .csv, .arrow).
+    """Read logits and labels from ``.npz``, ``.pt``, ``.parquet`` or ``.csv``.
 
     Parameters
     ----------
@@ -50,39 +53,33 @@ def read_any(
     classes : names of the classes, in the order of the columns; labels may be such names.
     binary : whether the numbers are one column, for class 1 of two.
 
-    Raises DataError: the file is missing or damaged, its numbers are not of the kind (also logits
-    that are probabilities in every row), rows have no label, or an index is repeated.
+    Raises
+    ------
+    DataError : the file is missing or damaged, its numbers are not of the kind (also logits
+        that are probabilities in every row), rows have no label, or an index is repeated.
     """
     arrays = load(path)
     label_names = (label_key,) if label_key else LABEL_NAMES
-    truth = _named(arrays, label_names, path) if labels is None else _labels_of(labels, label_names)
+    label_values = (
+        _array_named(arrays, label_names, path)
+        if labels is None
+        else _labels_of_file(labels, label_names)
+    )
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
     if values is None and isinstance(arrays, Columns):
-        others = (
-            *label_names,
-            *EXTRAS,
-            *(name for names in VALUE_NAMES.values() for name in names),
-        )
-        columns, classes = class_columns(arrays, others, truth, values_key, classes)
-        values = arrays.stacked(columns) if columns else None
-    if truth is None or values is None:
-        raise DataError(_missing(arrays, kind, path))
-    data = _checked(arrays, values, truth, kind, path, classes, binary)
-    data.metadata = arrays.metadata if isinstance(arrays, Columns) else {}
+        all_value_names = [*VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"]]
+        others = (*label_names, *EXTRAS, *all_value_names)
+        names, classes = class_columns(arrays, others, label_values, values_key, classes)
+        values = arrays.stacked(names) if names else None
+    if label_values is None or values is None:
+        raise DataError(_what_is_missing(arrays, kind, path))
+    data = _validated(arrays, values, label_values, kind, path, classes, binary)
+    data.metadata = arrays.metadata
     if (data.label < 0).any():
         raise DataError(
             f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored."
         )
-    order = np.lexsort(row_keys(data))
-    twice = np.logical_and.reduce(
-        [values[order][1:] == values[order][:-1] for values in row_keys(data)]
-    )
-    if twice.any():
-        raise DataError(
-            f"{path} has index {data.index[order][int(twice.argmax())]} more than once, but rows "
-            f"are paired by index; "
-            "make it unique, or remove 'index'."
-        )
+    _refuse_repeated_rows(data, path)
     return data
 
 
@@ -100,54 +97,163 @@ def predicted(data: Logits) -> np.ndarray:
     return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
 
 
-def _values(arrays: Mapping[str, Any], kind: str, key: str | None, path: Path) -> np.ndarray | None:
+def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.pt`` or ``.safetensors``,
+    as float32.
+
+    Raises
+    ------
+    DataError : the file is damaged, or one of them is missing.
+    """
+    arrays = load(path, HEAD_FORMATS)
+    if "weight" not in arrays or "bias" not in arrays:
+        raise DataError(
+            f"{path} must contain 'weight' (K, d) and 'bias' (K,) of the last layer, it contains "
+            f"{_content(arrays)}."
+        )
+    return _float32(arrays["weight"], "weight", path), _float32(arrays["bias"], "bias", path)
+
+
+# arrays by name
+# --------------------------------------------------------------------------------------------------
+
+
+def _array_named(arrays: Arrays, names: Sequence[str], path: Path) -> np.ndarray | None:
+    """The array with one of the names, or None; two that differ raise DataError."""
+    present = [name for name in names if name in arrays]
+    if not present:
+        return None
+    first = arrays[present[0]]
+    for other in present[1:]:
+        if not np.array_equal(first, arrays[other]):
+            raise DataError(
+                f"{path} contains '{present[0]}' and '{other}', which differ; keep the right one."
+            )
+    return first
+
+
+def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarray | None:
     """The array of logits or probabilities, or None."""
     if key is not None:
         return arrays.get(key)
-    values = _named(arrays, VALUE_NAMES[kind], path)
+    values = _array_named(arrays, VALUE_NAMES[kind], path)
     if values is None and kind == "probabilities":
         values = arrays.get("logits")  # checked below
-    if values is None:
-        for other, names in VALUE_NAMES.items():
-            if (found := next((name for name in names if name in arrays), None)) is not None:
+    if values is not None:
+        return values
+    for other, names in VALUE_NAMES.items():
+        for name in names:
+            if name in arrays:
                 raise DataError(
-                    f"{path} should contain {kind}, but it contains '{found}'; give --kind {other} "
-                    f"(in a study, kind: "
-                    f"{other}), or rename the array to '{VALUE_NAMES[kind][0]}'."
+                    f"{path} should contain {kind}, but it contains '{name}'; give --kind {other} "
+                    f"(in a study, kind: {other}), or rename the array to "
+                    f"'{VALUE_NAMES[kind][0]}'."
                 )
+    return None
+
+
+def _labels_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
+    arrays = load(path)
+    values = arrays[UNNAMED] if UNNAMED in arrays else _array_named(arrays, names, path)
+    if values is None:
+        raise DataError(
+            f"{path} must contain labels named '{names[0]}', it contains {_content(arrays)}; give "
+            f"their name with --label-key (in a study, label_key)."
+        )
     return values
 
 
-def _labels_of(path: Path, names: Sequence[str]) -> np.ndarray:
-    arrays = load(path)
-    found = arrays[UNNAMED] if UNNAMED in arrays else _named(arrays, names, path)
-    if found is None:
-        raise DataError(
-            f"{path} must contain labels named '{names[0]}', it contains {_content(arrays)}; give "
-            f"their name with "
-            "--label-key (in a study, label_key)."
-        )
-    return found
+def _content(arrays: Arrays) -> str:
+    return visible(", ".join(sorted(arrays))) or "nothing"
 
 
-def _content(arrays: Mapping[str, Any]) -> str:
-    return ", ".join(sorted(arrays)) or "nothing"
-
-
-def _missing(arrays: Mapping[str, Any], kind: str, path: Path) -> str:
+def _what_is_missing(arrays: Arrays, kind: str, path: Path) -> str:
     if UNNAMED in arrays:
-        return f"{path} contains one array without labels; give them with --labels (in a study, test_labels)."
+        return (
+            f"{path} contains one array without labels; give them with --labels "
+            f"(in a study, test_labels)."
+        )
     return (
         f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class, "
-        f"and an array 'label' "
-        f"(N,), it contains {_content(arrays)}; give their names with --values-key and --label-key "
-        f"(in a study, "
-        "values_key and label_key), those of columns also with --classes."
+        f"and an array 'label' (N,), it contains {_content(arrays)}; give their names with "
+        f"--values-key and --label-key (in a study, values_key and label_key), those of columns "
+        f"also with --classes."
     )
 
 
-def _checked(
-    arrays: Mapping[str, Any],
+# one column per class
+# --------------------------------------------------------------------------------------------------
+
+
+def class_columns(
+    columns: Columns,
+    ignored: Sequence[str],
+    labels: np.ndarray | None,
+    key: str | None = None,
+    classes: Sequence[str] | None = None,
+) -> tuple[list[str], Sequence[str] | None]:
+    """Find the columns of a wide table with one class each, in the order of the classes, and the
+    names of the classes.
+
+    The candidates are, in this order: columns that end with the names of ``classes``, columns that
+    end with 0 to K-1, and all remaining columns if they are floating-point. An ambiguous choice
+    gives no columns.
+
+    Parameters
+    ----------
+    ignored : names of other columns.
+    labels : (N,), text if the classes have names.
+    key : prefix of the names of the columns.
+    classes : names of the classes, in order, if known.
+    """
+    names = [name for name in columns if name not in ignored and name.startswith(key or "")]
+    if classes:
+        prefix = _common_prefix(names, classes)
+        if prefix is not None:
+            return [prefix + name for name in classes], classes
+    complete = _numbered_columns(names)
+    if len(complete) == 1:
+        return complete[0], classes
+    if classes or complete or len(names) < 2 or not columns.all_floating(names):
+        return [], classes
+    if labels is None or labels.size == 0 or not _is_text(labels):
+        return names, None
+    prefix = _common_prefix(names, np.unique(labels.astype(str)).tolist())
+    if prefix is None or not all(name.startswith(prefix) for name in names):
+        return [], None
+    return names, [name.removeprefix(prefix) for name in names]
+
+
+def _numbered_columns(names: Sequence[str]) -> list[list[str]]:
+    """Groups of columns of one prefix that are numbered 0 to K-1 (K > 1), in this order."""
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        match = re.fullmatch(r"(.*?)(\d+)", name)
+        if match:
+            groups.setdefault(match[1], {})[int(match[2])] = name
+    return [
+        [group[number] for number in sorted(group)]
+        for group in groups.values()
+        if len(group) > 1 and max(group) == len(group) - 1
+    ]
+
+
+def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
+    """The unique prefix with which each class is one of the names; None if there is none or
+    several.
+    """
+    first = classes[0]
+    prefixes = {name.removesuffix(first) for name in names if name.endswith(first)}
+    fitting = [prefix for prefix in prefixes if all(prefix + name in names for name in classes)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+# from arrays to logits
+# --------------------------------------------------------------------------------------------------
+
+
+def _validated(
+    arrays: Arrays,
     values: np.ndarray,
     labels: np.ndarray,
     kind: str,
@@ -155,26 +261,11 @@ def _checked(
     classes: Sequence[str] | None,
     binary: bool,
 ) -> Logits:
-    one_column = values.ndim == 1 or values.shape[1:] == (1,)
-    if binary and not one_column:
-        raise DataError(
-            f"{path}: --binary needs one column, for class 1, but {kind} have shape {values.shape}."
-        )
-    if one_column and not binary:
-        if labels.ndim == 2 and labels.shape[1] > 1:
-            raise DataError(
-                f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to "
-                f"be swapped; give "
-                f"{kind} one column per class, and labels one number per row."
-            )
-        raise DataError(
-            f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if "
-            f"they are for class 1 "
-            "of two classes, give --binary (in a study, binary: true)."
-        )
+    _check_width(values, labels, kind, path, binary)
     extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
-    for name in {"features", "distribution"} & set(extras):
-        extras[name] = _float32(extras[name], name, path)
+    for name in ("features", "distribution"):
+        if name in extras:
+            extras[name] = _float32(extras[name], name, path)
     _float32(values, kind, path)  # raises DataError if they are not numbers
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
@@ -187,15 +278,35 @@ def _checked(
     if kind == "logits" and _are_probabilities(values):
         raise DataError(
             f"{path} should contain logits, but every row is non-negative and sums to 1 like "
-            f"probabilities; give "
-            "--kind probabilities (in a study, kind: probabilities), or, if they are logits, "
-            "subtract 1 from all, "
-            "which does not change the softmax."
+            f"probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
+            f"they are logits, subtract 1 from all, which does not change the softmax."
         )
     if kind == "probabilities":
-        data.probabilities = _checked_probabilities(values, path)
+        data.probabilities = _normalised(values, path)
         data.logits = logits_from_probabilities(data.probabilities).astype(np.float32)
     return data
+
+
+def _check_width(
+    values: np.ndarray, labels: np.ndarray, kind: str, path: Path, binary: bool
+) -> None:
+    """Raise DataError unless there is one column for two classes, or one column per class."""
+    one_column = values.ndim == 1 or values.shape[1:] == (1,)
+    if binary and not one_column:
+        raise DataError(
+            f"{path}: --binary needs one column, for class 1, but {kind} have shape {values.shape}."
+        )
+    if binary or not one_column:
+        return
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        raise DataError(
+            f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to "
+            f"be swapped; give {kind} one column per class, and labels one number per row."
+        )
+    raise DataError(
+        f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if "
+        f"they are for class 1 of two classes, give --binary (in a study, binary: true)."
+    )
 
 
 def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
@@ -205,61 +316,10 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
     if values.size and values.min() >= 0 and values.max() <= 1:
         log(
             f"Warning: {path} should contain logits, but all are between 0 and 1 like "
-            f"probabilities; if they are, give "
-            "--kind probabilities (in a study, kind: probabilities)."
+            f"probabilities; if they are, give --kind probabilities "
+            f"(in a study, kind: probabilities)."
         )
     return np.column_stack([np.zeros_like(values), values])
-
-
-def _class_numbers(
-    labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
-) -> np.ndarray:
-    """Convert names of classes, one-hot rows, a column (N, 1) or whole numbers of a float type to
-    class numbers.
-    """
-    if classes and width not in ((), (len(classes),)):
-        raise DataError(
-            f"{path} has {width[0]} columns for the {len(classes)} classes {', '.join(classes)}."
-        )
-    if labels.shape[1:] == (1,):
-        labels = labels.reshape(-1)
-    if labels.dtype.kind in "OUS":
-        words = labels.astype(str)
-        if not classes:
-            some = ", ".join(np.unique(words)[:3])
-            raise DataError(
-                f"{path}: labels are text ({some}); give the classes in the order of the columns, "
-                f"--classes A,B,... "
-                "(in a study, classes: [A, B, ...])."
-            )
-        number = {name: place for place, name in enumerate(classes)}
-        if unknown := sorted(set(words.ravel().tolist()) - set(number)):
-            raise DataError(
-                f"{path}: label '{unknown[0]}' is not one of the classes {', '.join(classes)}."
-            )
-        return np.array([number[word] for word in words.ravel().tolist()], np.int64).reshape(
-            words.shape
-        )
-    one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
-    if one_hot and (labels.sum(axis=1) == 1).all():
-        return labels.argmax(axis=1)
-    if (
-        labels.dtype.kind == "f"
-        and ((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all()
-    ):
-        return labels.astype(np.int64)  # pandas stores integers with gaps as floats
-    return labels
-
-
-def _named(arrays: Mapping[str, Any], names: Sequence[str], path: Path) -> np.ndarray | None:
-    """The array with one of the names, or None."""
-    found = [name for name in names if name in arrays]
-    for other in found[1:]:
-        if not np.array_equal(arrays[found[0]], arrays[other]):
-            raise DataError(
-                f"{path} contains '{found[0]}' and '{other}', which differ; keep the right one."
-            )
-    return arrays[found[0]] if found else None
 
 
 def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
@@ -275,7 +335,7 @@ def _are_probabilities(values: np.ndarray) -> bool:
     return bool(values.min() >= 0 and off.max() <= PROBABILITY_TOLERANCE)
 
 
-def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
+def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
     """The probabilities, divided by the sums of their rows if the metrics would refuse them."""
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
@@ -283,27 +343,105 @@ def _checked_probabilities(values: np.ndarray, path: Path) -> np.ndarray:
         worst = int(off.argmax())
         raise DataError(
             f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "
-            f"(smallest value "
-            f"{values.min():.3g}); give --kind logits (in a study, kind: logits), or normalise the "
-            f"rows."
+            f"(smallest value {values.min():.3g}); give --kind logits (in a study, kind: logits), "
+            f"or normalise the rows."
         )
-    return (
-        values
-        if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8]
-        else values / sums[:, None]
-    )
+    if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8]:
+        return values
+    return values / sums[:, None]
 
 
-def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read weight (K, d) and bias (K,) of a last layer from ``.npz``, ``.safetensors`` or ``.pt``,
-    as float32.
-
-    Raises DataError: the file is damaged, or one of them is missing.
-    """
-    arrays = load(path)
-    if not {"weight", "bias"} <= set(arrays):
+def _refuse_repeated_rows(data: Logits, path: Path) -> None:
+    keys = row_keys(data)
+    order = np.lexsort(keys)
+    same_as_next = np.ones(len(order) - 1, bool)
+    for values in keys:
+        in_order = values[order]
+        same_as_next &= in_order[1:] == in_order[:-1]
+    if same_as_next.any():
         raise DataError(
-            f"{path} must contain 'weight' (K, d) and 'bias' (K,) of the last layer, it contains "
-            f"{_content(arrays)}."
+            f"{path} has index {data.index[order][int(same_as_next.argmax())]} more than once, but "
+            f"rows are paired by index; make it unique, or remove 'index'."
         )
-    return _float32(arrays["weight"], "weight", path), _float32(arrays["bias"], "bias", path)
+
+
+# labels
+# --------------------------------------------------------------------------------------------------
+
+
+def _class_numbers(
+    labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
+) -> np.ndarray:
+    """Convert names of classes, one-hot rows, a column (N, 1) or whole numbers of a float type to
+    class numbers.
+    """
+    if classes and width not in ((), (len(classes),)):
+        raise DataError(
+            f"{path} has {width[0]} columns for the {len(classes)} classes {_shown_names(classes)}."
+        )
+    if labels.shape[1:] == (1,):
+        labels = labels.reshape(-1)
+    if _is_text(labels):
+        return _numbers_of_text(labels.astype(str), width, classes, path)
+    one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
+    if one_hot and (labels.sum(axis=1) == 1).all():
+        return labels.argmax(axis=1)
+    yes_or_no = labels.dtype.kind == "b" and width == (2,)
+    if yes_or_no or (labels.dtype.kind == "f" and _are_whole(labels)):
+        return labels.astype(np.int64)
+    return labels
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    """Whether floats are whole numbers: pandas stores integers so in a column with gaps."""
+    return bool(((values == np.rint(values)) & (np.abs(values) < LARGEST_EXACT)).all())
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in "OUST"
+
+
+def _numbers_of_text(
+    words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
+) -> np.ndarray:
+    """Class numbers of the names of classes, or of numbers written as text."""
+    names = np.unique(words).tolist()
+    if not classes and all(name.isdecimal() and len(name) <= EXACT_DIGITS for name in names):
+        return words.astype(np.int64)
+    if not classes and width == (len(names),) and _is_only_order(names):
+        log(
+            f"The labels of {path} are text, so the columns are taken in the order "
+            f"{_shown_names(names)}; give --classes (in a study, classes) if it is another one."
+        )
+        classes = names
+    if not classes:
+        raise DataError(
+            f"{path}: labels are text ({_shown_names(names[:3])}); give the classes in the order "
+            f"of the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
+        )
+    number = {name: place for place, name in enumerate(classes)}
+    unknown = [name for name in names if name not in number]
+    if unknown:
+        raise DataError(
+            f"{path}: label '{visible(unknown[0])}' is not one of the classes "
+            f"{_shown_names(classes)}."
+        )
+    numbers = [number[word] for word in words.ravel().tolist()]
+    return np.array(numbers, np.int64).reshape(words.shape)
+
+
+def _is_only_order(names: Sequence[str]) -> bool:
+    """Whether sorting gives one order, with or without case, and by the digits or their numbers."""
+
+    def by_number(name: str) -> list[str | int]:
+        pieces = re.split(r"(\d+)", name)  # text and digits in turn
+        return [int(piece) if piece.isdecimal() else piece for piece in pieces]
+
+    by_case = sorted(names, key=str.casefold)
+    return sorted(names) == by_case == sorted(names, key=by_number)
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    """The names of classes for a message, without control characters; many are cut short."""
+    shown = visible(", ".join(names[:SHOWN_NAMES]))
+    return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."

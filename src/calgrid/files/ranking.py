@@ -1,10 +1,8 @@
-"""Ranking of calibrators for given logits by cross-validation on the rows of the fit, never on test
-rows.
-"""
+"""Ranking of calibrators by cross-validation on the rows of the fit, never on test rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +10,9 @@ from numpy.typing import NDArray
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import check_probabilities, evaluate
+from calgrid.metrics import Metric, check_probabilities, evaluate
 from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled, tails_of
-from calgrid.metrics.table import LABELLED, Metric
+from calgrid.metrics.table import LABELLED
 from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
 from calgrid.progress import Progress
 
@@ -22,25 +20,46 @@ Array = NDArray[np.float64]
 Head = tuple[Array, Array]
 
 
+class Estimate(NamedTuple):
+    """A value and its bootstrap interval, NaN without one."""
+
+    value: float
+    low: float = np.nan
+    high: float = np.nan
+
+
 @dataclass(frozen=True)
-class Ranked:
-    """A calibrator and its cross-validated scores."""
+class CrossValidated:
+    """Cross-validated scores of a calibrator."""
 
     id: str
-    #: metric -> (value, lower, upper) of the out-of-fold probabilities of all rows
-    scores: dict[str, tuple[float, float, float]]
-    #: ranking metric minus that of the best, with a paired bootstrap interval; (0, 0, 0) for the
-    #: best
-    difference: tuple[float, float, float]
+    #: by metric, of the out-of-fold probabilities of all rows
+    scores: dict[str, Estimate]
+    #: behind the intervals; None without
+    resamples: Resampled | None
     #: of one fit, mean over folds
     seconds: float
     #: fraction of rows whose arg max changes
     changed: float
 
+
+@dataclass(frozen=True)
+class Ranked:
+    """A calibrator in a ranking."""
+
+    id: str
+    scores: dict[str, Estimate]
+    #: ranking metric minus that of the best, with a paired bootstrap interval; zeros for the best
+    difference: Estimate
+    seconds: float
+    changed: float
+
     @property
     def tied(self) -> bool:
-        """Whether the calibrator ties with the best one: the interval of the difference contains 0."""
-        return self.difference[1] <= 0 <= self.difference[2]
+        """Whether the calibrator ties with the best one: the interval of the difference contains
+        0.
+        """
+        return self.difference.low <= 0 <= self.difference.high
 
 
 def usable(features: Any = None, head: Any = None) -> list[str]:
@@ -49,16 +68,15 @@ def usable(features: Any = None, head: Any = None) -> list[str]:
 
     Slow calibrators (minutes per fit) are not included.
     """
-    given = {
-        "logits",
-        *(["features"] if features is not None else []),
-        *(["head"] if head is not None else []),
-    }
-    specs = registry.specs("calibrator")
+    available = {"logits"}
+    if features is not None:
+        available.add("features")
+    if head is not None:
+        available.add("head")
     ids = [
         id
-        for id, spec in specs.items()
-        if set(spec.info["needs"]) <= given and not spec.info["slow"]
+        for id, spec in registry.specs("calibrator").items()
+        if set(spec.info["needs"]) <= available and not spec.info["slow"]
     ]
     return sorted(ids, key=lambda id: (id != "none", id))
 
@@ -100,112 +118,93 @@ def rank_calibrators(
     DataError : an input is invalid. ConfigError : ``folds`` or ``rank_by`` is invalid, or no
         calibrator can be fitted.
     """
-    if rank_by not in (known := ranking_metrics()):
+    known = ranking_metrics()
+    if rank_by not in known:
         raise registry.missing(["metric"], "metric", rank_by, known, "rank_by")
-    scores, rows = np.asarray(logits), None if features is None else np.asarray(features)
-    if not 2 <= folds <= len(scores):
+    logits, labels = np.asarray(logits), np.asarray(labels)
+    features = None if features is None else np.asarray(features)
+    if not 2 <= folds <= len(logits):
         raise ConfigError(
-            f"folds must be at least 2 and at most the {len(scores)} rows, got {folds}."
+            f"folds must be at least 2 and at most the {len(logits)} rows, got {folds}."
         )
-    fold = np.random.default_rng(seed).permutation(len(scores)) % folds
+    fold = np.random.default_rng(seed).permutation(len(logits)) % folds
+    tails = tails_of(level)
     further = own_metrics([rank_by])
-    shared = _Shared(
-        scores, np.asarray(labels), rows, head, fold, seed, n_bins, n_resamples, level, further
-    )
-    found, refused = _measure_all(
-        shared, usable(features, head) if candidates is None else candidates
-    )
-    metric = find_metric(rank_by)
-    values = {id: one.scores[rank_by][0] for id, (one, _) in found.items()}
-    order = sorted(
-        found,
-        key=lambda id: (
-            np.isnan(values[id]),
-            values[id] if metric.lower_is_better else -values[id],
-        ),
-    )
-    best = found[order[0]][1]
 
-    def ranked(id: str) -> Ranked:
-        one, drawn = found[id]
-        low = high = 0.0 if id == order[0] else np.nan
-        if id != order[0] and drawn and best:
-            low, high = difference_interval(metric, drawn, best, tails_of(level))
-        return replace(one, difference=(values[id] - values[order[0]], low, high))
-
-    return [ranked(id) for id in order], refused
-
-
-#: scores of a calibrator, without its difference from the best one, and their bootstrap resamples
-Measured = tuple[Ranked, Resampled | None]
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Data and options that all calibrators share."""
-
-    logits: Array
-    labels: NDArray[np.int64]
-    features: Array | None
-    head: Head | None
-    fold: NDArray[np.int64]
-    seed: int
-    n_bins: int
-    n_resamples: int
-    level: float
-    further: Sequence[Metric]
-
-    def out_of_fold(self, id: str) -> tuple[Array, float]:
-        """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
-        probs, seconds = np.empty(self.logits.shape), []
-        for number in range(self.fold.max() + 1):
-            held = self.fold == number
-            given, asked = (
-                None if self.features is None else self.features[rows] for rows in (~held, held)
+    def cross_validate(id: str) -> CrossValidated:
+        probabilities, seconds = out_of_fold(id)
+        predictions = check_probabilities(probabilities, labels)
+        options: dict[str, Any] = {"n_bins": n_bins, "further": further}
+        resamples = None
+        if n_resamples:
+            resamples = resampled(
+                predictions, labels, n_resamples=n_resamples, seed=seed, **options
             )
-            calibrator = build_calibrator(id, seed=self.seed)
-            calibrator.fit(self.logits[~held], self.labels[~held], given, self.head)
-            probs[held] = calibrator.predict_proba(self.logits[held], asked)
-            seconds.append(calibrator.fit_seconds or 0.0)
-        return probs, float(np.mean(seconds))
-
-    def measure(self, id: str) -> Measured:
-        probs, seconds = self.out_of_fold(id)
-        predictions = check_probabilities(probs, self.labels)
-        options: dict[str, Any] = {"n_bins": self.n_bins, "further": self.further}
-        drawn, bounds = None, {}
-        if self.n_resamples:
-            drawn = resampled(
-                predictions, self.labels, n_resamples=self.n_resamples, seed=self.seed, **options
-            )
-            metrics = (*LABELLED.values(), *self.further)
-            bounds = {
-                metric.id: interval(metric, drawn, tails_of(self.level)) for metric in metrics
-            }
-        values = evaluate(predictions, self.labels, **options)
-        scores = {
-            name: (value, *bounds.get(name, (np.nan, np.nan))) for name, value in values.items()
-        }
+        values = evaluate(predictions, labels, **options)
+        scores = {name: Estimate(value) for name, value in values.items()}
+        if resamples:
+            for metric in (*LABELLED.values(), *further):
+                if metric.id in values:
+                    bounds = interval(metric, resamples, tails)
+                    scores[metric.id] = Estimate(values[metric.id], *bounds)
         # a tie with the old arg max is no change
-        top = np.take_along_axis(probs, self.logits.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return Ranked(
-            id, scores, (0.0, 0.0, 0.0), seconds, float((top < probs.max(axis=1)).mean())
-        ), drawn
+        old_top = logits.argmax(axis=1)[:, None]
+        of_old_top = np.take_along_axis(probabilities, old_top, axis=1)[:, 0]
+        changed = float((of_old_top < probabilities.max(axis=1)).mean())
+        return CrossValidated(id, scores, resamples, seconds, changed)
 
+    def out_of_fold(id: str) -> tuple[Array, float]:
+        """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
+        probabilities, seconds = np.empty(logits.shape), []
+        for number in range(folds):
+            scored = fold == number
+            fitted = ~scored
+            fit_features = None if features is None else features[fitted]
+            scored_features = None if features is None else features[scored]
+            calibrator = build_calibrator(id, seed=seed)
+            calibrator.fit(logits[fitted], labels[fitted], fit_features, head)
+            probabilities[scored] = calibrator.predict_proba(logits[scored], scored_features)
+            seconds.append(calibrator.fit_seconds or 0.0)
+        return probabilities, float(np.mean(seconds))
 
-def _measure_all(shared: _Shared, ids: Sequence[str]) -> tuple[dict[str, Measured], dict[str, str]]:
-    found: dict[str, Measured] = {}
+    ids = list(dict.fromkeys(usable(features, head) if candidates is None else candidates))
+    results: list[CrossValidated] = []
     refused: dict[str, str] = {}
     with Progress("rank", len(ids), "calibrator") as progress:
         for id in ids:
             try:
-                found[id] = shared.measure(id)
+                results.append(cross_validate(id))
             except (ConfigError, DataError) as error:
                 refused[id] = str(error)
             progress.advance()
-    if not found:
-        raise ConfigError(
-            f"No calibrator can be fitted on these data: "
-            f"{next(iter(refused.values()), 'none named')}"
-        )
-    return found, refused
+    if not results:
+        reason = next(iter(refused.values()), "none named")
+        raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
+    return _ranking(results, find_metric(rank_by), tails), refused
+
+
+def _ranking(
+    results: Sequence[CrossValidated], metric: Metric, tails: tuple[float, float]
+) -> list[Ranked]:
+    """Sort calibrators by a metric, the best first, undefined values last; and compare each with
+    the best.
+    """
+    sign = 1 if metric.lower_is_better else -1
+
+    def position(result: CrossValidated) -> tuple[bool, float]:
+        value = result.scores[metric.id].value
+        return bool(np.isnan(value)), sign * value
+
+    in_order = sorted(results, key=position)
+    best = in_order[0]
+    ranking = []
+    for result in in_order:
+        low = high = np.nan
+        if result is best:
+            low = high = 0.0
+        elif result.resamples and best.resamples:
+            low, high = difference_interval(metric, result.resamples, best.resamples, tails)
+        value = result.scores[metric.id].value - best.scores[metric.id].value
+        difference = Estimate(value, low, high)
+        ranking.append(Ranked(result.id, result.scores, difference, result.seconds, result.changed))
+    return ranking

@@ -1,4 +1,4 @@
-"""Stage ``aggregate``: collect the results of all runs of a study for tables, figures and report.
+"""Job ``aggregate``: collect the results of all runs of a study for tables, figures and report.
 
 ``storage.schema`` lists the files and their columns. Memory does not grow with the number of runs:
 metrics are written as they are read, and distributed to slices on disk. A slice contains the rows
@@ -23,22 +23,20 @@ from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.specs import Manifest, ManifestRun
 from calgrid.storage import provenance, schema
-from calgrid.storage.atomic import read_json
-from calgrid.storage.layout import RunKey
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE, RunKey
+from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
-    AGGREGATE,
     CALIBRATE,
     HISTORY,
-    ORIGIN,
+    PREDICT,
+    PROBE,
     TRAIN,
     Record,
     read_record,
-    verified,
     write_record,
 )
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
 from calgrid.storage.slices import Slices
-from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import (
     Table,
     as_table,
@@ -64,7 +62,7 @@ FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
 
 
-def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
+def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     """Collect the results of the runs in ``manifest.json`` of a study in its folder ``out``.
 
     Raises DataError: results of a run are missing or damaged. StateError: they are of another
@@ -73,6 +71,7 @@ def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
+        write_record(folder / MANIFEST, manifest)
         runs = manifest["runs"]
         with processes(threads) as in_processes:
             with (
@@ -85,16 +84,14 @@ def aggregate(manifest: Manifest, out: Path, threads: int = 1) -> bool:
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
-            "spec": {**manifest, "runs": len(runs)},
+            "spec": {**manifest, "runs": len(runs), "folders": len(manifest["folders"])},
             "fingerprint": manifest["fingerprint"],
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
             "warnings": warnings,
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    return run_stage(
-        out, "aggregate", manifest["fingerprint"], schema.STUDY_FILES, produce, record=AGGREGATE
-    )
+    replace_files(record, schema.STUDY_FILES, produce)
 
 
 def _collect_metrics(
@@ -147,7 +144,7 @@ def _condition(run: ManifestRun) -> Group:
 
 def _read_part(run: ManifestRun) -> Table:
     """Metrics of a run; those of another run (a misplaced file) raise StateError."""
-    path = Record.read(Path(run["part"]), CALIBRATE).verified(METRICS, "metrics file")
+    path = Record.read(Path(run["calibrate"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name, value in RunKey(**run["key"])._asdict().items():
         found = part.column(name).unique().to_pylist()
@@ -191,7 +188,7 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
-        fits = read_record(Path(run["part"], CALIBRATE), "calibrate record")["fits"]
+        fits = read_record(Path(run["calibrate"], CALIBRATE), "calibrate record")["fits"]
         rows += _costs(run, fits)
         warnings += [
             ((*_condition(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), ""))
@@ -208,31 +205,32 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
             **key,
             "stage": "first_stage",
             "item": first["method"],
-            **_stage_cost(first["run"], "train"),
+            **_stage_cost(first["train"], TRAIN),
         }
-    if not run["external"]:
+    if run["train"] is not None:
         # the seconds of a download are not training
         stage = (
             "weights"
-            if "weights" in read_record(Path(run["run"], TRAIN), "train record")
+            if "weights" in read_record(Path(run["train"], TRAIN), "train record")
             else "train"
         )
-        yield {**key, "stage": stage, "item": "", **_stage_cost(run["run"], "train")}
-        yield {**key, "stage": "predict", "item": "", **_stage_cost(run["run"], "predict")}
+        yield {**key, "stage": stage, "item": "", **_stage_cost(run["train"], TRAIN)}
+        yield {**key, "stage": "predict", "item": "", **_stage_cost(run["predict"], PREDICT)}
     for probe in run.get("probes", ()):
         yield {
             **key,
             "stage": "probe",
             "item": probe["name"],
-            **_stage_cost(run["run"], f"probes/{probe['name']}"),
+            **_stage_cost(probe["folder"], PROBE),
         }
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
 
 
-def _stage_cost(run: str, stage: str) -> dict[str, Any]:
-    record = read_record(Path(run, f"{stage}.json"), f"{stage} record")
+def _stage_cost(folder: str, name: str) -> dict[str, Any]:
+    """Cost of a job from its record."""
+    record = read_record(Path(folder, name), f"record {name}")
     environment = record["environment"]
     return {
         "seconds": record["seconds"],
@@ -284,16 +282,18 @@ def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[Manifest
 
 
 def _part_file(name: str, run: ManifestRun) -> Iterator[Table]:
-    """An optional file of the stage ``calibrate``."""
-    record = Record.read(Path(run["part"]), CALIBRATE)
+    """An optional file of the job ``calibrate``."""
+    record = Record.read(Path(run["calibrate"]), CALIBRATE)
     if name in record.files:
         yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
 
 def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
-    """An optional file of the stage ``train``."""
-    if not run["external"] and Path(run["run"], name).exists():
-        yield read_result(verified(run["run"], TRAIN, name, what))
+    """An optional file of the job ``train``."""
+    if run["train"] is not None:
+        record = Record.read(Path(run["train"]), TRAIN)
+        if name in record.files:
+            yield read_result(record.verified(name, what))
 
 
 def _last_samples(run: ManifestRun) -> Iterator[Table]:
@@ -310,18 +310,16 @@ def _last_samples(run: ManifestRun) -> Iterator[Table]:
 def _probe_tables(run: ManifestRun) -> Iterator[Table]:
     """Tables of the probes of a run, with the name of the probe."""
     for probe in run.get("probes", ()):
-        record, what = f"probes/{probe['name']}", f"table of the probe {probe['name']}"
-        path = verified(run["run"], f"{record}.json", f"{record}.parquet", what)
+        what = f"table of the probe {probe['name']}"
+        path = Record.read(Path(probe["folder"]), PROBE).verified(PROBE_TABLE, what)
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
 def _facts(run: ManifestRun) -> dict[str, Any]:
-    """Key, training options, environment and, for merged runs, origin; of external runs only the
-    key.
-    """
-    if run["external"]:
+    """Key, training options and environment; of external runs only the key."""
+    if run["train"] is None:
         return dict(run["key"])
-    record = read_record(Path(run["run"], TRAIN), "train record")
+    record = read_record(Path(run["train"], TRAIN), "train record")
     spec = record.get("spec", {})
     return {
         **run["key"],
@@ -331,7 +329,6 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
             for name in ("environment", "interruptions", "weights")
             if name in record
         },
-        **({"origin": read_json(origin)} if (origin := Path(run["run"], ORIGIN)).exists() else {}),
     }
 
 

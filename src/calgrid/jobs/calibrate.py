@@ -1,4 +1,4 @@
-"""Stage ``calibrate``: fit every calibrator on val, score it on test, shifts and
+"""Job ``calibrate``: fit every calibrator on val, score it on test, shifts and
 out-of-distribution sets.
 
 With ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a
@@ -28,33 +28,35 @@ from calgrid.specs import CalibrateSpec
 from calgrid.storage import provenance
 from calgrid.storage.layout import head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
+from calgrid.storage.publish import make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
 from calgrid.storage.schema import METRIC_COLUMNS, PART_EXTRAS, RESAMPLE_COLUMNS, RESAMPLES
-from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = ("metrics.parquet",)
+#: folder of fitted calibrators, in the folder of the run
+FITS = "fits"
 
 
-def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bool:
-    """Fit and score all calibrators of a run; return False if another process had already done so.
+def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1) -> bool:
+    """Fit and score all calibrators of a run; return False if the result was there already.
 
-    ``out`` receives ``metrics.parquet`` and ``calibrate.json``; with ``paired_resamples`` also
-    ``resamples.parquet``: each metric on common resamples of the clean test split, for each
-    calibrator fitted on val and each of its seeds. The results do not depend on the number of
-    processes, ``threads``.
+    ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet`` and
+    ``calibrate.json``; with ``paired_resamples`` also ``resamples.parquet``: each metric on common
+    resamples of the clean test split, for each calibrator fitted on val and each of its seeds. The
+    results do not depend on the number of processes, ``threads``.
     """
     names = [
         *logits_files(spec["checkpoints"], spec["families"]),
         *map(head_file, spec["checkpoints"]),
     ]
-    predicted = Record.read(run, PREDICT)
-    inputs = {name: predicted.sha256(name) for name in names if name in predicted.files}
+    logits = Record.read(predicted, PREDICT)
+    inputs = {name: logits.sha256(name) for name in names if name in logits.files}
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        work = Work(spec, run, folder, digest_of(inputs))
-        parts = _score_all(work, predicted, threads)
+        work = Work(spec, predicted, out.parent / FITS, folder, digest_of(inputs))
+        parts = _score_all(work, logits, threads)
         scored = sorted(
             (result for part in parts for result in part.pop("results")),
             key=lambda each: each["place"],
@@ -88,23 +90,22 @@ def calibrate(spec: CalibrateSpec, run: Path, out: Path, threads: int = 1) -> bo
             "peak_memory_mb": provenance.peak_memory_mb(0 if threads == 1 else threads),
         }
 
-    return run_stage(
+    return make_result(
         out,
-        "calibrate",
+        CALIBRATE,
         spec["fingerprint"],
         OUTPUTS,
         produce,
-        record=CALIBRATE,
         inputs=inputs,
         optional=[*PART_EXTRAS],
     )
 
 
-def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
+def _score_all(work: Work, logits: Record, threads: int) -> list[Row]:
     """Results of :func:`score_part` for all parts."""
     spec = work.spec
     for name in logits_files(spec["checkpoints"], spec["families"]):
-        predicted.verified(name, "logits file")
+        logits.verified(name, "logits file")
     everyone = tuple(range(len(spec["calibrators"])))
     # the clean splits are one part: several processes divide the calibrators
     alike = [(number,) for number in everyone] if threads > 1 else [everyone]
@@ -115,7 +116,7 @@ def _score_all(work: Work, predicted: Record, threads: int) -> list[Row]:
         Part(checkpoint, everyone, family, group)
         for checkpoint, name in enumerate(spec["checkpoints"])
         for family, of in enumerate(spec["families"])
-        for group in range(count_groups(work.run / logits_file(name, of)))
+        for group in range(count_groups(work.predicted / logits_file(name, of)))
     ]
     found: list[Row] = []
     with (

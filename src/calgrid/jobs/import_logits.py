@@ -14,8 +14,8 @@ from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
 from calgrid.storage.logits import Logits, validate_logits, write_logits
+from calgrid.storage.publish import make_result
 from calgrid.storage.records import PREDICT, sha256_of
-from calgrid.storage.stage import run_stage
 
 
 def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
@@ -60,13 +60,12 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
             {"spec": dict(spec), "fingerprint": spec["fingerprint"]}, begin, "numpy"
         )
 
-    return run_stage(
+    return make_result(
         out,
-        "predict",
+        PREDICT,
         spec["fingerprint"],
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
-        record=PREDICT,
         inputs={name: sha256_of(path) for name, path in _inputs(files)},
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )

@@ -14,7 +14,7 @@ from calgrid.backbones.base import HeadDropout, Network
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
-from calgrid.storage.records import TRAIN, Record, sha256_of
+from calgrid.storage.records import TRAIN, sha256_of, verified
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
 from calgrid.training.procedure import Procedure
@@ -98,9 +98,8 @@ def training_images(
 
 
 def model_digest(model: Path) -> str:
-    """SHA-256 of a model from the record beside it, or of the file if there is no record."""
-    recorded = model.with_name(TRAIN).is_file()
-    return Record.read(model.parent, TRAIN).sha256(model.name) if recorded else sha256_of(model)
+    """SHA-256 of a model, which is verified if there is a record beside it."""
+    return sha256_of(verified(model.parent, TRAIN, model.name, "model"))
 
 
 def network_record(

@@ -7,9 +7,8 @@ second are stored in the working folder, so that a killed job continues with ide
 import functools
 import itertools
 import math
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,11 +26,12 @@ from calgrid.parallel import ahead
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec, Protocol
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
+from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import OOD_PREFIX, SPLITS, head_file, logits_file, logits_files
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
-from calgrid.storage.records import FILES, INPUTS, PREDICT, Record, digest_of, listed, write_record
-from calgrid.storage.stage import run_stage
+from calgrid.storage.publish import make_result
+from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
@@ -54,79 +54,70 @@ def predict(
     data: Path,
     out: Path,
     *,
-    families: Mapping[str, Path],
+    shifts: Mapping[str, Path],
     device: str = "auto",
     threads: int = 1,
 ) -> bool:
-    """Export the logits of a trained run; return False if the same logits existed already.
+    """Export the logits of a trained run; return False if the result was there already.
 
     ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``;
-    ``families`` are the folders of prepared images, by shift family, or ``ood/`` and a data set.
+    ``shifts`` are the folders of prepared images, by shift family, or ``ood/`` and a data set.
     """
     where = environment.choose_device(device)
+    inputs = {"model": model_digest(model)}
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     environment.prepare(where, threads, trained["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
-    shifted = {family: open_prepared(place, threads=threads) for family, place in families.items()}
+    shifted = {name: open_prepared(folder, threads=threads) for name, folder in shifts.items()}
+    inputs["data"] = prepared.digest
+    inputs |= {name: images.digest for name, images in shifted.items()}
     checkpoints = spec["checkpoints"]
-    inputs = {
-        "model": model_digest(model),
-        "data": prepared.digest,
-        **{f: each.digest for f, each in shifted.items()},
-    }
-    kept = _kept(out, spec, inputs)
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         for images in (prepared, *shifted.values()):
             images.verify()
+        taken = _take_files(spec, out, folder)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
-        with Progress(
-            "predict", len(checkpoints) * (len(SPLITS) + len(shifted)), "file"
-        ) as progress:
+        total = len(checkpoints) * (len(SPLITS) + len(shifted))
+        with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
                 exporter = _Exporter(spec, prepared, network, procedure, where, trained["protocol"])
-                for _ in exporter.write(folder, checkpoint, shifted, inputs):
+                for _ in exporter.write(folder, checkpoint, shifted, inputs, taken):
                     progress.advance()
-        for name in _of_families(checkpoints, kept):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(out / name, folder / name)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
-    return run_stage(
+    return make_result(
         out,
-        "predict",
+        PREDICT,
         spec["fingerprint"],
-        logits_files(checkpoints, [*families, *kept]),
+        logits_files(checkpoints, shifts),
         produce,
-        record=PREDICT,
-        inputs={**inputs, **kept},
+        inputs=inputs,
         optional=[head_file(checkpoint) for checkpoint in checkpoints],
     )
 
 
-def _kept(out: Path, spec: PredictSpec, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Digests of shift families of other studies, whose logits of the same model are kept."""
-    try:
-        record = Record.read(out, PREDICT)
-        known = record.content.get(INPUTS) or {}
-        others = {family: digest for family, digest in known.items() if family not in inputs}
-        same = all(known.get(name) == inputs[name] for name in ("model", "data"))
-        if record.content.get("fingerprint") != spec["fingerprint"] or not same:
-            return {}
-        for name in _of_families(spec["checkpoints"], others):
-            record.verified(name)
-    except (DataError, StateError):
-        return {}
-    return others
+def _take_files(spec: PredictSpec, out: Path, folder: Path) -> set[str]:
+    """Link files with the same fingerprints from predictions of the run with other shift families.
 
-
-def _of_families(checkpoints: Iterable[str], families: Iterable[str]) -> list[str]:
-    return [
-        logits_file(checkpoint, family)
-        for checkpoint, family in itertools.product(checkpoints, families)
-    ]
+    So one more shift family costs only itself. Returns the paths of these files below ``folder``.
+    """
+    taken = set()
+    for other in sorted(out.parent.glob("predict-*/")):
+        try:
+            record = Record.read(other, PREDICT)
+            made = record.content["spec"]["files"]
+            same = [name for name, value in spec["files"].items() if made.get(name) == value]
+            for checkpoint, name in itertools.product(spec["checkpoints"], same):
+                path = logits_file(checkpoint, name)
+                if path not in taken:
+                    link_or_copy(record.verified(path), folder / path)
+                    taken.add(path)
+        except (DataError, StateError):  # computed again
+            continue
+    return taken
 
 
 class KeptFile:
@@ -212,24 +203,25 @@ class _Exporter:
         checkpoint: str,
         shifted: Mapping[str, Prepared],
         inputs: Mapping[str, str],
+        taken: Collection[str],
     ) -> Iterator[str]:
-        """Write all files of a checkpoint, and yield the name of each."""
+        """Write all files of a checkpoint but those ``taken``, and yield the name of each."""
         self.head(folder / head_file(checkpoint))
         for name in (*SPLITS, *shifted):
             read = [inputs["model"], inputs["data"], inputs.get(name)]
             about = {
-                "fingerprint": self.spec["fingerprint"],
+                "fingerprint": self.spec["files"][name],
                 "device": self.device.type,
                 "inputs": read,
             }
             file = KeptFile(folder, logits_file(checkpoint, name), about)
-            if not file.is_complete():
+            if logits_file(checkpoint, name) not in taken and not file.is_complete():
                 facts = {
                     "split": name,
                     "checkpoint": checkpoint,
                     "n_classes": self.prepared.n_classes,
                 }
-                metadata = {**self.spec["key"], **facts, "fingerprint": self.spec["fingerprint"]}
+                metadata = {**self.spec["key"], **facts, "fingerprint": about["fingerprint"]}
                 with file.completing() as path:
                     if name in shifted:
                         write_logits(path, self.family(file, name, shifted[name], metadata))
@@ -246,7 +238,7 @@ class _Exporter:
             and type(layer) is torch.nn.Linear
         ):
             weight, bias = layer.weight.detach().cpu().numpy(), layer.bias.detach().cpu().numpy()
-            write_head(path, weight, bias, self.spec["fingerprint"])
+            write_head(path, weight, bias, self.spec["run_fingerprint"])
 
     def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
         split = self.prepared.splits[name]

@@ -13,8 +13,9 @@ from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.specs import ProbeSpec
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import probe_files
-from calgrid.storage.stage import run_stage
+from calgrid.storage.layout import PROBE_TABLE
+from calgrid.storage.publish import make_result
+from calgrid.storage.records import PROBE
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 
@@ -28,14 +29,14 @@ def probe(
     ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``.
     """
     where = environment.choose_device(device)
+    inputs = {"model": model_digest(model)}
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     environment.prepare(where, threads, trained["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
-    inputs = {"model": model_digest(model), "data": prepared.digest}
+    inputs["data"] = prepared.digest
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
-    table, record = probe_files(chosen["name"])
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
@@ -64,15 +65,7 @@ def probe(
             "split": "test",
             "fingerprint": spec["fingerprint"],
         }
-        write_frame(folder / table, pd.concat(parts, ignore_index=True), footer)
+        write_frame(folder / PROBE_TABLE, pd.concat(parts, ignore_index=True), footer)
         return environment.run_record(spec, time.monotonic() - begin, where)
 
-    return run_stage(
-        out,
-        f"probe_{chosen['name']}",
-        spec["fingerprint"],
-        [table],
-        produce,
-        record=record,
-        inputs=inputs,
-    )
+    return make_result(out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)

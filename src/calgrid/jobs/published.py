@@ -19,9 +19,9 @@ from calgrid.errors import DataError
 from calgrid.jobs.network import build_network, check_images, network_record
 from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
+from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.sources import record
-from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 
@@ -35,7 +35,7 @@ def take_weights(
     device: str = "auto",
     threads: int = 1,
 ) -> bool:
-    """Publish the files of a run with published weights; see :func:`calgrid.jobs.train.train`.
+    """Make the result of a run with published weights; see :func:`calgrid.jobs.train.train`.
 
     ``data_root`` is the folder for downloaded checkpoints.
     """
@@ -59,9 +59,7 @@ def take_weights(
         }
 
     inputs = {"data": prepared.digest}
-    return run_stage(
-        out, "train", spec["fingerprint"], (MODEL, HISTORY), produce, record=TRAIN, inputs=inputs
-    )
+    return make_result(out, TRAIN, spec["fingerprint"], (MODEL, HISTORY), produce, inputs=inputs)
 
 
 def _published_network(

@@ -16,7 +16,7 @@ import numpy as np
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.components import fingerprint
-from calgrid.errors import CalgridError, DataError
+from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.diagnostics import shown_calibrators
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
@@ -34,7 +34,7 @@ from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
-from calgrid.storage.records import check_fingerprint, read_record, write_record
+from calgrid.storage.records import check_fingerprint, read_record, sha256_of, write_record
 from calgrid.storage.schema import SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
@@ -63,7 +63,10 @@ class Work:
     """Facts common to all parts."""
 
     spec: CalibrateSpec
-    run: Path
+    #: folder of the logits
+    predicted: Path
+    #: folder of fitted calibrators, shared by all calibrations of the run
+    fits: Path
     #: working folder of the stage, which stores intermediate results
     folder: Path
     #: digest of all input files of the stage
@@ -109,15 +112,16 @@ class Scorer:
     """Scores calibrators on the rows of one part, which are read at first use and held in memory."""
 
     def __init__(self, work: Work, part: Part) -> None:
-        self.spec, self.run, self.part = work.spec, work.run, part
+        self.spec, self.predicted, self.part = work.spec, work.predicted, part
+        self.fits = work.fits
         self.checkpoint = self.spec["checkpoints"][part.checkpoint]
         self.statistics = self.spec["statistics"]
         self.own_metrics = own_metrics(self.statistics.get("metrics", ()))
 
     def _read(self, name: str, group: int | None = None) -> Logits:
-        path = self.run / logits_file(self.checkpoint, name)
+        path = self.predicted / logits_file(self.checkpoint, name)
         data = read_logits(path, group)
-        check_fingerprint(data.metadata, self.spec["logits_fingerprint"], f"logits file {path}")
+        check_fingerprint(data.metadata, self.spec["logits"][name], f"logits file {path}")
         return data
 
     @functools.cached_property
@@ -147,7 +151,7 @@ class Scorer:
     @functools.cached_property
     def head(self) -> Head | None:
         """The last linear layer of the network, if it was exported."""
-        return read_head(self.run / head_file(self.checkpoint), self.spec["logits_fingerprint"])
+        return read_head(self.predicted / head_file(self.checkpoint), self.spec["run_fingerprint"])
 
     @functools.cached_property
     def _content(self) -> str:
@@ -180,16 +184,15 @@ class Scorer:
         )
         trace = is_shown and "trace" in entry["options"]
         identity = fingerprint.digest([entry["fingerprint"], seed, self._content])
-        path = (
-            self.run
-            / "calibrators"
-            / self.checkpoint
-            / f"{entry['name']}-seed{seed}-{identity}.safetensors"
-        )
+        folder = self.fits / self.checkpoint
+        path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
         record = path.with_suffix(".json")
         if path.is_file():
             try:
-                calibrator, cost = load_calibrator(path), read_record(record)
+                cost = read_record(record)
+                if cost.pop("fit", None) != identity or cost.pop("sha256", None) != sha256_of(path):
+                    raise StateError(f"The fitted calibrator {path} is that of another fit.")
+                calibrator = load_calibrator(path)
                 course = cost.pop(COURSE, {})
                 if course or not trace:
                     calibrator.fit_history.update(course)
@@ -203,8 +206,9 @@ class Scorer:
             for name, value in calibrator.fit_history.items()
             if name == "loss" or "trace_" in name
         }
-        write_record(record, {**cost, COURSE: course} if trace else cost)
         calibrator.save(path)
+        facts = {**cost, "fit": identity, "sha256": sha256_of(path)}
+        write_record(record, {**facts, COURSE: course} if trace else facts)
         return Fitted(calibrator, {**cost, "cached": False})
 
     def _fit(

@@ -1,4 +1,4 @@
-"""Stage ``train``: train a run and write ``model.safetensors``, ``history.parquet`` and
+"""Job ``train``: train a run and write ``model.safetensors``, ``history.parquet`` and
 ``train.json``.
 
 A loss that records training samples adds ``samples.parquet``, with one row per sample and recorded
@@ -25,8 +25,8 @@ from calgrid.jobs.network import (
 from calgrid.losses import build_loss
 from calgrid.specs import TrainSpec
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
-from calgrid.storage.stage import run_stage
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
@@ -47,19 +47,18 @@ def train(
     threads: int = 1,
     resume_every: float = 60.0,
 ) -> bool:
-    """Train a run and publish its files in ``out``; return False if another process had already
-    done so.
+    """Train a run in the folder ``out``; return False if the result was there already.
 
     ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``resume_every``
     are the seconds between two resume states.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
-    first = _first_stage_state(spec, first_stage)
     prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
     inputs = {"data": prepared.digest}
-    if first is not None and first_stage is not None:
+    if first_stage is not None:
         inputs["first_stage"] = model_digest(first_stage)
+    first = _first_stage_state(spec, first_stage)
 
     def produce(folder: Path) -> Mapping[str, Any]:
         prepared.verify()
@@ -68,15 +67,8 @@ def train(
             position = trainer.run(stop)
         return _write_outputs(folder, spec, trainer, position, where)
 
-    return run_stage(
-        out,
-        "train",
-        spec["fingerprint"],
-        OUTPUTS,
-        produce,
-        record=TRAIN,
-        inputs=inputs,
-        optional=[SAMPLES],
+    return make_result(
+        out, TRAIN, spec["fingerprint"], OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
     )
 
 

@@ -19,7 +19,7 @@ from calgrid.reporting.provenance import provenance
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
-from calgrid.storage.records import HIDDEN, Record, study_record
+from calgrid.storage.records import summary_record
 
 TEMPLATE = "report.html.j2"
 #: kind of the figure shown in the summary
@@ -125,8 +125,8 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     """
     study = data.folder
     for name in ("figures", "tables"):
-        if study_record(study / name).exists():
-            Record.read(study, f"{HIDDEN}/{name}.json").verify()
+        if (record := summary_record(study, name)) is not None:
+            record.verify()
     drawn = read_index(study / "figures")
     tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
     for part in (part for table in tables for part in table["sections"]):

@@ -173,7 +173,11 @@ class Results:
                 f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by "
                 f"keyword."
             )
-        return Run(Path(found["folder"].iloc[0]))
+        folder = Path(found["folder"].iloc[0])
+        run = self.data.manifest["runs"][found.index[0]]
+        # paths in the manifest are relative to the folder from which the study was run
+        trained = None if run["train"] is None else folder / Path(run["train"]).name
+        return Run(trained, folder / Path(run["predict"]).name)
 
     def logits(
         self, method: str, seed: int | None = None, name: str = "test", **where: str

@@ -19,7 +19,7 @@ from calgrid.metrics.binning import BinSums, bin_sums
 from calgrid.reporting import text
 from calgrid.reporting.figures.reliability import curve, handles, histogram
 from calgrid.reporting.plotting import style
-from calgrid.storage.layout import RunKey, logits_file
+from calgrid.storage.layout import ID_LENGTH, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.records import HISTORY, PREDICT, TRAIN, Record, verified
 from calgrid.storage.tables import read_frame
@@ -64,57 +64,83 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Run:
-    """A run in its folder below ``results/runs``.
+    """The results of a run.
 
     Raises DataError at the first use of a file that is missing or damaged.
 
     Attributes
     ----------
-    folder : folder with ``predict.json`` and, unless the run is external, ``train.json``.
+    trained : folder with ``train.json``; None for an external run.
+    predicted : folder with ``predict.json``; None if the logits are not predicted yet.
     """
 
-    folder: Path
+    trained: Path | None
+    predicted: Path | None
+
+    @classmethod
+    def newest(cls, folder: Path) -> "Run":
+        """Newest results below the folder of a run.
+
+        Raises DataError: it holds no results.
+        """
+        predictions = sorted(folder.glob(f"predict-*/{PREDICT}"), key=_time)
+        trainings = sorted(folder.glob(f"train-*/{TRAIN}"), key=_time)
+        if predictions:
+            predicted = predictions[-1].parent
+            spec = Record.read(predicted, PREDICT).content["spec"]
+            fingerprint = spec.get("run_fingerprint", "")[:ID_LENGTH]
+            trained = folder / f"train-{fingerprint}"
+            return cls(trained if (trained / TRAIN).is_file() else None, predicted)
+        if trainings:
+            return cls(trainings[-1].parent, None)
+        raise DataError(f"{folder} holds no results of a run: give the folder of another run.")
 
     @property
     def record(self) -> Mapping[str, Any]:
         """Content of the record of its training, or of its logits if the run is external."""
-        name = TRAIN if (self.folder / TRAIN).is_file() else PREDICT
-        return Record.read(self.folder, name).content
+        if self.trained is not None:
+            return Record.read(self.trained, TRAIN).content
+        return Record.read(self.predicted or Path(), PREDICT).content
 
     @property
     def checkpoints(self) -> list[str]:
         """Checkpoints with logits, in alphabetical order."""
-        return sorted(path.name for path in self.folder.glob("logits/*") if path.is_dir())
+        if self.predicted is None:
+            return []
+        return sorted(path.name for path in self.predicted.glob("logits/*") if path.is_dir())
 
     def logits(self, name: str = "test", checkpoint: str | None = None) -> Logits:
         """Logits of a split or shift family such as ``ood/svhn``; of the first checkpoint by
         default.
         """
         known = self.checkpoints
-        if not known:
-            raise DataError(
-                f"{self.folder} holds no logits: run the stage 'predict' first, or give the folder "
-                f"of another run."
-            )
+        if self.predicted is None or not known:
+            raise DataError(f"The logits of {self.trained} are not predicted yet: run again.")
         chosen = checkpoint or known[0]
         if chosen not in known:
             raise unknown_id("checkpoint", chosen, known)
-        folder = self.folder / "logits" / chosen
+        folder = self.predicted / "logits" / chosen
         files = {
             path.relative_to(folder).with_suffix("").as_posix()
             for path in folder.rglob("*.parquet")
         }
         if name not in files:
             raise unknown_id("split or shift", name, files, str(folder))
-        return read_logits(verified(self.folder, PREDICT, logits_file(chosen, name), "logits file"))
+        return read_logits(
+            verified(self.predicted, PREDICT, logits_file(chosen, name), "logits file")
+        )
 
     @property
     def history(self) -> pd.DataFrame | None:
         """One row per epoch, counted from 1; None for an external run."""
-        if not (self.folder / HISTORY).is_file():
+        if self.trained is None:
             return None
-        found = read_frame(verified(self.folder, TRAIN, HISTORY, "history"), "history")
+        found = read_frame(verified(self.trained, TRAIN, HISTORY, "history"), "history")
         return found.assign(epoch=found["epoch"] + 1)
+
+
+def _time(path: Path) -> float:
+    return path.stat().st_mtime
 
 
 def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from calgrid.errors import DataError
 from calgrid.specs import Comparison, Manifest, ManifestRun
 from calgrid.storage.layout import RunKey
-from calgrid.storage.records import AGGREGATE, Record, read_record, verified
+from calgrid.storage.records import Record, read_record, summary_record
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_rows
 
@@ -93,7 +93,10 @@ class StudyData:
     def _verified(self, name: str) -> Path:
         """Path of a file; at the first use its content is compared with its record."""
         if name not in self._paths:
-            self._paths[name] = verified(self.folder, AGGREGATE, name, f"file {name}")
+            path = self.folder / name
+            if self._record is not None:
+                path = self._record.verified(name, f"file {name}")
+            self._paths[name] = path
         return self._paths[name]
 
     @functools.cached_property
@@ -121,10 +124,12 @@ class StudyData:
         """Warnings of calibrator fits: counts for each calibrator of a group, and the first
         warning.
         """
-        recorded = (
-            self.folder / AGGREGATE
-        ).exists()  # missing in a copy of the declared files alone
-        return Record.read(self.folder, AGGREGATE).content.get("warnings", []) if recorded else []
+        return self._record.content.get("warnings", []) if self._record is not None else []
+
+    @functools.cached_property
+    def _record(self) -> Record | None:
+        """Record of the files; None in a copy of the files alone."""
+        return summary_record(self.folder, "aggregate")
 
     def facts(self, run: ManifestRun) -> Mapping[str, Any]:
         """Training record of a run of the manifest; for an external run it holds the key alone."""

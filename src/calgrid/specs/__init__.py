@@ -68,7 +68,7 @@ class Augmentation(TypedDict):
 
 
 class Protocol(TypedDict):
-    """Training and test settings; ``workflow/schemas/protocol.schema.yaml`` documents the keys.
+    """Resolved options of a protocol; :mod:`calgrid.configuration.model` documents the keys.
 
     Optional keys are those of training; a protocol with published weights has none of them.
     """
@@ -117,7 +117,7 @@ class Normalisation(TypedDict):
     std: tuple[float, ...]
 
 
-class DataSpec(TypedDict):
+class ConfiguredData(TypedDict):
     """A data set of the user's own files, or a variant of a registered one.
 
     ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the known
@@ -129,6 +129,18 @@ class DataSpec(TypedDict):
     options: dict[str, Any]
     sources: dict[str, str]
     info: dict[str, Any]
+    fingerprint: str
+
+
+class DataSpec(TypedDict):
+    """A data set or shift family to prepare; ``base`` is the folder of the data set that it
+    corrupts.
+    """
+
+    unit: str
+    base: str | None
+    configured: ConfiguredData | None
+    code: str
     fingerprint: str
 
 
@@ -144,6 +156,7 @@ class TrainSpec(TypedDict):
     first_stage: FirstStage | None
     loss: NotRequired[Component]
     checkpoint: NotRequired[CheckpointFile]
+    code: NotRequired[str]
     fingerprint: str
 
 
@@ -154,19 +167,18 @@ class TestSpec(TypedDict):
     checkpoints: list[str]
     run_fingerprint: str
     test_normalisation: NotRequired[Normalisation]
+    code: NotRequired[str]
     fingerprint: str
 
 
 class PredictSpec(TestSpec):
-    """Logits of a run. ``families`` maps every shift family of the data set to the fingerprint of
-    its images.
-
-    It lists all existing families, so that studies with different families have equal
-    specifications.
+    """Logits of a run. ``shifts`` are the shift families with the fingerprints of their images,
+    ``files`` the fingerprints of the logits of each split and shift family.
     """
 
     export_features: bool | Literal["all"]
-    families: dict[str, str]
+    shifts: dict[str, str]
+    files: dict[str, str]
 
 
 class ProbeSpec(TestSpec):
@@ -214,6 +226,8 @@ class ExternalSpec(TypedDict):
 
     key: Key
     external: External
+    sources: list[str]
+    code: NotRequired[str]
     fingerprint: str
 
 
@@ -273,34 +287,38 @@ class CalibrateSpec(TypedDict):
     calibrators: list[FittedCalibrator]
     statistics: ScoringStatistics
     run_fingerprint: str
-    logits_fingerprint: str
+    logits: dict[str, str]
     label_counts: LabelCounts | None
     disjoint_validation: bool
+    code: NotRequired[str]
     fingerprint: str
 
 
 class FirstStageRun(TypedDict):
-    """Method and folder of the run from which a second stage starts."""
+    """Method and training folder of the run from which a second stage starts."""
 
     method: str
-    run: str
+    train: str
 
 
 class MeasuredProbe(NamedComponent):
-    """A probe and the fingerprint of its table."""
+    """A probe with fingerprint and folder of its table."""
 
     fingerprint: str
+    folder: str
 
 
 class ManifestRun(TypedDict):
-    """A run of a study. ``run`` and ``part`` are folders; ``fingerprint`` is that of its
-    calibration.
+    """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
+
+    External runs have no ``train``.
     """
 
     key: Key
-    run: str
+    train: str | None
+    predict: str
+    calibrate: str
     first_stage: FirstStageRun | None
-    part: str
     fingerprint: str
     external: bool
     families: list[str]
@@ -335,6 +353,7 @@ class Manifest(TypedDict):
     lines: NotRequired[dict[str, str]]
     tuning: NotRequired[Tuning | None]
     runs: list[ManifestRun]
+    folders: list[str]
     configuration: dict[str, Any]
     fingerprint: str
 

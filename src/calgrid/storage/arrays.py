@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from calgrid.errors import StateError
 from calgrid.storage.atomic import write_bytes
-from calgrid.storage.records import AGAIN, check_fingerprint
+from calgrid.storage.records import MEND, check_fingerprint
 
 #: metadata key of the description, and key of the checksum within it: safetensors writes several
 #: metadata keys in random order
@@ -34,7 +34,7 @@ def write_arrays(
 
 
 def read_arrays(
-    path: Path, what: str, mend: str = AGAIN, framework: str = "np"
+    path: Path, what: str, mend: str = MEND, framework: str = "np"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file of :func:`write_arrays`, as arrays (``framework="np"``) or tensors (``"pt"``).
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -73,6 +74,17 @@ def disk_error(error: OSError, path: Path) -> OSError | StateError:
             f"The path {path} is on a file system that can only be read: write somewhere else."
         )
     return error
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link to ``source``, or a copy on a file system without hard links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        with replacing(target) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 def flush(path: Path) -> None:

@@ -1,13 +1,15 @@
-"""Paths of data, runs and studies, for rules and stages.
+"""Paths of data, runs and studies, for rules and jobs.
 
-``results/data/{unit}``, ``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}``,
+``results/data/{dataset}-{id}``,
+``results/runs/{protocol}/{dataset}/{backbone}/{method}/seed{seed}/{job}-{id}``,
 ``results/{study}``.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+
+from calgrid.storage.records import HIDDEN
 
 #: protocol and checkpoint of external logits
 EXTERNAL = "external"
@@ -16,6 +18,14 @@ EXTERNAL_CHECKPOINT = "last"
 RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
+#: parts of a study that are made from all runs
+SUMMARIES = ("aggregate", "tables", "figures", "report")
+#: digits of a fingerprint in the name of a folder
+ID_LENGTH = 10
+#: facts of a prepared data set in its folder
+MANIFEST = "manifest.json"
+#: table of a probe in its folder
+PROBE_TABLE = "table.parquet"
 #: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
 
@@ -74,48 +84,43 @@ def head_file(checkpoint: str) -> str:
     return f"logits/{checkpoint}/head.safetensors"
 
 
-def probe_files(name: str) -> tuple[str, str]:
-    """Paths of table and record of a probe, below a run's folder."""
-    return f"probes/{name}.parquet", f"probes/{name}.json"
-
-
 @dataclass(frozen=True)
 class Layout:
-    """Paths of a study, relative to the working directory; a run is a key or a pattern of its path."""
+    """Paths of a study, relative to the working directory; a run is a key or a pattern of its path.
+
+    The name of a result's folder ends in the first digits of its fingerprint.
+    """
 
     results: str
     study: str
 
-    def data(self, unit: str) -> str:
-        """Manifest of a prepared data set or shift family."""
-        return str(PurePosixPath(self.results, "data", unit, "manifest.json"))
+    def data(self, dataset: str, fingerprint: str) -> str:
+        """Folder of a prepared data set or shift family."""
+        return f"{self.results}/data/{dataset}-{fingerprint[:ID_LENGTH]}"
 
     def run(self, run: RunKey | str) -> str:
-        """Folder of a run, shared by all studies."""
-        return str(PurePosixPath(self.results, "runs", run if isinstance(run, str) else run.path))
+        """Folder of all results of a run, shared by all studies."""
+        return f"{self.results}/runs/{run if isinstance(run, str) else run.path}"
 
-    def record(self, run: RunKey | str, stage: str) -> str:
-        """Record of the stage ``train`` or ``predict`` of a run."""
-        return f"{self.run(run)}/{stage}.json"
+    def result(self, run: RunKey | str, job: str, fingerprint: str) -> str:
+        """Folder of the result of a job of a run: ``train``, ``predict``, ``calibrate``, a probe."""
+        return f"{self.run(run)}/{job}-{fingerprint[:ID_LENGTH]}"
 
-    def part(self, run: RunKey | str) -> str:
-        """Folder of a run's metrics within the study."""
-        return str(
-            PurePosixPath(
-                self.results, self.study, "parts", run if isinstance(run, str) else run.path
-            )
-        )
+    def log(self, job: str, about: str, fingerprint: str) -> str:
+        """Log of a job; ``about`` is a run, or a data set or shift family."""
+        return f"{self.results}/logs/{job}/{about}-{fingerprint[:ID_LENGTH]}.log"
 
-    def log(self, rule: str, name: str) -> str:
-        """Log of a job; ``name`` is a run, a data set or shift, or a run and a probe."""
-        own = (self.study,) if rule == "calibrate" else ()
-        return str(PurePosixPath(self.results, "logs", *own, rule, f"{name}.log"))
+    def summary_record(self, name: str, fingerprint: str) -> str:
+        """Record of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
+        ``report``.
+        """
+        return self.file(f"{HIDDEN}/{name}-{fingerprint[:ID_LENGTH]}.json")
 
-    @property
-    def repairs(self) -> str:
-        """List of damaged results, written by each call that finds any."""
-        return str(PurePosixPath(self.results, ".calgrid", "repairs.txt"))
-
-    def aggregate(self, name: str) -> str:
+    def file(self, name: str) -> str:
         """File or folder of the study."""
-        return str(PurePosixPath(self.results, self.study, name))
+        return f"{self.results}/{self.study}/{name}"
+
+
+def probe_job(name: str) -> str:
+    """Name of the job of a probe, in the name of its folder."""
+    return f"probe_{name}"

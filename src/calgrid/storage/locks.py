@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
+from calgrid.storage.atomic import flush
 
 HEARTBEAT_SECONDS = 15.0
 #: an owner on another host is presumed dead after this time without a heartbeat
@@ -159,9 +160,12 @@ class OwnerLock:
     def _take(self, path: Path) -> bool:
         """Acquire ``path`` unless a live owner holds it."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise StateError(f"The lock {path} is a folder: remove it and run again.")
         mine = path.with_name(f"{path.name}.{self.owner['token']}")
         try:
             mine.write_text(json.dumps(self.owner), encoding="utf-8")
+            flush(mine)
             if _claim(mine, path):
                 return True
             holder = self._read(path)
@@ -207,7 +211,7 @@ class OwnerLock:
             return True
         finally:
             probe.unlink(missing_ok=True)
-        if -STALE_SECONDS < age < STALE_SECONDS:
+        if holder and -STALE_SECONDS < age < STALE_SECONDS:  # an unreadable lock is only watched
             return True
         now = time.monotonic()
         seen, since = self._watched.setdefault(path, (beat, now))

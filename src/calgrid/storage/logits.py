@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing, require_file
-from calgrid.storage.records import AGAIN
+from calgrid.storage.records import MEND
 
 #: Parquet files up to this size are read with one read call
 SMALL_BYTES = 2**20
@@ -147,7 +147,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 def count_groups(path: Path, what: str = "logits file") -> int:
     """Number of row groups of a Parquet file; errors as in :func:`read_table`."""
-    with _reading(path, what, AGAIN):
+    with _reading(path, what, MEND):
         return pq.read_metadata(path).num_row_groups
 
 
@@ -183,7 +183,7 @@ def read_logits(path: Path, group: int | None = None) -> Logits:
 def read_table(
     path: Path,
     what: str = "Parquet file",
-    mend: str = AGAIN,
+    mend: str = MEND,
     group: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:

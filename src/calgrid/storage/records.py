@@ -1,11 +1,8 @@
-"""Records: JSON files with inputs and results of a stage, and the SHA-256 of its files.
+"""Records: JSON files with inputs and results of a job, and the SHA-256 of its files.
 
-A record contains a checksum of itself. Readers of a published file verify it with
-:meth:`Record.verified`; the workflow checks all files of a study before planning
-(:meth:`Record.damaged`).
+A record contains a checksum of itself. Readers of a file verify it with :meth:`Record.verified`.
 """
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -16,24 +13,23 @@ from typing import Any, TypedDict
 from calgrid.errors import DataError, StateError
 from calgrid.storage.atomic import read_json, write_json
 
+#: folder with the records of a study, in its folder
 HIDDEN = ".calgrid"
-#: file names of the records of stages
-TRAIN, PREDICT, CALIBRATE, AGGREGATE = (
-    f"{stage}.json" for stage in ("train", "predict", "calibrate", "aggregate")
-)
+#: file names of the records of jobs
+TRAIN, PREDICT, CALIBRATE, PROBE = "train.json", "predict.json", "calibrate.json", "probe.json"
+#: record of a prepared data set, beside its manifest
+PREPARE = "prepare.json"
 #: file of a trained network
 MODEL = "model.safetensors"
 HISTORY = "history.parquet"
-#: origin of a run that was merged from an archive; no job may change such a run
-ORIGIN = "origin.json"
 #: record key of the checksum of all other keys
 CHECKSUM = "checksum"
 #: record key of size and SHA-256 of each file, by its path below the root
 FILES = "files"
 #: record key of the SHA-256 of each input of the stage
 INPUTS = "inputs"
-#: end of every message about a damaged result, which the workflow recreates
-AGAIN = "run again to recompute it"
+#: end of every message about a damaged result
+MEND = "remove it with 'calgrid verify --delete' and run again"
 
 
 class FileFacts(TypedDict):
@@ -65,15 +61,15 @@ def read_record(path: Path, what: str = "record") -> dict[str, Any]:
 
     Raises DataError: the file is missing or damaged; the message names ``what`` it is.
     """
-    content = read_json(path, what, AGAIN)
+    content = read_json(path, what, MEND)
     found = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
     if found is None or found != digest_of(content):
-        raise DataError(f"The {what} {path} has been changed since it was written: {AGAIN}.")
+        raise DataError(f"The {what} {path} has been changed since it was written: {MEND}.")
     return content
 
 
 def check_fingerprint(
-    facts: Mapping[str, Any], expected: str | None, what: str, mend: str = "delete it and run again"
+    facts: Mapping[str, Any], expected: str | None, what: str, mend: str = MEND
 ) -> None:
     """Raise StateError unless ``facts`` have the expected fingerprint; None accepts any.
 
@@ -126,15 +122,10 @@ class Record:
         """Size and SHA-256 of each file."""
         return self.content.get(FILES, {})
 
-    @property
-    def seen(self) -> Path:
-        """File with the change time of each file at its last verification."""
-        return self.root / HIDDEN / f"{self.name.replace('/', '_').removesuffix('.json')}.seen"
-
     def sha256(self, name: str) -> str:
         """Return the listed SHA-256 of a file; raise StateError if the record does not list it."""
         if name not in self.files:
-            raise StateError(f"The record {self.root / self.name} does not list {name}: {AGAIN}.")
+            raise StateError(f"The record {self.root / self.name} does not list {name}: {MEND}.")
         return self.files[name]["sha256"]
 
     def verified(self, name: str, what: str = "file") -> Path:
@@ -145,56 +136,43 @@ class Record:
         """
         path, expected = self.root / name, self.sha256(name)
         if not path.is_file():
-            raise DataError(f"The {what} {path} does not exist: {AGAIN}.")
+            raise DataError(f"The {what} {path} does not exist: {MEND}.")
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
-            with contextlib.suppress(OSError):  # a read-only disk
-                self.seen.unlink()  # so that the next call reads the content again
             raise StateError(
-                f"The {what} {path} is damaged (its SHA-256 differs from the record): {AGAIN}."
+                f"The {what} {path} is damaged (its SHA-256 differs from the record): {MEND}."
             )
         return path
 
-    def damaged(self, remember: bool = True) -> list[str]:
-        """Return the names of listed files that are missing or changed.
-
-        A file with the change time of its last verification is not read. ``remember`` stores the
-        change times for the next call, if possible.
-        """
-        known, right = self._seen(), {}
+    def damaged(self) -> list[str]:
+        """Return the names of listed files that are missing or changed; all files are read."""
+        names = []
         for name, facts in self.files.items():
             path = self.root / name
             try:
-                found = path.stat()
-                changed = found.st_ctime_ns  # set by every write, and not settable by programs
-                if found.st_size == facts["bytes"] and (
-                    changed == known.get(name) or sha256_of(path) == facts["sha256"]
-                ):
-                    right[name] = changed
+                intact = (
+                    path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"]
+                )
             except OSError:
-                continue
-        if remember and right != known:
-            with contextlib.suppress(OSError, StateError):
-                write_json(self.seen, right)
-        return [name for name in self.files if name not in right]
+                intact = False
+            if not intact:
+                names.append(name)
+        return names
 
-    def _seen(self) -> dict[str, int]:
-        try:
-            return read_json(self.seen)
-        except (DataError, OSError):
-            return {}
+
+def summary_record(study: Path, name: str) -> Record | None:
+    """Record of files of a study (``aggregate``, ``tables``, ``figures``, ``report``).
+
+    None if there is none, as in a copy of the files alone.
+    """
+    paths = sorted(Path(study, HIDDEN).glob(f"{name}-*.json"))
+    return Record.read(Path(study), f"{HIDDEN}/{paths[-1].name}") if paths else None
 
 
 def verified(root: Path | str, record: str, name: str, what: str = "file") -> Path:
     """Verify a file listed in a record and return its path: see :meth:`Record.verified`.
 
-    A file that was copied without its record is not verified; in a study the workflow recreates a
-    missing record.
+    A file that was copied without its record is not verified.
     """
     if not Path(root, record).exists():
         return Path(root, name)
     return Record.read(Path(root), record).verified(name, what)
-
-
-def study_record(out: Path) -> Path:
-    """Path of the record of tables, figures or a report."""
-    return out.parent / HIDDEN / f"{out.stem}.json"

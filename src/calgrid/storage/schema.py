@@ -142,6 +142,7 @@ PART_EXTRAS: Mapping[str, Columns] = {
 }
 #: inputs of tables, figures and the report, in addition to ``manifest.json``
 STUDY_FILES = (
+    "manifest.json",
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
     *(BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),
 )

@@ -24,11 +24,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     The column ``stage`` is ``before`` or ``after``; ``method`` is the method of the second stage.
     """
     bins = data.rows(BINS, group, n_bins=HISTOGRAM_BINS).set_index(["method", "seed"])
-    first = {run["run"]: run["key"] for run in data.runs(group)}
+    first = {run["train"]: run["key"] for run in data.runs(group)}
     parts = []
     for key, before, _ in retrained(data, group):
-        if before["run"] in first:
-            for stage, of in (("before", first[before["run"]]), ("after", key)):
+        if before["train"] in first:
+            for stage, of in (("before", first[before["train"]]), ("after", key)):
                 own = bins.loc[[(of["method"], of["seed"])]].reset_index()
                 parts.append(own.assign(stage=stage, method=key["method"], seed=key["seed"]))
     return pd.concat(parts) if parts else bins.iloc[:0]

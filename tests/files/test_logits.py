@@ -1,6 +1,7 @@
 """Files of other people: what is stated is read to the last bit, everything else is one sentence."""
 
-import json
+import io
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -11,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.numpy import save_file
 from tests.files.user_files import arrays, file_of, npz, softmax
 
 from calgrid.errors import DataError
-from calgrid.files.logits import predicted, read_any
+from calgrid.files.logits import predicted, read_any, read_head_arrays
+from calgrid.storage.arrays import write_head
 from calgrid.storage.logits import Logits, write_logits
 
 NAMES = ["cat", "dog", "eel", "fox"]
@@ -33,13 +34,10 @@ def test_any_real_numbers(tmp_path, kind):
 
 
 def test_files_of_ours_and_of_others(tmp_path):
-    ours, theirs, tensors = (
-        tmp_path / name for name in ("ours.parquet", "theirs.PARQUET", "test.safetensors")
-    )
+    ours, theirs = tmp_path / "ours.parquet", tmp_path / "theirs.PARQUET"
     write_logits(ours, Logits(np.arange(20, dtype=np.int32), LABELS.astype(np.int32), LOGITS))
     pq.write_table(pa.table({"label": LABELS, "logits": LOGITS.astype(float).tolist()}), theirs)
-    save_file({"logits": LOGITS, "labels": LABELS}, tensors)
-    for path in (ours, theirs, tensors):
+    for path in (ours, theirs):
         assert_read(read_any(path, "logits"))
 
 
@@ -132,7 +130,7 @@ def test_members_that_are_no_arrays_or_there_twice(tmp_path, refuses):
         read_any(path, "logits")
 
 
-@pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.safetensors"])
+@pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.pt", "t.csv"])
 def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch, name):
     (tmp_path / name).write_bytes(b"closed")
 
@@ -167,7 +165,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         (
             "logits",
             {"logits": np.array([[1.0, None]], object)},
-            ["cannot be read"],
+            ["'logits' in", "contains Python objects", "not read"],
         ),  # nothing is unpickled
         (
             "probabilities",
@@ -184,12 +182,12 @@ def test_arrays_that_are_refused(tmp_path, refuses, kind, content, parts):
         read_any(path, kind)
 
 
-@pytest.mark.parametrize("name", ["t.npz", "t.safetensors", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.npz", "t.parquet", "t.pt"])
 def test_missing_and_damaged_files_and_folders(tmp_path, refuses, name):
     with refuses(DataError, name, "does not exist"):
         read_any(tmp_path / name, "logits")
     (tmp_path / name).write_bytes(b"damaged")
-    with refuses(DataError, name, "write it again"):
+    with refuses(DataError, name, "torch.save" if name == "t.pt" else "write it again"):
         read_any(tmp_path / name, "logits")
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
@@ -247,29 +245,25 @@ def test_what_could_run_code_is_refused(tmp_path, refuses):
             DataError, str(path), "contains more than tensors", "torch.save({'logits': logits"
         ):
             read_any(path, "logits")
-    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
-    with refuses(DataError, "o.npy cannot be read", "pickle"):
-        read_any(tmp_path / "o.npy", "logits")
 
 
 def test_labels_in_a_file_of_their_own(tmp_path, refuses):
-    np.save(tmp_path / "z.npy", LOGITS)
-    np.save(tmp_path / "y.npy", LABELS)
+    logits = saved(tmp_path / "z.pt", torch.tensor(LOGITS))
+    saved(tmp_path / "y.pt", torch.tensor(LABELS))
     pq.write_table(pa.table({"y": LABELS}), tmp_path / "y.parquet")
+    (tmp_path / "y.csv").write_text("\n".join(["label", *map(str, LABELS)]))
     npz(tmp_path / "t.npz", truth=LABELS)
-    for name, key in (("y.npy", None), ("y.parquet", None), ("t.npz", "truth")):
-        assert_read(read_any(tmp_path / "z.npy", "logits", tmp_path / name, label_key=key))
-    with refuses(
-        DataError, "z.npy contains one array without labels; give them with --labels", "test_labels"
-    ):
-        read_any(tmp_path / "z.npy", "logits")
-    with refuses(
-        DataError, "t.npz must contain labels named 'label', it contains truth", "--label-key"
-    ):
-        read_any(tmp_path / "z.npy", "logits", tmp_path / "t.npz")
-    np.save(tmp_path / "y.npy", LABELS[:3])
+    for name, key in (("y.pt", None), ("y.parquet", None), ("y.csv", None), ("t.npz", "truth")):
+        assert_read(read_any(logits, "logits", tmp_path / name, label_key=key))
+    said = "z.pt contains one array without labels; give them with --labels"
+    with refuses(DataError, said, "test_labels"):
+        read_any(logits, "logits")
+    said = "t.npz must contain labels named 'label', it contains truth"
+    with refuses(DataError, said, "--label-key"):
+        read_any(logits, "logits", tmp_path / "t.npz")
+    saved(tmp_path / "y.pt", torch.tensor(LABELS[:3]))
     with refuses(DataError, "3 values of 'label' for 20 rows"):
-        read_any(tmp_path / "z.npy", "logits", tmp_path / "y.npy")
+        read_any(logits, "logits", tmp_path / "y.pt")
 
 
 def test_arrays_of_other_names_are_named(tmp_path, refuses):
@@ -339,7 +333,8 @@ def test_damaged_tables(tmp_path, refuses):
             "a0,a1,label\n1,2\n",
             ["ragged.csv cannot be read", "Expected 3 columns, got 2"],
         ),
-        ("empty.csv", "", ["empty.csv cannot be read"]),
+        ("empty.csv", "", ["empty.csv is empty"]),
+        ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
         (
             "words.csv",
@@ -347,62 +342,10 @@ def test_damaged_tables(tmp_path, refuses):
             ["Column 'a1' of", "one number per row, it contains string"],
         ),
         ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
-        ("none.arrow", "x", ["none.arrow cannot be read"]),
     ):
         (tmp_path / name).write_text(text)
         with refuses(DataError, name, *parts):
             read_any(tmp_path / name, "logits")
-
-
-def test_arrow_as_a_stream_and_as_a_file(tmp_path, refuses):
-    """Hugging Face data sets are stored as a folder that holds streams."""
-    table = pa.table(
-        {"label": LABELS, "logits": LOGITS.tolist()},
-        metadata={"huggingface": json.dumps({"info": {}})},
-    )
-    folder = tmp_path / "test"
-    folder.mkdir()
-    for name, write in (
-        ("data-00000-of-00001.arrow", pa.ipc.new_stream),
-        ("t.arrow", pa.ipc.new_file),
-    ):
-        with write(folder / name, table.schema) as writer:
-            writer.write_table(table)
-        assert_read(read_any(folder / name, "logits"))
-    with refuses(DataError, "test is a folder; give one of its files", "data-00000-of-00001.arrow"):
-        read_any(folder, "logits")
-
-
-def test_a_stored_data_set_is_read_from_all_its_files_in_order(tmp_path, refuses):
-    table, folder = (
-        pa.table({"label": LABELS, "logits": LOGITS.tolist()}),
-        tmp_path / "saved" / "test",
-    )
-    folder.mkdir(parents=True)
-    parts = {"data-00000-of-00002.arrow": table[:3], "data-00001-of-00002.arrow": table[3:]}
-    for name, part in parts.items():
-        with pa.ipc.new_stream(folder / name, part.schema) as writer:
-            writer.write_table(part)
-    (folder / "dataset_info.json").write_text("{}")
-    state = {
-        "_data_files": [{"filename": name} for name in parts],
-        "_fingerprint": "f",
-        "_split": "test",
-    }
-    (folder / "state.json").write_text(json.dumps(state))
-    assert_read(read_any(folder, "logits"))
-    with refuses(
-        DataError,
-        "saved is a folder; give one of its files or data sets, for example ",
-        "saved/test",
-    ):
-        read_any(tmp_path / "saved", "logits")
-    (folder / "data-00001-of-00002.arrow").unlink()
-    with refuses(DataError, "data-00001-of-00002.arrow"):
-        read_any(folder, "logits")
-    (folder / "state.json").write_text("[]")
-    with refuses(DataError, "The data set", "cannot be read", "save it again"):
-        read_any(folder, "logits")
 
 
 @pytest.mark.parametrize("label", [LABELS.astype(np.float32), LABELS[:, None], np.eye(4)[LABELS]])
@@ -417,16 +360,66 @@ def test_row_numbers_of_pandas_in_a_csv_file_are_ignored(tmp_path):
     assert_read(read_any(tmp_path / "test.csv", "logits"))
 
 
-def test_labels_as_text(tmp_path, refuses):
-    words = np.array(NAMES)[LABELS]
-    text = npz(tmp_path / "text.npz", logits=LOGITS, label=words)
-    assert_read(read_any(text, "logits", classes=NAMES))
-    with refuses(DataError, "labels are text (", "--classes A,B,...", "classes: [A, B, ...]"):
-        read_any(text, "logits")
-    with refuses(DataError, "label 'fox' is not one of the classes cat, dog, eel, yak"):
-        read_any(text, "logits", classes=[*NAMES[:3], "yak"])
+def text_file(path, words, logits=LOGITS):
+    """A file of one of the formats whose labels are text."""
+    if path.suffix == ".pt":
+        return saved(path, {"logits": torch.tensor(logits), "label": list(words)})
+    if path.suffix == ".npz":
+        return npz(path, logits=logits, label=np.array(words))
+    names = [f"logit_{number}" for number in range(logits.shape[1])]
+    return wide(path, names, logits, pa.array(words))
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.csv", "t.parquet"])
+class TestLabelsAsText:
+    def test_classes_are_named(self, tmp_path, refuses, name):
+        order = ["fox", "cat", "eel", "dog"]
+        path = text_file(tmp_path / name, [order[label] for label in LABELS])
+        assert_read(read_any(path, "logits", classes=order))
+        with refuses(DataError, "label 'fox' is not one of the classes cat, dog, eel, yak"):
+            read_any(path, "logits", classes=[*NAMES[:3], "yak"])
+
+    def test_sorted_names_if_all_occur_and_that_is_said(self, tmp_path, capsys, name):
+        path = text_file(tmp_path / name, [NAMES[label] for label in LABELS])
+        assert_read(read_any(path, "logits"))
+        said = capsys.readouterr().err
+        assert f"{path} are text, so the columns are taken in the order cat, dog, eel, fox;" in said
+        assert "--classes" in said
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ["cat", "dog", "eel", "eel"],  # a class without rows: of which column?
+            ["cat", "Dog", "eel", "fox"],  # Dog, cat or cat, Dog
+            ["c1", "c2", "c9", "c10"],
+        ],
+    )
+    def test_names_of_unknown_order_are_refused(self, tmp_path, refuses, name, names):
+        path = text_file(tmp_path / name, [names[label] for label in LABELS])
+        with refuses(DataError, "labels are text (", "--classes A,B,...", "classes: [A, B, ...]"):
+            read_any(path, "logits")
+
+
+def test_digits_as_text_are_class_numbers(tmp_path):
+    logits = np.tile(LOGITS, 3)
+    words = np.array([str(label) for label in LABELS + 8])
+    data = read_any(npz(tmp_path / "t.npz", logits=logits, label=words), "logits")
+    assert data.label.tolist() == (LABELS + 8).tolist()
+
+
+def test_more_or_fewer_classes_than_columns(tmp_path, refuses):
+    text = npz(tmp_path / "text.npz", logits=LOGITS, label=np.array(NAMES)[LABELS])
     with refuses(DataError, "has 4 columns for the 3 classes cat, dog, eel"):
         read_any(text, "logits", classes=NAMES[:3])
+
+
+def test_text_of_categories_and_yes_or_no(tmp_path):
+    words = pd.Categorical.from_codes(LABELS, NAMES)
+    table = pd.DataFrame(LOGITS).add_prefix("logit_").assign(label=words)
+    table.to_parquet(tmp_path / "t.parquet")
+    assert_read(read_any(tmp_path / "t.parquet", "logits"))
+    (tmp_path / "t.csv").write_text("logit,label\n-1,false\n2,true\n")
+    assert read_any(tmp_path / "t.csv", "logits", binary=True).label.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("shape", [(20,), (20, 1)])
@@ -463,20 +456,147 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "parts"),
     [
-        (
-            "t.txt",
-            [
-                "unknown file type '.txt'",
-                "use one of .parquet, .csv, .arrow, .npz, .npy, .safetensors, .pt",
-            ],
-        ),
-        ("t", ["unknown file type ''"]),
-        ("t.pkl", ["can execute code", "numpy.savez('logits.npz', logits=logits, label=labels)"]),
+        ("t.txt", ["t.txt must be .npz, .pt, .parquet or .csv", "numpy.savez('logits.npz'"]),
+        ("t", ["t must be .npz, .pt, .parquet or .csv"]),
+        ("t.npy", ["save logits and labels together", "numpy.savez"]),
+        ("t.safetensors", ["safetensors.numpy.load_file"]),
+        ("t.arrow", ["datasets.Dataset.from_file"]),
+        ("t.feather", ["pandas.read_feather"]),
+        ("t.csv.gz", ["unpack it"]),
+        ("t.pkl", ["can execute code", "numpy.savez('logits.npz', logits=logits, label=label)"]),
     ],
 )
-def test_other_kinds_of_file(tmp_path, refuses, name, said):
+def test_other_formats_are_refused_with_a_way_to_convert_them(tmp_path, refuses, name, parts):
     (tmp_path / name).touch()
-    with refuses(DataError, *said):
+    with refuses(DataError, *parts):
         read_any(tmp_path / name, "logits")
+
+
+def test_a_stored_data_set_is_refused_with_a_way_to_convert_it(tmp_path, refuses):
+    parts = ["is a folder", f"datasets.load_from_disk('{tmp_path}').to_parquet('logits.parquet')"]
+    with refuses(DataError, *parts):
+        read_any(tmp_path, "logits")
+
+
+# hostile and strange files
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_last_layer_may_be_a_file_of_calgrid(tmp_path, refuses):
+    weight, bias = np.ones((4, 3), np.float32), np.zeros(4, np.float32)
+    write_head(tmp_path / "head.safetensors", weight, bias, "f1")
+    assert np.array_equal(read_head_arrays(tmp_path / "head.safetensors")[0], weight)
+    with refuses(DataError, "head.csv must be .npz, .pt or .safetensors"):
+        read_head_arrays(tmp_path / "head.csv")
+
+
+STRANGE = {
+    "meta": lambda: torch.zeros(20, 4, device="meta"),
+    "sparse": lambda: torch.eye(20, 4).to_sparse(),
+    "csr": lambda: torch.eye(20, 4).to_sparse_csr(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.eye(20, 4), 0.1, 0, torch.quint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(2)]),
+    "ragged": lambda: torch.nested.nested_tensor(
+        [torch.zeros(2), torch.zeros(3)], layout=torch.jagged
+    ),
+    "complex": lambda: torch.eye(20, 4, dtype=torch.cfloat).conj(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", STRANGE)
+def test_tensors_that_are_no_matrix_of_real_numbers_are_refused(tmp_path, refuses, name):
+    content = {"logits": STRANGE[name](), "label": torch.tensor(LABELS)}
+    parts = ["must be real numbers"] if name == "complex" else ["'logits'", "save a dense one"]
+    with refuses(DataError, *parts):
+        read_any(saved(tmp_path / "t.pt", content), "logits")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_numpy_lacks_are_read(tmp_path):
+    tensor = torch.tensor(LOGITS)
+    negated = torch.complex(tensor, -tensor).conj().imag
+    assert negated.is_neg()
+    assert_read(read_any(saved(tmp_path / "t.pt", (negated, torch.tensor(LABELS))), "logits"))
+    small = tensor.to(torch.float8_e4m3fn)
+    data = read_any(saved(tmp_path / "t.pt", (small, torch.tensor(LABELS))), "logits")
+    assert np.array_equal(data.logits, small.float().numpy())
+
+
+@pytest.mark.parametrize("content", [[[1.0], [1.0, 2.0]], [torch.zeros(2), torch.zeros(3)]])
+def test_lists_that_are_no_array_are_refused(tmp_path, refuses, content):
+    with refuses(DataError, "'logits' in", "save it as one tensor"):
+        read_any(saved(tmp_path / "t.pt", {"logits": content, "label": [0, 1]}), "logits")
+
+
+def bomb(path):
+    """A file whose content is more than a hundred times larger, and larger than 10 MB."""
+    if path.suffix == ".npz":
+        np.savez_compressed(path, logits=np.zeros(2**21), a=np.zeros(2**21), label=np.zeros(3))
+    elif path.suffix == ".pt":
+        saved(path, {"logits": torch.zeros(1).expand(10**9, 1000), "label": torch.zeros(3)})
+    else:
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**23, np.float32)), 2**12)
+        pq.write_table(pa.table({"logits": rows, "label": np.zeros(len(rows), int)}), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.parquet"])
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(tmp_path, monkeypatch, refuses, name):
+    monkeypatch.setattr("calgrid.files.arrays.UNPACKED_BYTES", 10**7)
+    path = bomb(tmp_path / name)
+    with refuses(DataError, f"{path} is not unpacked", "MB would become", "GB"):
+        read_any(path, "logits")
+
+
+def test_a_header_that_promises_more_than_the_file_has(tmp_path, refuses):
+    for shape in ((10**9, 1000), (10**6, 1000)):
+        header = io.BytesIO()
+        content = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, content)
+        with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+            archive.writestr("logits.npy", header.getvalue() + bytes(8))
+        with refuses(DataError, "t.npz cannot be read"):
+            read_any(tmp_path / "t.npz", "logits")
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.parquet", "t.csv"])
+def test_pipes_devices_and_files_of_the_kernel_are_refused(tmp_path, refuses, name):
+    path = tmp_path / name
+    os.mkfifo(path)
+    with refuses(DataError, name, "is a pipe or device"):
+        read_any(path, "logits")
+    for target, part in (("/dev/zero", "is a pipe or device"), ("/proc/self/mem", "is empty")):
+        path.unlink()
+        path.symlink_to(target)
+        with refuses(DataError, name, part):
+            read_any(path, "logits")
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path, refuses):
+    path, text = tmp_path / "t.csv", "logit_a,logit_é,label\n0.5,2.5,é\n2.5,1.5,a\n"
+    path.write_text(text, "utf-16")
+    with refuses(DataError, "t.csv is encoded in UTF-16; save it in UTF-8"):
+        read_any(path, "logits")
+    path.write_text(text, "utf-16-le")
+    with refuses(DataError, "t.csv"):
+        read_any(path, "logits")
+    path.write_text(text, "latin-1")
+    with refuses(DataError, "t.csv cannot be read"):
+        read_any(path, "logits")
+    path.write_text(text.replace("logit_é", "logit_e"), "latin-1")
+    with refuses(DataError, "Column 'label' of", "is not text in UTF-8"):
+        read_any(path, "logits")
+    path.write_text(text.replace("é", "e"), "utf-8-sig")
+    assert read_any(path, "logits").label.tolist() == [1, 0]
+
+
+def test_control_characters_of_labels_are_shown_and_not_obeyed(tmp_path, refuses, capsys):
+    wicked = "\x1b[2Jdog"
+    path = npz(tmp_path / "t.npz", logits=LOGITS[:3, :2], label=np.array([wicked, "cat", "cat"]))
+    with refuses(DataError, r"label '\x1b[2Jdog' is not one of the classes cat, eel"):
+        read_any(path, "logits", classes=["cat", "eel"])
+    read_any(path, "logits")
+    assert r"in the order \x1b[2Jdog, cat;" in capsys.readouterr().err

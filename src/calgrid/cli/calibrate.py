@@ -1,0 +1,321 @@
+"""``calgrid calibrate``: fits or ranks calibrators on one logits file and applies one to another."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
+from calgrid.calibrators.base import WORSE
+from calgrid.cli.files import ALL, as_json, calibrator_names, estimates, interval_text, read
+from calgrid.components import registry
+from calgrid.errors import ConfigError
+from calgrid.files.logits import predicted, read_head_arrays
+from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, usable
+from calgrid.progress import log
+from calgrid.storage.atomic import require_writable
+from calgrid.storage.logits import Logits, write_logits
+
+#: default metric of a ranking
+NLL = "nll"
+#: smallest log-probability in a calibrated file: finite in float32
+LOG_FLOOR = -1e4
+#: metrics before and after
+SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
+#: metrics of a ranking, in addition to the difference in the ranking metric
+RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
+
+Head = tuple[np.ndarray, np.ndarray]
+
+
+def calibrate(options: argparse.Namespace) -> None:
+    """Fit (or load) a calibrator, apply it, and print metrics before and after; several are ranked
+    first.
+    """
+    names = calibrator_names(options.calibrator or "")
+    _check_options(options, names)
+    target = read(options.apply, options.apply_labels, options) if options.apply else None
+    content: dict[str, Any] = {}
+    calibrator = None
+    if options.load:
+        calibrator = _loaded(options, names)
+    else:
+        data = read(options.fit, options.fit_labels, options)
+        head = read_head_arrays(options.head) if options.head else None
+        chosen = names[0]
+        if _is_ranking(names):
+            ranking, refused = _rank(options, names, data, head, target)
+            content |= _ranking_content(ranking, refused)
+            if not options.json:
+                sys.stdout.write(_ranking_text(ranking, refused, len(data), options))
+            chosen = ranking[0].id
+        if target is not None:
+            calibrator = _fitted(options, chosen, data, head)
+    if calibrator is not None and target is not None:
+        content |= _apply(options, calibrator, target)
+    if options.json:
+        sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+def _is_ranking(names: Sequence[str]) -> bool:
+    """Whether ``--calibrator`` names several calibrators, which are ranked."""
+    return len(names) > 1 or ALL in names
+
+
+def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
+    ranking = _is_ranking(names)
+    outputs = {"--save": options.save, "--out": options.out}
+    written = {option: path for option, path in outputs.items() if path}
+    same_output = len(written) == 2 and options.save.resolve() == options.out.resolve()
+    mistakes = [
+        (
+            options.fit_labels and not options.fit,
+            "--fit-labels has no effect without --fit: give both or remove it.",
+        ),
+        (
+            options.apply_labels and not options.apply,
+            "--apply-labels has no effect without --apply: give both or remove it.",
+        ),
+        (
+            bool(options.fit) == bool(options.load),
+            "Give either --fit (a labelled file) or --load (a saved calibrator).",
+        ),
+        (
+            options.fit and not names,
+            "Give --calibrator, the calibrator to fit, or all (see: calgrid list calibrators).",
+        ),
+        (
+            options.out and options.out.suffix.lower() != ".parquet",
+            f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in "
+            f".parquet.",
+        ),
+        (
+            not options.apply and (options.load or not ranking),
+            "Give --apply, the file to calibrate.",
+        ),
+        (
+            not options.apply and written,
+            f"{' and '.join(written)}: a ranking without --apply writes no file; give --apply, the "
+            f"file to calibrate.",
+        ),
+        (
+            same_output,
+            f"--save and --out are the same file, {options.out}: give different names.",
+        ),
+        *(
+            (path.is_dir(), f"{option} {path} is a folder: give the name of a file.")
+            for option, path in written.items()
+        ),
+        (
+            options.rank_by and not ranking,
+            "--rank-by needs several calibrators: name them in --calibrator, or all.",
+        ),
+        (
+            options.set and options.load,
+            "--set has no effect on a saved calibrator: remove --set or --load.",
+        ),
+        (
+            options.set and ranking,
+            "--set applies to a single calibrator: name one in --calibrator.",
+        ),
+    ]
+    for is_made, message in mistakes:
+        if is_made:
+            raise ConfigError(message)
+
+
+# fit
+# --------------------------------------------------------------------------------------------------
+
+
+def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
+    calibrator = load_calibrator(options.load)
+    if names not in ([], [calibrator.id]):
+        raise ConfigError(
+            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': "
+            f"correct one of the two."
+        )
+    return calibrator
+
+
+def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | None) -> Calibrator:
+    given = dict(_assignment(text) for text in options.set)
+    spec = registry.spec("calibrator", id, "--calibrator")
+    overrides = spec.resolve(given, where="--set")
+    if "seed" not in given:
+        overrides["seed"] = options.seed
+    return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text}: write NAME=VALUE.")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(
+            f"--set {text}: the value is not valid YAML; write a number, a text or a list."
+        ) from None
+
+
+# rank
+# --------------------------------------------------------------------------------------------------
+
+
+def _rank(
+    options: argparse.Namespace,
+    names: Sequence[str],
+    data: Logits,
+    head: Head | None,
+    target: Logits | None,
+) -> tuple[list[Ranked], dict[str, str]]:
+    """Rank calibrators by cross-validation on the fit data; also return those that failed, and why."""
+    features = data.features if target is None or target.features is not None else None
+    if list(names) == [ALL]:
+        names = usable(features, head)
+        left_out = sorted(set(usable(data.features, head)) - set(names))
+        if left_out:
+            log(f"Left out, because {options.apply} has no features: {', '.join(left_out)}.")
+    for name in names:
+        registry.spec("calibrator", name, "--calibrator")
+    return rank_calibrators(
+        data.logits,
+        data.label,
+        features,
+        head,
+        candidates=names,
+        rank_by=options.rank_by or NLL,
+        folds=options.folds,
+        seed=options.seed,
+        n_bins=options.bins,
+        n_resamples=options.bootstrap,
+    )
+
+
+def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
+    """Return a ranking for JSON, the best first."""
+    entries = [
+        {
+            "calibrator": entry.id,
+            **as_json({"difference": entry.difference}),
+            "tied_with_best": entry.tied,
+            "moved": entry.changed,
+            "seconds": entry.seconds,
+            "metrics": as_json(entry.scores),
+        }
+        for entry in ranking
+    ]
+    return {"ranking": entries, "left_out": dict(refused)}
+
+
+def _ranking_text(
+    ranking: Sequence[Ranked],
+    refused: Mapping[str, str],
+    rows: int,
+    options: argparse.Namespace,
+) -> str:
+    """Return the ranking as a table, the best first, with ties and calibrators left out."""
+    rank_by = options.rank_by or NLL
+    width = max(len(entry.id) for entry in ranking) + 2
+    shown = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
+    title = f"{rank_by} - best [interval]"
+    names = "".join(f"{name:>14s}" for name in shown)
+    lines = [
+        f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
+        f"fit data.",
+        f"{'':5s}{'':{width}s}{title:>34s}{names}{'moved':>9s}{'s a fit':>10s}",
+    ]
+    for place, entry in enumerate(ranking, start=1):
+        value, low, high = entry.difference
+        interval = "" if np.isnan(low) else f"[{low:+.5f}, {high:+.5f}]"
+        difference = f"{value:+.5f} {interval:>23s}" if place > 1 else "best"
+        scores = "".join(f"{entry.scores[name].value:>14.5f}" for name in shown)
+        lines.append(
+            f"{place:>3d}  {entry.id:{width}s}{difference:>34s}{scores}"
+            f"{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
+        )
+    best = ranking[0]
+    ece = best.scores["ece_debiased"]
+    if not np.isnan(ece.low):
+        lines.append(f"Debiased ECE of {best.id}: {ece.value:.5f}, interval {interval_text(ece)}.")
+    tied = [entry.id for entry in ranking[1:] if entry.tied]
+    if tied:
+        lines.append(f"No significant difference from {best.id}: {', '.join(tied)}.")
+    lines += [f"Left out: {id} ({reason})" for id, reason in refused.items()]
+    return "\n".join(lines) + "\n\n"
+
+
+# apply
+# --------------------------------------------------------------------------------------------------
+
+
+def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
+    """Calibrate a file, and write and print the results; return what ``--json`` prints."""
+    before = after = predicted(target)
+    scores = {"none": estimates(before, target.label, options)}
+    if calibrator.id != "none":
+        after = calibrator.predict_proba(target.logits, features=target.features)
+        scores[calibrator.id] = estimates(after, target.label, options)
+    # Files are written last, after all inputs are checked, and only if all of them can be written.
+    for path in (options.save, options.out):
+        if path:
+            require_writable(path)
+    if options.save:
+        calibrator.save(options.save)
+    if options.out:
+        _write_calibrated(options.out, calibrator, target, after)
+    if not options.json:
+        sys.stdout.write(_comparison_text(scores))
+    warnings = calibrator.fit_history["warnings"]
+    for warning in warnings:
+        log(f"Warning: {calibrator.id}: {warning}")
+    nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
+    if nll_after > WORSE * nll_before:
+        log(
+            f"Warning: {calibrator.id} has {nll_after / nll_before:.1f} times the NLL of the "
+            f"uncalibrated logits on the calibrated file: it overfits, or the two files come from "
+            f"different models or data."
+        )
+    if options.fit and options.fit.resolve() == options.apply.resolve():
+        log(
+            f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used "
+            f"for fitting are optimistic; apply the calibrator to other rows."
+        )
+    metrics = {name: as_json(values) for name, values in scores.items()}
+    return {"calibrator": calibrator.id, "warnings": list(warnings), "metrics": metrics}
+
+
+def _write_calibrated(
+    path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray
+) -> None:
+    with np.errstate(divide="ignore"):
+        log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
+    metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
+    calibrated = Logits(
+        target.index,
+        target.label,
+        log_probs,
+        distribution=target.distribution,
+        probabilities=probabilities,
+        metadata=metadata,
+    )
+    write_logits(path, calibrated)
+
+
+def _comparison_text(scores: Mapping[str, Mapping[str, Estimate]]) -> str:
+    """Return a table with one column per calibrator."""
+    lines = [f"{'':18s}" + "".join(f"{name:>34s}" for name in scores)]
+    for metric in SHOWN:
+        cells = [
+            f"{values[metric].value:>12.5f} {interval_text(values[metric]):>21s}"
+            for values in scores.values()
+        ]
+        lines.append(f"{metric:18s}{''.join(cells)}")
+    return "\n".join(lines) + "\n"

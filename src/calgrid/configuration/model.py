@@ -1,0 +1,579 @@
+"""The configuration of a study, and protocols: every key with its type, default and meaning.
+
+Invalid values raise ConfigError, with one sentence; see :mod:`calgrid.configuration.validation`.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
+from typing_extensions import TypedDict
+
+from calgrid.configuration.validation import Distinct, InvalidOptionError, Model, Names, OneOrMore
+
+#: folders of the results that no study may be called after
+RESERVED = ("runs", "data", "logs", "benchmarks")
+
+
+def _not_reserved(name: str) -> str:
+    if name in RESERVED:
+        raise InvalidOptionError(f": the name '{name}' is reserved; choose another one")
+    return name
+
+
+StudyName = Annotated[
+    str,
+    Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100),
+    AfterValidator(_not_reserved),
+]
+#: name of an entry of the configuration
+Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=60)]
+Text = Annotated[str, Field(min_length=1)]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Seeds = Annotated[list[Seed], Field(min_length=1), Distinct]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Epochs = Annotated[int, Field(ge=1, le=10**8)]
+BatchSize = Annotated[int, Field(ge=1, le=10**6)]
+LearningRate = Annotated[float, Field(gt=0, le=100)]
+WeightDecay = Annotated[float, Field(ge=0, le=10)]
+Checkpoints = Annotated[list[Literal["best", "last"]], Field(min_length=1), Distinct]
+Reduction = Literal["mean", "sum"]
+#: name of an external run in a column of the results
+Column = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+
+EPOCHS = "Passes over the training split."
+BATCH_SIZE = (
+    "Images in a training batch; the last batch of an epoch may be smaller (see drop_last)."
+)
+DROP_LAST = (
+    "Whether the last batch of an epoch is dropped if it is smaller than the others; its images "
+    "are random in each epoch. With false it is used; a last batch of a single image is an error."
+)
+LR = "Learning rate before the schedule."
+WEIGHT_DECAY = "Weight decay on all parameters."
+SCHEDULE = "Learning rate by epoch."
+CHECKPOINTS = (
+    "Tested weights - best (highest validation accuracy, the first of equal ones), last epoch, or "
+    "both."
+)
+REDUCTION = "Mean or sum of the loss over a batch (the focal_calibration line sums)."
+
+
+# protocols
+# --------------------------------------------------------------------------------------------------
+
+
+class Optimizer(Model):
+    """SGD or AdamW."""
+
+    name: Literal["sgd", "adamw"] = Field(description="Optimiser.")
+    lr: LearningRate = Field(description=LR)
+    weight_decay: WeightDecay = Field(0.0, description=WEIGHT_DECAY)
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
+    nesterov: bool = Field(False, description="Nesterov momentum of SGD.")
+
+
+class Schedule(Model):
+    """Learning rate by epoch."""
+
+    name: Literal["step", "constant", "cosine"] = Field(description="Shape of the schedule.")
+    milestones: list[Annotated[int, Field(ge=1)]] = Field(
+        [],
+        description="Epochs (from 0) at which the rate is multiplied by gamma, ascending; for step.",
+    )
+    gamma: float = Field(0.1, gt=0, le=1, description="Factor at each milestone.")
+    warmup_epochs: float = Field(
+        0.0,
+        ge=0,
+        description="Epochs of linear warm-up from 0, step by step; fewer than all epochs.",
+    )
+
+
+class Augmentation(Model):
+    """Augmentation of a training batch, on the device."""
+
+    crop_padding: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="Pixels of zero padding for a random crop of the original size, at most the "
+        "side of the images; 0 crops nothing.",
+    )
+    flip: bool = Field(False, description="Mirror half of the images left to right.")
+
+
+class OptimizerChange(Model):
+    """Keys of the optimiser that differ in the second stage."""
+
+    lr: LearningRate | None = Field(None, description=LR)
+    weight_decay: WeightDecay | None = Field(None, description=WEIGHT_DECAY)
+
+
+class SecondStage(Model):
+    """Keys of a second stage that differ from the first; None: as in the first."""
+
+    epochs: Epochs | None = Field(None, description=EPOCHS)
+    batch_size: BatchSize | None = Field(None, description=BATCH_SIZE)
+    drop_last: bool | None = Field(None, description=DROP_LAST)
+    optimizer: OptimizerChange | None = Field(
+        None, description="Keys of the optimiser that differ."
+    )
+    schedule: Schedule | None = Field(None, description=SCHEDULE)
+    checkpoints: Checkpoints | None = Field(None, description=CHECKPOINTS)
+    reduction: Reduction | None = Field(None, description=REDUCTION)
+
+
+class Protocol(Model):
+    """Keys of every protocol; those of published weights have no others."""
+
+    description: str = Field(description="Purpose and source of the protocol.")
+    weights: Literal["trained", "published", "focal_calibration"] = Field(
+        "trained",
+        description="Source of the tested weights - trained here, published weights of the "
+        "backbone, or the checkpoints of torrvision/focal_calibration for CIFAR. With the latter "
+        "two nothing is trained, and only the keys deterministic, channels_last, export_features "
+        "and test_normalisation are allowed.",
+    )
+    deterministic: bool = Field(
+        False,
+        description="Whether training, prediction and probes on a GPU give the same bytes each "
+        "time - deterministic kernels only, no TF32, no search for the fastest convolution; "
+        "slower. With false an NVIDIA GPU chooses kernels and uses TF32, so a repeated or resumed "
+        "run ends with slightly different numbers. On the CPU all runs are deterministic.",
+    )
+    channels_last: bool = Field(True, description="Memory format of images and convolutions.")
+    export_features: Literal[False, True, "all"] = Field(
+        False,
+        description="Whether penultimate features are stored with the logits, for the calibrators "
+        "that need them: for val and test (true), or also for shift families (all).",
+    )
+    test_normalisation: dict[str, str] = Field(
+        {},
+        description="Data set -> data set whose mean and standard deviation normalise its test "
+        "images, shift families and out-of-distribution sets; training and validation images keep "
+        "their own. Only to reproduce networks that were tested this way.",
+    )
+
+
+class TrainingProtocol(Protocol):
+    """How networks are trained: a file in config/protocols/, the same for all compared methods."""
+
+    epochs: Epochs = Field(description=EPOCHS)
+    batch_size: BatchSize = Field(description=BATCH_SIZE)
+    drop_last: bool = Field(False, description=DROP_LAST)
+    optimizer: Optimizer = Field(description="SGD or AdamW.")
+    schedule: Schedule = Field(description=SCHEDULE)
+    augmentation: Augmentation = Field(
+        default_factory=Augmentation, description="Augmentation of a training batch, on the device."
+    )
+    crop_size: int | None = Field(
+        None,
+        ge=4,
+        description="Side in pixels of a square crop - at a random position in training, after the "
+        "padding; in the centre of scored images. null does not crop.",
+    )
+    clip_grad_norm: float | None = Field(
+        None,
+        gt=0,
+        description="Maximum norm of the network's gradient; null does not clip. Parameters of a "
+        "loss are never clipped.",
+    )
+    reduction: Reduction = Field("mean", description=REDUCTION)
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="Arithmetic of the training passes. bf16 uses autocast if the device computes "
+        "it natively, else fp32. On NVIDIA GPUs with TF32, matrix products and convolutions in "
+        "fp32 use it (as PyTorch's convolutions do by default) unless deterministic is true.",
+    )
+    pretrained: bool = Field(
+        False,
+        description="Start from published weights of the backbone (fine-tuning), see calgrid list "
+        "backbones.",
+    )
+    head_dropout: Fraction | None = Field(
+        None,
+        description="Dropout rate of the features before the head in training (Hinton et al. "
+        "2012); null: none. The code of MbLS fine-tunes with 0.5. Losses that read features see "
+        "all of them; the heads of second stages have no dropout.",
+    )
+    checkpoints: Checkpoints = Field(description=CHECKPOINTS)
+    disjoint_validation: bool = Field(
+        False,
+        description="Whether each use of the validation split gets a separate third of its rows - "
+        "choice of checkpoints, losses that use validation data (adafocal, cals_alm), fit of "
+        "calibrators. With false all of them use all rows, as is common.",
+    )
+    second_stage: SecondStage | None = Field(
+        None, description="Keys of the second stage of tst, vtst and maccal that differ."
+    )
+
+
+# studies
+# --------------------------------------------------------------------------------------------------
+
+
+@with_config(ConfigDict(extra="allow", strict=True))
+class Variant(TypedDict):
+    """A registered component and the options that differ; the component checks its options."""
+
+    base: Annotated[str, Field(description="Registered id that this is a variant of.")]
+
+
+@with_config(ConfigDict(extra="allow", strict=True))
+class ConfiguredDataset(Variant, total=False):
+    """A kind of data set and its options (calgrid list datasets), which its class explains."""
+
+    like: Annotated[
+        str,
+        Field(
+            description="Registered data set from which number of classes, normalisation, image "
+            "size, split of val, default hyper-parameters and shift families are taken; options "
+            "given here override them."
+        ),
+    ]
+    families: Annotated[
+        Names,
+        Field(
+            description="Further shift families and out-of-distribution sets (ood/NAME, also of "
+            "another entry here)."
+        ),
+    ]
+
+
+class Grid(Model):
+    """All combinations of the lists are run."""
+
+    protocol: str = Field(
+        description="How to train - an id in config/protocols/ or a variant from `protocols`."
+    )
+    datasets: Names = Field(description="Data sets to train on.")
+    backbones: Names = Field(description="Networks.")
+    methods: Names = Field(
+        description="Training-time methods; a procedure with a loss is written mixup+ls, a second "
+        "stage over another method maccal+mbls."
+    )
+    seeds: Seeds = Field(description="Seeds of the runs.")
+    calibrators: Names = Field(
+        ["none"], description="Post-hoc calibrators; none is the uncalibrated network."
+    )
+    calibrator_seeds: Seeds = Field(
+        [0],
+        description="Seeds of calibrators that start from random numbers; the others are fitted "
+        "once.",
+    )
+    fit_on: Annotated[list[Literal["val", "same_shift"]], Distinct] = Field(
+        ["val"],
+        min_length=1,
+        description="Data that the calibrators are fitted on: val, and for shift families also "
+        "same_shift, a random 20 % of each corruption and severity, with scores on the other "
+        "80 %; calibrator_seeds seed the draw.",
+    )
+    probes: Names = Field(
+        [], description="Measurements of the trained networks (calgrid list probes)."
+    )
+    shifts: Annotated[list[str], Distinct] = Field(
+        [],
+        description="Shift families (digits_c) and out-of-distribution sets (ood/photos) to score "
+        "on.",
+    )
+
+
+class Match(Model):
+    """Runs that an override changes: all keys given must match, each one of the listed values."""
+
+    method: OneOrMore = Field([], description="Method ids or names of variants.")
+    dataset: OneOrMore = Field([], description="Data set ids.")
+    backbone: OneOrMore = Field([], description="Backbone ids.")
+    protocol: OneOrMore = Field([], description="Protocol ids or names of variants.")
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.model_fields_set:
+            raise InvalidOptionError(" must not be empty")
+        return self
+
+
+class Override(Model):
+    """Hyper-parameters for some methods, data sets, backbones or protocols."""
+
+    match: Match = Field(
+        description="All keys given must match; a key matches if it names the value or lists it."
+    )
+    set: dict[str, Any] = Field(min_length=1, description="Hyper-parameter names and values.")
+
+
+class External(Model):
+    """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
+
+    test: str = Field(
+        description="File with the test rows, below data_root - logits and label as .npz, .pt, "
+        ".parquet or .csv."
+    )
+    val: str | None = Field(
+        None,
+        description="File below data_root with the rows for fitting calibrators; without it the "
+        "test rows are split by split_seed.",
+    )
+    test_labels: str | None = Field(
+        None, description="File with the labels of the test rows, if separate."
+    )
+    val_labels: str | None = Field(
+        None, description="File with the labels of the val rows, if separate."
+    )
+    values_key: str | None = Field(
+        None,
+        description="Name of the array or column of logits or probabilities, or common prefix of "
+        "such columns.",
+    )
+    label_key: str | None = Field(None, description="Name of the array or column of labels.")
+    classes: Annotated[list[str], Distinct] | None = Field(
+        None,
+        min_length=2,
+        description="Class names in the order of the columns, if labels or columns have such "
+        "names.",
+    )
+    binary: bool | None = Field(
+        None, description="Whether the files have a single column, for class 1 of two."
+    )
+    split_seed: Seed | None = Field(
+        None, description="Seed of the random split of the test rows, without a val file."
+    )
+    val_fraction: Fraction = Field(
+        0.5,
+        description="Fraction of the test rows for fitting the calibrators, without a val file.",
+    )
+    val_rows: Annotated[list[Annotated[int, Field(ge=1, le=10**9)]], Distinct] | None = Field(
+        None,
+        min_length=1,
+        description="Sizes of the set that the calibrators are fitted on: each is a separate run, "
+        "data set NAME_nROWS, with the first rows of a random order of the val rows, so that "
+        "smaller sets are subsets of larger ones.",
+    )
+    val_seeds: Seeds = Field(
+        [1], description="Seeds of these random orders, one run each; they replace seed."
+    )
+    head: str | None = Field(
+        None,
+        description="File below data_root with weight (K, d) and bias (K,) of the last layer (.npz, "
+        ".pt or .safetensors), for fc.",
+    )
+    kind: Literal["logits", "probabilities"] = Field(
+        description="Kind of the values in the files; never guessed."
+    )
+    dataset: Column | None = Field(
+        None, description="Data set shown in the tables; default the name."
+    )
+    backbone: str = Field(
+        "unknown",
+        max_length=100,
+        pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$",
+        description="Backbone shown in the tables.",
+    )
+    method: str = Field(
+        "ce",
+        max_length=100,
+        pattern="^[A-Za-z0-9_][A-Za-z0-9_.+-]*$",
+        description="Method shown in the tables.",
+    )
+    seed: Seed = Field(0, description="Seed shown in the tables.")
+    calibrators: Names = Field(["none"], description="Post-hoc calibrators.")
+    calibrator_seeds: Seeds = Field([0], description="Seeds of random calibrators.")
+
+
+class Comparison(Model):
+    """One question, answered by paired tests over seeds; differences are method minus against."""
+
+    question: Text = Field(description="The question in plain words.")
+    method: str = Field(description="Method of a grid of this study.")
+    against: str = Field(description="Method of the same grid that it is compared with.")
+
+
+class Statistics(Model):
+    """Options of metrics, intervals and tests."""
+
+    bins: int = Field(15, ge=2, le=10_000, description="Bins of the calibration errors.")
+    bootstrap: int = Field(
+        1000,
+        ge=0,
+        le=100_000,
+        description="Bootstrap resamples of the test set for each interval; 0 computes none.",
+    )
+    paired_resamples: int | None = Field(
+        None,
+        ge=2,
+        le=10_000,
+        description="Number of resamples of the clean test set for which all metrics of all "
+        "calibrators are stored (resamples.parquet of each run), to test claims about calibrators "
+        "of one network. 200 resamples take about 4 s per fitted calibrator for 40,000 images of "
+        "1,000 classes.",
+    )
+    metrics: Names | None = Field(
+        None,
+        description="Metrics of plugins to compute in addition to those of calgrid, for example "
+        "my_metric of my_folder/metrics/my_metric.py (docs/extending.md).",
+    )
+    level: Fraction = Field(0.95, description="Confidence level of all intervals.")
+    seed: Seed = Field(
+        0,
+        description="Seed of the bootstrap; all methods use the same resamples, so that "
+        "differences are paired.",
+    )
+    baseline: str = Field(
+        "ce", description="Method that all others are compared with by paired tests."
+    )
+    comparisons: Annotated[list[Comparison], Distinct] = Field(
+        [], description="Comparisons of two methods of the study, each by paired tests over seeds."
+    )
+
+
+class Candidate(Model):
+    """A method of a grid; with a protocol if the candidates differ in it (weight decay)."""
+
+    protocol: str = Field(description="Protocol id or name of a variant.")
+    method: str = Field(description="Method id or name of a variant.")
+
+
+class Tuning(Model):
+    """Methods tuned with an equal budget of candidates."""
+
+    protocol: str = Field(
+        description="Default protocol of the candidates, and protocol name of the tuned methods in "
+        "comparisons."
+    )
+    metric: Literal["nll", "brier", "ece", "ece_debiased", "aece", "accuracy"] = Field(
+        "nll",
+        description="Metric on the validation rows, without a calibrator, by which each seed "
+        "chooses a candidate.",
+    )
+    methods: dict[Name, Annotated[list[Candidate], Field(min_length=1)]] = Field(
+        min_length=1,
+        description="Name of the tuned method, and its candidates, the default first; each must "
+        "be in a grid.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _full_candidates(cls, value: Any) -> Any:
+        """Replace candidates that are only a method by method and protocol."""
+        if not isinstance(value, dict) or not isinstance(value.get("methods"), dict):
+            return value
+        protocol = value.get("protocol")
+        methods = {}
+        for name, listed in value["methods"].items():
+            methods[name] = listed
+            if isinstance(listed, list):
+                methods[name] = [
+                    {"protocol": protocol, "method": each} if isinstance(each, str) else each
+                    for each in listed
+                ]
+        return {**value, "methods": methods}
+
+
+class Config(Model):
+    """The configuration of a study."""
+
+    study: StudyName = Field(
+        description="Name of the study; its tables, figures and report go to results/{study}/."
+    )
+    results: Text = Field(
+        "results",
+        description="Folder for all results, relative to the working directory; runs in it are "
+        "shared by all studies.",
+    )
+    data_root: str | None = Field(
+        "data",
+        description="Folder with downloaded data sets, your own data and the files of external "
+        "logits; null uses the working directory and downloads nothing. A plain name is a folder "
+        "in the working directory, created by the first download; any other folder must exist.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto",
+        description="Device for training and prediction; auto uses a GPU if there is one. Never "
+        "part of a fingerprint.",
+    )
+    keep_models: bool = Field(
+        True,
+        description="Whether missing models are trained again, like any other missing result. "
+        "With false you can delete model.safetensors of finished runs to save disk space; a model "
+        "is trained again only if a job needs it.",
+    )
+    plugins: Annotated[list[Text], Distinct] = Field(
+        [],
+        description="Folders with your own methods, relative to the working directory; each "
+        "mirrors src/calgrid, for example my_folder/losses/my_loss.py (docs/extending.md). The "
+        "variable CALGRID_PLUGINS adds further ones.",
+    )
+    grids: list[Grid] = Field(
+        [],
+        min_length=1,
+        description="Blocks of the grid; the study is their union, and shared runs are made once.",
+    )
+    datasets: dict[Name, ConfiguredDataset] = Field(
+        {},
+        description="Your own data sets, from files below data_root, and variants of registered "
+        "data sets with options; any grid can use them by name.",
+    )
+    methods: dict[Name, Variant] = Field(
+        {},
+        description="Named variants of training-time methods, usable in any grid under their own "
+        "name.",
+    )
+    calibrators: dict[Name, Variant] = Field(
+        {},
+        description="Named variants of calibrators, usable in any grid under their own name.",
+    )
+    probes: dict[Name, Variant] = Field(
+        {}, description="Named variants of probes, usable in any grid under their own name."
+    )
+    protocols: dict[Name, Variant] = Field(
+        {},
+        description="Named variants of protocols; their keys override those of the base protocol, "
+        "level by level, but a schedule with a name replaces that of the base.",
+    )
+    overrides: list[Override] = Field(
+        [],
+        description="Hyper-parameters for some methods, data sets, backbones or protocols; later "
+        "entries win.",
+    )
+    external: dict[Name, External] = Field(
+        {},
+        min_length=1,
+        description="Logits made elsewhere, by name; they are calibrated and compared like trained "
+        "runs.",
+    )
+    label_counts: dict[str, str] = Field(
+        {},
+        description="Number of people who chose each class for each test image, by data set: a "
+        "file below data_root, .npy (N, K) or Parquet with a column counts, in the order of the "
+        "test split. Adds soft_kl, soft_tv and soft_ece to its metrics.",
+    )
+    statistics: Statistics = Field(
+        default_factory=Statistics, description="Options of metrics, intervals and tests."
+    )
+    tuning: Tuning | None = Field(
+        None,
+        description="Methods tuned with an equal budget - every method has the same number of "
+        "candidates, each seed chooses one by its validation rows, and the table of tuned methods "
+        "scores the choices on the test split.",
+    )
+    papers: Annotated[list[str], Distinct] = Field(
+        [],
+        description="Papers whose tables are written with our numbers next to the published ones - "
+        "folders in config/tables. Their numbers are also added to published.",
+    )
+    lines: dict[Name, Names] = Field(
+        {},
+        description="Protocols that share the tables of a paper, under a new name - those by which "
+        "one paper trains on different data sets or networks. By default each protocol has "
+        "separate tables.",
+    )
+    published: list[str] = Field(
+        [],
+        description="CSV files with published numbers for comparison, relative to the working "
+        "directory, or those of calgrid.",
+    )
+
+    @model_validator(mode="after")
+    def _some_runs(self) -> Self:
+        if not self.grids and not self.external:
+            raise InvalidOptionError(": give 'grids', 'external' or both")
+        return self

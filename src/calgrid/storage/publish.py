@@ -1,0 +1,164 @@
+"""Results of jobs: complete and from one writer, or not there at all.
+
+A job works in ``<folder>.partial``, with its resume state, which survives a kill. Its record is
+written last and lists the SHA-256 of all files; then the folder is renamed to ``<folder>``. The
+name of a folder contains a fingerprint of all that determines its content, so that a folder with a
+record is never changed: another process that wants the same result takes it.
+
+The files of a study (metrics, tables, figures, report) have names without fingerprints and are
+replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calgrid.errors import DataError, StateError
+from calgrid.storage.atomic import disk_error, flush
+from calgrid.storage.locks import OwnerLock
+from calgrid.storage.records import FILES, INPUTS, Record, listed, write_record
+
+#: Unix time at which a user forced jobs; results that were completed before it are computed again
+FORCED = "CALGRID_FORCED"
+
+Produce = Callable[[Path], Mapping[str, Any]]
+
+
+def make_result(
+    folder: Path,
+    record: str,
+    fingerprint: str,
+    outputs: Sequence[str],
+    produce: Produce,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    optional: Sequence[str] = (),
+) -> bool:
+    """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
+
+    Raises StateError: a live process makes the same folder, the disk is full, an output was not
+    written.
+
+    Parameters
+    ----------
+    folder : folder of the result; its name identifies its content.
+    record : name of the record in it.
+    fingerprint : hash of all that determines the result.
+    outputs : paths below ``folder`` that ``produce`` must write.
+    produce : called with the working folder, which may have resume state of an interrupted call.
+        Returns the content of the record.
+    inputs : SHA-256 of what ``produce`` reads, by name, for the record.
+    optional : further paths that ``produce`` may write.
+    """
+    folder = Path(folder)
+    partial = folder.with_name(f"{folder.name}.partial")
+    with OwnerLock(folder.with_name(f"{folder.name}.lock"), f"result {folder}") as lock:
+        try:
+            if _is_complete(folder, record, fingerprint) and not _is_forced(folder / record):
+                return False
+            fresh = not _is_complete(partial, record, fingerprint)
+            if fresh:
+                partial.mkdir(parents=True, exist_ok=True)
+                (partial / record).unlink(missing_ok=True)
+                content = {"fingerprint": fingerprint, **produce(partial)}
+                lock.check()
+                _write_record(partial, record, content, inputs, outputs, optional)
+            lock.check()
+            _remove_resume_state(partial, record)
+            _rename(partial, folder)
+        except OSError as error:
+            raise disk_error(error, folder) from error
+    return fresh
+
+
+def replace_files(record: Path, outputs: Sequence[str], produce: Produce) -> None:
+    """Replace files or folders of a study by those that ``produce`` writes.
+
+    Parameters
+    ----------
+    record : ``<study>/.calgrid/<name>-<id>.json``; records of other versions are removed.
+    outputs : files or folders below the study that ``produce`` must write.
+    produce : called with an empty working folder. Returns the content of the record.
+    """
+    study, name = record.parents[1], record.stem.rpartition("-")[0]
+    partial = record.with_name(f"{name}.partial")
+    with OwnerLock(record.with_name(f"{name}.lock"), f"result {name} of {study}") as lock:
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            content = produce(partial)
+            lock.check()
+            for other in record.parent.glob(f"{name}-*.json"):  # the files are of no version now
+                other.unlink()
+            files: list[str] = []
+            for output in outputs:
+                _rename(partial / output, study / output)
+                files += _files_below(study, study / output)
+            write_record(record, {**content, FILES: listed(study, files)})
+            shutil.rmtree(partial)
+        except OSError as error:
+            raise disk_error(error, study) from error
+
+
+def _files_below(root: Path, path: Path) -> list[str]:
+    """Paths below ``root`` of the files in a folder, or of the file itself."""
+    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [str(below.relative_to(root)) for below in paths if below.is_file()]
+
+
+def _is_complete(folder: Path, record: str, fingerprint: str) -> bool:
+    """Whether a folder has an intact record with this fingerprint and intact files."""
+    try:
+        found = Record.read(folder, record)
+    except DataError:
+        return False
+    return found.content.get("fingerprint") == fingerprint and not found.damaged()
+
+
+def _is_forced(record: Path) -> bool:
+    """Whether the user wants this result to be computed again."""
+    forced = os.environ.get(FORCED)
+    return forced is not None and record.stat().st_mtime < float(forced)
+
+
+def _write_record(
+    folder: Path,
+    record: str,
+    content: Mapping[str, Any],
+    inputs: Mapping[str, str] | None,
+    outputs: Sequence[str],
+    optional: Sequence[str],
+) -> None:
+    missing = [name for name in outputs if not (folder / name).is_file()]
+    if missing:
+        raise StateError(
+            f"The job of {folder} did not write {', '.join(missing)}: please report this."
+        )
+    written = [*outputs, *(name for name in optional if (folder / name).is_file())]
+    for name in written:
+        flush(folder / name)
+    # a job may know the checksums of large files that it wrote
+    files = {**content.get(FILES, {}), **listed(folder, written)}
+    write_record(folder / record, {**content, FILES: files, INPUTS: dict(inputs or {})})
+
+
+def _remove_resume_state(folder: Path, record: str) -> None:
+    """Remove everything that the record does not list."""
+    listed_files = {folder / record, *(folder / name for name in Record.read(folder, record).files)}
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in listed_files:
+            path.unlink()
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a file or folder, replacing what is there (such as an empty folder of Snakemake)."""
+    if target.is_dir() and not target.is_symlink():
+        old = target.with_name(f"{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        source.rename(target)
+        shutil.rmtree(old)
+    else:
+        source.replace(target)
