@@ -1,5 +1,5 @@
-"""Stage aggregate on made-up parts: all rows once, the same statistics in slices as in one, memory
-that is bounded.
+"""Job aggregate on made-up results: all rows once, the same statistics for each condition as for all,
+memory that is bounded.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from calgrid.jobs.aggregate import _collect_costs, aggregate
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.records import FILES, listed, write_record
-from calgrid.storage.schema import METRIC_COLUMNS, STUDY_FILES
+from calgrid.storage.schema import METRIC_COLUMNS, SHIFT_SUMMARY_COLUMNS, STUDY_FILES
 from calgrid.storage.tables import read_frame, write_frame
 
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -67,8 +67,20 @@ def record(device="cpu"):
     }
 
 
-def write_part_record(part, fits):
-    write_record(part / "calibrate.json", {"fits": fits, FILES: listed(part, ["metrics.parquet"])})
+def write_calibration(folder, rows, fingerprint, fits=()):
+    write_frame(folder / "metrics.parquet", rows, {"fingerprint": fingerprint})
+    write_record(
+        folder / "calibrate.json", {"fits": list(fits), FILES: listed(folder, ["metrics.parquet"])}
+    )
+
+
+def aggregated(manifest, study, threads=1):
+    """Aggregate into the folder of a study."""
+    aggregate(manifest, record_of(study), threads)
+
+
+def record_of(study):
+    return study / ".calgrid" / "aggregate-f.json"
 
 
 @pytest.fixture
@@ -79,21 +91,22 @@ def study(tmp_path):
     blocks = [("resnet8", "mbls"), ("a_net", "ce"), ("resnet8", "ce"), ("a_net", "ls")]
     keys = [("p", "digits", *block, seed) for block in blocks for seed in (1, 2, 3)]
     runs = []
-    for place, key in enumerate([*keys, ("external", "digits", "unknown", "ours", 0)]):
+    for number, key in enumerate([*keys, ("external", "digits", "unknown", "ours", 0)]):
         external = key[0] == "external"
-        run, part = tmp_path / f"run{place}", tmp_path / f"part{place}"
-        write_frame(part / "metrics.parquet", numbers(key), {"fingerprint": f"part{place}"})
-        write_part_record(part, [{"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}])
+        run, fingerprint = tmp_path / f"run{number}", f"calibration{number}"
+        fit = {"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}
+        write_calibration(run / "calibrate", numbers(key), fingerprint, [fit])
         if not external:
-            write_record(run / "train.json", record())
-            write_record(run / "predict.json", record())
+            write_record(run / "train/train.json", {**record(), FILES: {}})
+            write_record(run / "predict/predict.json", record())
         runs.append(
             {
                 "key": dict(zip(KEY, key, strict=True)),
-                "run": str(run),
-                "part": str(part),
+                "train": None if external else str(run / "train"),
+                "predict": str(run / "predict"),
+                "calibrate": str(run / "calibrate"),
                 "first_stage": None,
-                "fingerprint": f"part{place}",
+                "fingerprint": fingerprint,
                 "external": external,
             }
         )
@@ -102,21 +115,20 @@ def study(tmp_path):
         "statistics": STATISTICS,
         "published": [],
         "configuration": {"study": "made up"},
+        "folders": [],
     }
-    path = tmp_path / "study" / "manifest.json"
+    path = tmp_path / "study" / "made_up.json"
     write_json(path, {**manifest, "runs": runs})
     return path
 
 
-def write_part(run, rows):
-    part = Path(run["part"])
-    write_frame(part / "metrics.parquet", rows, {"fingerprint": run["fingerprint"]})
-    write_part_record(part, [])
+def rewrite(run, rows):
+    write_calibration(Path(run["calibrate"]), rows, run["fingerprint"])
 
 
-def parts_of(study):
+def rows_of_all_runs(study):
     return pd.concat(
-        [read_frame(f"{run['part']}/metrics.parquet") for run in read_json(study)["runs"]],
+        [read_frame(f"{run['calibrate']}/metrics.parquet") for run in read_json(study)["runs"]],
         ignore_index=True,
     )
 
@@ -125,32 +137,28 @@ def contents(folder):
     return {name: (folder / name).read_bytes() for name in STUDY_FILES}
 
 
-def in_small_pieces(monkeypatch):
-    monkeypatch.setattr("calgrid.jobs.aggregate.SLICE_ROWS", 90)
-    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 2)
-
-
 @pytest.fixture
-def sliced(study, monkeypatch):
-    """Folder of the study, aggregated in small pieces."""
-    in_small_pieces(monkeypatch)
-    aggregate(read_json(study), study.parent)
+def small_batches(study, monkeypatch):
+    """Folder of the study, aggregated two runs at a time."""
+    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 2)
+    aggregated(read_json(study), study.parent)
     return study.parent
 
 
-def test_metrics_are_all_parts_one_after_the_other_and_the_summary_is_that_of_all_rows_at_once(
-    study, sliced
+def test_metrics_are_those_of_all_runs_in_order_and_the_summary_is_that_of_all_rows_at_once(
+    study, small_batches
 ):
-    parts = parts_of(study)
-    assert len(parts) == 13 * 100
-    pd.testing.assert_frame_equal(read_frame(sliced / "metrics.parquet"), parts)
+    rows = rows_of_all_runs(study)
+    assert len(rows) == 13 * 100
+    pd.testing.assert_frame_equal(read_frame(small_batches / "metrics.parquet"), rows)
     pd.testing.assert_frame_equal(
-        read_frame(sliced / "summary.parquet"), summarise(parts, "ce"), check_exact=True
+        read_frame(small_batches / "summary.parquet"), summarise(rows, "ce"), check_exact=True
     )
 
 
-def test_means_over_shifts_are_summarised_once_for_all(sliced):
-    means, found = (read_frame(sliced / f"shift_{name}.parquet") for name in ("means", "summary"))
+def test_means_over_shifts_are_summarised_once_for_all(small_batches):
+    means = read_frame(small_batches / "shift_means.parquet")
+    found = read_frame(small_batches / "shift_summary.parquet")
     expected = summarise(means, "ce", level=0.95)
     pd.testing.assert_frame_equal(
         found.drop(columns="n_shifts"), expected[found.columns[:-1]], check_dtype=False
@@ -163,25 +171,34 @@ def test_means_over_shifts_are_summarised_once_for_all(sliced):
     assert set(found["n_shifts"]) == {2}  # noise and blur, though severity 2 has noise alone
 
 
-def test_pieces_and_slices_change_no_byte(study, tmp_path, sliced, monkeypatch):
+def test_batches_change_no_byte(study, tmp_path, small_batches, monkeypatch):
     monkeypatch.undo()
-    aggregate(read_json(study), tmp_path / "whole")
-    assert contents(sliced) == contents(tmp_path / "whole")
-    assert not list(sliced.rglob("*.arrow"))
+    aggregated(read_json(study), tmp_path / "whole")
+    assert contents(small_batches) == contents(tmp_path / "whole")
+
+
+def test_a_study_without_shifts_has_no_means_over_shifts(study):
+    manifest = read_json(study)
+    for run in manifest["runs"]:
+        path = Path(run["calibrate"], "metrics.parquet")
+        rewrite(run, read_frame(path).query("split != 'shift'"))
+    aggregated(manifest, study.parent)
+    summary = read_frame(study.parent / "shift_summary.parquet")
+    assert (len(summary), list(summary.columns)) == (0, list(SHIFT_SUMMARY_COLUMNS))
 
 
 def test_a_study_of_external_runs_has_costs_with_types(study):
     manifest = read_json(study)
     write_json(study, {**manifest, "runs": manifest["runs"][-1:]})
-    aggregate(read_json(study), study.parent)
+    aggregated(read_json(study), study.parent)
     costs = read_frame(study.parent / "costs.parquet")
     fits = costs[["stage", "item", "fit_seed", "seconds"]].to_numpy().tolist()
     assert fits == [["calibrate", "ts", 4, 0.1]]
     assert costs["epochs"].dtype == "float64"
 
 
-def test_the_record_says_what_was_aggregated_and_where(sliced):
-    found = read_json(sliced / "aggregate.json")
+def test_the_record_says_what_was_aggregated_and_where(small_batches):
+    found = read_json(record_of(small_batches))
     assert found["fingerprint"] == "f"
     assert found["spec"]["configuration"] == {"study": "made up"}
     assert found["rows"]["metrics"] == 1300
@@ -191,22 +208,25 @@ def test_the_record_says_what_was_aggregated_and_where(sliced):
     assert found["peak_memory_mb"] > 50
 
 
-def test_a_part_of_another_run_is_refused(study, refuses):
+def test_metrics_of_another_run_are_refused(study, refuses):
     """Copied into the wrong folder its rows would count twice."""
     runs = read_json(study)["runs"]
-    write_part(runs[1], read_frame(f"{runs[0]['part']}/metrics.parquet"))
+    rewrite(runs[1], read_frame(f"{runs[0]['calibrate']}/metrics.parquet"))
     with refuses(
-        StateError, f"{runs[1]['part']}/metrics.parquet", "has the seed 1 instead of 2", "delete"
+        StateError,
+        f"{runs[1]['calibrate']}/metrics.parquet",
+        "has the seed 1 instead of 2",
+        "delete",
     ):
-        aggregate(read_json(study), study.parent)
+        aggregated(read_json(study), study.parent)
     assert not (study.parent / "metrics.parquet").exists()
 
 
-def test_a_part_of_another_fingerprint_is_refused(study):
+def test_metrics_of_another_fingerprint_are_refused(study):
     manifest = read_json(study)
     manifest["runs"][3]["fingerprint"] = "0" * 16
-    with pytest.raises(StateError, match="fingerprint part3, expected 0000000000000000"):
-        aggregate(manifest, study.parent)
+    with pytest.raises(StateError, match="fingerprint calibration3, expected 0000000000000000"):
+        aggregated(manifest, study.parent)
     assert not (study.parent / "metrics.parquet").exists()
 
 
@@ -218,11 +238,11 @@ def test_a_part_of_another_fingerprint_is_refused(study):
     ],
     ids=["a row twice", "no rows"],
 )
-def test_a_part_with_a_row_twice_or_without_rows_is_refused(study, kept, kind, message):
+def test_metrics_with_a_row_twice_or_without_rows_are_refused(study, kept, kind, message):
     run = read_json(study)["runs"][0]
-    write_part(run, read_frame(f"{run['part']}/metrics.parquet").iloc[kept])
+    rewrite(run, read_frame(f"{run['calibrate']}/metrics.parquet").iloc[kept])
     with pytest.raises(kind, match=message):
-        aggregate(read_json(study), study.parent)
+        aggregated(read_json(study), study.parent)
 
 
 MANY = """
@@ -231,14 +251,14 @@ from pathlib import Path
 from calgrid.jobs.aggregate import aggregate
 from calgrid.storage.atomic import read_json
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-aggregate(read_json(Path(sys.argv[1])), Path(sys.argv[1]).parent)
+aggregate(read_json(Path(sys.argv[1])), Path(sys.argv[2]))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
-    """Half a million rows as frames of strings take gigabytes."""
+def test_memory_does_not_grow_with_the_number_of_conditions(study, run_python):
+    """Half a million rows of ten networks; as frames of strings they take gigabytes."""
     manifest = read_json(study)
     base = manifest["runs"][0]
     rows = numbers(("p", "digits", "resnet8", "ce", 0)).query("split == 'test'")
@@ -246,35 +266,33 @@ def test_memory_does_not_grow_with_the_number_of_rows(study, run_python):
         [rows.assign(severity=np.int8(severity), split="shift") for severity in range(1, 121)]
     )
     runs = []
-    for seed in range(250):
-        part = study.parent / f"many{seed}"
-        write_frame(part / "metrics.parquet", rows.assign(seed=seed), {"fingerprint": "many"})
-        write_part_record(part, [])
-        key = {**base["key"], "method": "ce", "seed": seed}
-        runs.append({**base, "key": key, "part": str(part), "fingerprint": "many"})
+    for number in range(250):
+        folder = study.parent / f"many{number}"
+        key = {**base["key"], "backbone": f"net{number % 10}", "method": "ce", "seed": number}
+        of_run = rows.assign(seed=number, backbone=key["backbone"])
+        write_calibration(folder, of_run, "many")
+        runs.append({**base, "key": key, "calibrate": str(folder), "fingerprint": "many"})
     write_json(study, {**manifest, "runs": runs})
-    grown = float(run_python(MANY, study))
-    rows = read_json(study.parent / "aggregate.json")["rows"]["metrics"]
-    assert rows == 250 * 2400
+    grown = float(run_python(MANY, study, record_of(study.parent)))
+    assert read_json(record_of(study.parent))["rows"]["metrics"] == 250 * 2400
     assert grown < 350
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [2, 100])
 def test_processes_change_no_byte(study, tmp_path, monkeypatch, batch):
-    in_small_pieces(monkeypatch)
     monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", batch)
-    aggregate(read_json(study), tmp_path / "one")
-    aggregate(read_json(study), tmp_path / "three", threads=3)
+    aggregated(read_json(study), tmp_path / "one")
+    aggregated(read_json(study), tmp_path / "three", threads=3)
     assert contents(tmp_path / "three") == contents(tmp_path / "one")
 
 
 def test_what_a_process_refuses_is_refused(study, refuses):
     run = read_json(study)["runs"][4]
-    Path(run["part"], "metrics.parquet").write_bytes(b"damaged")
-    with refuses(StateError, f"{run['part']}/metrics.parquet", "is damaged"):
-        aggregate(read_json(study), study.parent, threads=2)
-    assert not list(study.parent.rglob("*.arrow"))
+    Path(run["calibrate"], "metrics.parquet").write_bytes(b"damaged")
+    with refuses(StateError, f"{run['calibrate']}/metrics.parquet", "is damaged"):
+        aggregated(read_json(study), study.parent, threads=2)
+    assert not (study.parent / "metrics.parquet").exists()
 
 
 def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
@@ -288,7 +306,7 @@ def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
         write_record(tmp_path / str(seed) / "calibrate.json", {"fits": fits})
         key = dict(zip(KEY, ("p", "digits", "resnet8", "ce", seed), strict=True))
         runs.append(
-            {"key": key, "part": str(tmp_path / str(seed)), "first_stage": None, "external": True}
+            {"key": key, "calibrate": str(tmp_path / str(seed)), "first_stage": None, "train": None}
         )
     rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", map)
     about = {"protocol": "p", "dataset": "digits", "backbone": "resnet8", "calibrator": "ts"}

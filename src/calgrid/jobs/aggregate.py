@@ -1,15 +1,14 @@
 """Job ``aggregate``: collect the results of all runs of a study for tables, figures and report.
 
-``storage.schema`` lists the files and their columns. Memory does not grow with the number of runs:
-metrics are written as they are read, and distributed to slices on disk. A slice contains the rows
-that are ranked and tested together, and slices are summarised one by one. The results do not depend
-on the number of processes.
+``storage.schema`` lists the files and their columns. Metrics are written as they are read, and
+summarised one condition (protocol, data set, backbone) after the other, so that memory does not
+grow with the number of conditions. The results do not depend on the number of processes.
 """
 
 import functools
 import itertools
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,12 @@ import numpy as np
 import pandas as pd
 
 from calgrid.errors import StateError
-from calgrid.jobs.summaries import Group, shift_means, write_shift_summary, write_summary
+from calgrid.jobs.summaries import (
+    condition_of,
+    shift_means,
+    write_shift_summary,
+    write_summary,
+)
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.specs import Manifest, ManifestRun
@@ -36,7 +40,6 @@ from calgrid.storage.records import (
     write_record,
 )
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
-from calgrid.storage.slices import Slices
 from calgrid.storage.tables import (
     Table,
     as_table,
@@ -48,11 +51,6 @@ from calgrid.storage.tables import (
     writing,
 )
 
-#: with ``CONDITION``: key of the rows that are ranked and tested together
-COLUMN = ("checkpoint", "split", "shift", "severity", "metric")
-NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: approximate number of rows that are summarised at once, which takes about 150 MB
-SLICE_ROWS = 2**18
 #: runs that a process reads in one batch
 BATCH_RUNS = 32
 #: keys of the training specification in ``runs.json``
@@ -74,13 +72,11 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
         write_record(folder / MANIFEST, manifest)
         runs = manifest["runs"]
         with processes(threads) as in_processes:
-            with (
-                Slices(folder / "slices", COLUMN, SLICE_ROWS) as slices,
-                Slices(folder / "shifted", COLUMN, SLICE_ROWS) as shifted,
-            ):
-                n_metrics = _collect_metrics(runs, folder, slices, shifted, in_processes)
-                n_summary = write_summary(manifest, slices, folder / SUMMARY, in_processes)
-                write_shift_summary(manifest, shifted, folder / schema.SHIFT_SUMMARY, in_processes)
+            n_metrics = _collect_metrics(runs, folder, in_processes)
+            n_summary = write_summary(manifest, folder / METRICS, folder / SUMMARY, in_processes)
+            write_shift_summary(
+                manifest, folder / schema.SHIFT_MEANS, folder / schema.SHIFT_SUMMARY, in_processes
+            )
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
@@ -94,28 +90,18 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     replace_files(record, schema.STUDY_FILES, produce)
 
 
-def _collect_metrics(
-    runs: Sequence[ManifestRun], folder: Path, slices: Slices, shifted: Slices, in_processes: Map
-) -> int:
-    """Write metrics and means over shifts of all runs and distribute them to slices; return the
-    number of metrics.
-    """
-    members = Counter(map(_condition, runs))
+def _collect_metrics(runs: Sequence[ManifestRun], folder: Path, in_processes: Map) -> int:
+    """Write metrics and means over shifts of all runs; return the number of metrics."""
     rows = 0
     with (
         Progress("aggregate", len(runs), "run") as progress,
-        writing(folder / METRICS) as writer,
+        writing(folder / METRICS) as metrics,
         writing(folder / schema.SHIFT_MEANS) as means,
     ):
-        for batch, tables in zip(
-            _batches(runs), in_processes(_read_parts, _batches(runs)), strict=True
-        ):
-            condition = _condition(batch[0])
-            for table, whole, dealt in zip(tables, (writer, means), (slices, shifted), strict=True):
-                whole.add(table)
-                expected = len(table) / len(batch) * members[condition]
-                dealt.add(condition, table.drop_columns([*CONDITION, *NOT_SUMMARISED]), expected)
-            rows += len(tables[0])
+        batches = list(_batches(runs))
+        for batch, tables in zip(batches, in_processes(_read_parts, batches), strict=True):
+            rows += metrics.add(tables[0])
+            means.add(tables[1])
             for _ in batch:
                 progress.advance()
     return rows
@@ -123,7 +109,7 @@ def _collect_metrics(
 
 def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
     """Consecutive runs of one condition."""
-    for _, alike in itertools.groupby(runs, _condition):
+    for _, alike in itertools.groupby(runs, condition_of):
         while batch := list(itertools.islice(alike, BATCH_RUNS)):
             yield batch
 
@@ -135,11 +121,6 @@ def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
     order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(means[list(RUN_KEY)]))
     return table, as_table(means.iloc[np.argsort(places, kind="stable")], schema.SHIFT_MEAN_COLUMNS)
-
-
-def _condition(run: ManifestRun) -> Group:
-    key = run["key"]
-    return key["protocol"], key["dataset"], key["backbone"]
 
 
 def _read_part(run: ManifestRun) -> Table:
@@ -191,7 +172,7 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
         fits = read_record(Path(run["calibrate"], CALIBRATE), "calibrate record")["fits"]
         rows += _costs(run, fits)
         warnings += [
-            ((*_condition(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), ""))
+            ((*condition_of(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), ""))
             for fit in fits
         ]
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
@@ -272,8 +253,8 @@ def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[Manifest
     a baseline.
     """
     found = []
-    for condition in dict.fromkeys(map(_condition, runs)):
-        alike = [run for run in runs if _condition(run) == condition]
+    for condition in dict.fromkeys(map(condition_of, runs)):
+        alike = [run for run in runs if condition_of(run) == condition]
         methods = [run["key"]["method"] for run in alike]
         method = baseline if baseline in methods else methods[0]
         own = [run for run in alike if run["key"]["method"] == method]

@@ -1,23 +1,27 @@
-"""Summaries over seeds of the metrics of a study and of their means over shifts, one slice on disk
-at a time.
+"""Summaries over seeds of the metrics of a study and of their means over shifts.
+
+Each summary is made of one condition (protocol, data set, backbone) after the other: rows are
+ranked and tested within a condition only.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from calgrid.parallel import Map
-from calgrid.specs import Manifest
+from calgrid.specs import Manifest, ManifestRun
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
-from calgrid.storage.slices import Slice, Slices, read_slice
 from calgrid.storage.tables import Table, as_table, read_published, table_of_rows, to_table, writing
 
 #: values of ``CONDITION``
-Group: TypeAlias = tuple[str, ...]
+Condition: TypeAlias = tuple[str, ...]
+#: columns that no summary needs
+NOT_SUMMARISED = ("n_samples", "fingerprint")
 #: columns that identify a mean over shifts
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
@@ -28,69 +32,62 @@ def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means, mean_over_severities(means)], ignore_index=True)
 
 
-def write_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> int:
-    """Write the summary, and return its number of rows."""
+def condition_of(run: ManifestRun) -> Condition:
+    """Condition of a run."""
+    key = run["key"]
+    return key["protocol"], key["dataset"], key["backbone"]
+
+
+def write_summary(manifest: Manifest, metrics: Path, path: Path, in_processes: Map) -> int:
+    """Write the summary of the file ``metrics``, and return its number of rows."""
+    conditions = sorted(set(map(condition_of, manifest["runs"])))
     statistics = manifest["statistics"]
-    published = read_published(manifest["published"]) if manifest["published"] else None
-    of_slice = functools.partial(
-        summarise,
-        baseline_method=statistics["baseline"],
-        published=published,
-        level=statistics["level"],
-    )
+    options = {
+        "baseline_method": statistics["baseline"],
+        "published": read_published(manifest["published"]) if manifest["published"] else None,
+        "level": statistics["level"],
+    }
+    of_condition = functools.partial(_summary, metrics, options)
     with writing(path) as writer:
-        return sum(
-            writer.add(to_table(rows)) for rows in _summaries(slices, of_slice, in_processes)
-        )
+        return sum(map(writer.add, in_processes(of_condition, conditions)))
 
 
-def write_shift_summary(manifest: Manifest, slices: Slices, path: Path, in_processes: Map) -> None:
-    """Write the summary of the means over shifts."""
+def write_shift_summary(manifest: Manifest, means: Path, path: Path, in_processes: Map) -> None:
+    """Write the summary of the file ``means`` of means over shifts."""
+    conditions = sorted(set(map(condition_of, manifest["runs"])))
     statistics = manifest["statistics"]
-    of_slice = functools.partial(
-        _with_shifts, baseline=statistics["baseline"], level=statistics["level"]
+    of_condition = functools.partial(
+        _shift_summary, means, statistics["baseline"], statistics["level"]
     )
     with writing(path) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for rows in _summaries(slices, of_slice, in_processes):
-            writer.add(_shift_table(rows))
-
-
-def _summaries(
-    slices: Slices, of_slice: Callable[[pd.DataFrame], pd.DataFrame], in_processes: Map
-) -> Iterator[pd.DataFrame]:
-    """Summary of each condition; the conditions are sorted, so that only the rows of one are in
-    memory.
-    """
-    for condition, parts in slices.read():
-        if found := list(in_processes(functools.partial(_of_part, of_slice, condition), parts)):
-            yield pd.concat(found).sort_values(list(NUMBER_KEY), kind="stable")
-
-
-def _of_part(
-    of_slice: Callable[[pd.DataFrame], pd.DataFrame], condition: Group, part: Slice
-) -> pd.DataFrame:
-    rows = read_slice(part)
-    codes = [0] * len(rows)
-    common = {
-        n: pd.Categorical.from_codes(codes, [v]) for n, v in zip(CONDITION, condition, strict=True)
-    }
-    return of_slice(rows.assign(**common))
+        for table in in_processes(of_condition, conditions):
+            writer.add(table)
 
 
 def shift_summary(means: pd.DataFrame, baseline: str, level: float) -> Table:
     """Summary over seeds of the means of :func:`shift_means` of one condition
-    (``SHIFT_SUMMARY_COLUMNS``).
+    (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts.
     """
-    return _shift_table(_with_shifts(means, baseline, level))
-
-
-def _with_shifts(means: pd.DataFrame, baseline: str, level: float) -> pd.DataFrame:
-    """Summary of means over shifts, with their numbers of shifts."""
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
-    return summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
+    rows = summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
+    return as_table(rows.sort_values(list(NUMBER_KEY), kind="stable"), SHIFT_SUMMARY_COLUMNS)
 
 
-def _shift_table(rows: pd.DataFrame) -> Table:
-    most = rows.groupby(list(SHIFTED))["n_shifts"].transform("max")
-    return as_table(rows.assign(n_shifts=most), SHIFT_SUMMARY_COLUMNS)
+def _summary(metrics: Path, options: Mapping[str, Any], condition: Condition) -> Table:
+    summary = summarise(_rows_of(metrics, condition).to_pandas(), **options)
+    return to_table(summary.sort_values(list(NUMBER_KEY), kind="stable"))
+
+
+def _shift_summary(means: Path, baseline: str, level: float, condition: Condition) -> Table:
+    table = _rows_of(means, condition)
+    if len(table) == 0:
+        return table_of_rows([], SHIFT_SUMMARY_COLUMNS)
+    return shift_summary(table.to_pandas(), baseline, level)
+
+
+def _rows_of(path: Path, condition: Condition) -> Table:
+    """Rows of a condition in the order of the file."""
+    columns = [name for name in pq.read_schema(path).names if name not in NOT_SUMMARISED]
+    filters = [(name, "=", value) for name, value in zip(CONDITION, condition, strict=True)]
+    return pq.read_table(path, columns=columns, filters=filters, memory_map=True)
