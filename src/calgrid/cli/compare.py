@@ -32,23 +32,27 @@ def compare(options: argparse.Namespace) -> None:
     """Print the paired difference of every two methods; see
     :func:`calgrid.statistics.paired_bootstrap`.
     """
-    named = [_parse(text) for text in options.method]
-    names = [name for name, _ in named]
-    if len(named) < 2 or len(set(names)) < len(names):
+    methods = [_parse(text) for text in options.method]
+    names = [name for name, _ in methods]
+    if len(names) < 2 or len(set(names)) < len(names):
         raise ConfigError(
             "Give at least two methods with different names, each as NAME=FILE[,FILE...]."
         )
     if options.bootstrap < LEAST_RESAMPLES:
         raise ConfigError(
             f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} "
-            f"resamples; 1000 are "
-            "recommended."
+            f"resamples; 1000 are recommended."
         )
-    first = _read(named[0][1][0], options)
-    metrics = list(dict.fromkeys(options.metrics))
-    runs = {name: [_probabilities(path, first, options) for path in paths] for name, paths in named}
+    first = _read(methods[0][1][0], options)
+    runs = {}
+    for name, paths in methods:
+        runs[name] = [_probabilities(path, first, options) for path in paths]
     frame = paired_bootstrap(
-        runs, first.label, metrics=metrics, n_resamples=options.bootstrap, n_bins=options.bins
+        runs,
+        first.label,
+        metrics=list(dict.fromkeys(options.metrics)),
+        n_resamples=options.bootstrap,
+        n_bins=options.bins,
     )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
@@ -73,12 +77,12 @@ def _read(path: Path, options: argparse.Namespace) -> Logits:
 
 def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
     data = _read(path, options)
-    same = data.logits.shape == first.logits.shape and len(row_keys(data)) == len(row_keys(first))
-    if not (same and all(map(np.array_equal, row_keys(data), row_keys(first)))):
+    keys, first_keys = row_keys(data), row_keys(first)
+    same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
+    if not same_shape or not all(map(np.array_equal, keys, first_keys)):
         raise DataError(
             f"{path} has other samples than the first file (index or number of classes differ): "
-            f"compare files for the "
-            "same test set."
+            f"compare files for the same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(
@@ -94,44 +98,41 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
     ]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
-        about = (
-            "over test samples and seeds"
-            if seeds > 1
-            else "these runs only, over test samples but not seeds"
-        )
-        lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {about})")
+        scope = "these runs only, over test samples but not seeds"
+        if seeds > 1:
+            scope = "over test samples and seeds"
+        lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {scope})")
         lines.append(
             f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  "
             f"verdict"
         )
         lines += [_line(row) for row in rows.itertuples()]
-    without = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
-    lines += [f"\n{name}: {_why_none(name)}" for name in without]
+    without_verdict = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
+    lines += [f"\n{name}: {_reason(name)}" for name in without_verdict]
     return "\n".join(lines) + "\n"
 
 
-def _why_none(metric: str) -> str:
-    no_interval = "no verdict, because it has no interval."
-    return WHY_NONE.get(
-        metric,
-        no_interval
-        if find_metric(metric).interval == "none"
-        else "it is not defined for these data.",
-    )
+def _reason(metric: str) -> str:
+    """Why a metric has no verdict."""
+    if metric in WHY_NONE:
+        return WHY_NONE[metric]
+    if find_metric(metric).interval == "none":
+        return "no verdict, because it has no interval."
+    return "it is not defined for these data."
 
 
 def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
-    return f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}{seeds:>10s}  {_verdict(row)}"
+    return (
+        f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}"
+        f"{seeds:>10s}  {_verdict(row)}"
+    )
 
 
 def _verdict(row: Any) -> str:
     """``lower`` or ``higher`` in green where the first method is better, in red where it is worse."""
+    if row.verdict not in ("lower", "higher"):
+        return row.verdict
     better = "lower" if find_metric(row.metric).lower_is_better else "higher"
-    colour = (
-        ("green" if row.verdict == better else "red")
-        if row.verdict in ("lower", "higher")
-        else None
-    )
-    return coloured(row.verdict, colour, sys.stdout)
+    return coloured(row.verdict, "green" if row.verdict == better else "red", sys.stdout)

@@ -16,8 +16,7 @@ def new(options: argparse.Namespace) -> None:
     if not re.fullmatch("[a-z][a-z0-9_]*", id) or id == "base":
         raise ConfigError(
             f"'{id}' is not a valid identifier: use lower-case letters, digits and _, starting "
-            f"with a letter, and not "
-            "'base'."
+            f"with a letter, and not 'base'."
         )
     plugins.check_folder(folder, "--into")
     package = registry.KINDS[kind]
@@ -25,18 +24,19 @@ def new(options: argparse.Namespace) -> None:
         folder / package / f"{id}.py": f"{kind}.py",
         folder / "tests" / f"test_{kind}_{id}.py": f"test_{kind}.py",
     }
-    if there := [path for path in files if path.exists()]:
-        raise ConfigError(f"{there[0]} exists already: choose another name, or remove it.")
-    if what := registry.taken(kind, id):
-        raise ConfigError(f"'{id}' is already the {what}: choose another name.")
+    for path in files:
+        if path.exists():
+            raise ConfigError(f"{path} exists already: choose another name, or remove it.")
+    owner = registry.taken(kind, id)
+    if owner:
+        raise ConfigError(f"'{id}' is already the {owner}: choose another name.")
     templates = {
         path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8")
         for path, name in files.items()
     }
     class_name = "".join(part.capitalize() for part in id.split("_"))
-    if class_name in re.findall(
-        r"\w+", " ".join(templates.values())
-    ):  # a name that the template needs
+    names_in_templates = re.findall(r"\w+", " ".join(templates.values()))
+    if class_name in names_in_templates:
         class_name = f"My{class_name}"
     for path, text in templates.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,23 +45,27 @@ def report_logits(options: argparse.Namespace) -> None:
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     """Configuration of a study with one external run."""
-    files = {
-        "val": options.fit,
-        "val_labels": options.fit_labels,
-        "test": options.apply,
-        "head": options.head,
-    }
-    files["test_labels"] = options.apply_labels
-    reading = {name: value for name in EXTERNAL_READING if (value := getattr(options, name))}
-    external = {
-        **{name: str(path.resolve()) for name, path in files.items() if path},
-        **reading,
+    external: dict[str, Any] = {
         "kind": options.kind,
         "dataset": "logits",
         "backbone": options.name,
         "method": "model",
         "calibrators": _calibrators(options),
     }
+    files = {
+        "val": options.fit,
+        "val_labels": options.fit_labels,
+        "test": options.apply,
+        "test_labels": options.apply_labels,
+        "head": options.head,
+    }
+    for role, path in files.items():
+        if path:
+            external[role] = str(path.resolve())
+    for name in EXTERNAL_READING:
+        value = getattr(options, name)
+        if value:
+            external[name] = value
     return {
         "study": options.name,
         "results": str(options.results),
@@ -73,10 +77,8 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
 def _calibrators(options: argparse.Namespace) -> list[str]:
     names = calibrator_names(options.calibrator)
     if names == [ALL]:
-        data = [
-            read(options.fit, options.fit_labels, options),
-            read(options.apply, options.apply_labels, options),
-        ]
-        features = None if any(each.features is None for each in data) else data[0].features
+        val = read(options.fit, options.fit_labels, options)
+        test = read(options.apply, options.apply_labels, options)
+        features = None if test.features is None else val.features
         names = usable(features, read_head_arrays(options.head) if options.head else None)
     return list(dict.fromkeys(["none", *names]))

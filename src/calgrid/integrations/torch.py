@@ -48,8 +48,8 @@ class CalibratedModule(nn.Module):
         ------
         DataError : the output of the model does not match the fit of the calibrator.
         """
-        found = self.model(*inputs, **named)
-        logits, features = found if isinstance(found, tuple) else (found, None)
+        output = self.model(*inputs, **named)
+        logits, features = output if isinstance(output, tuple) else (output, None)
         probabilities = self.calibrator.predict_proba(
             _array(logits), None if features is None else _array(features)
         )

@@ -1,7 +1,7 @@
 """Stage ``import``: convert external logits to logits files of a run."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +66,9 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         spec["fingerprint"],
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
-        inputs={name: sha256_of(path) for name, path in _inputs(files)},
+        inputs={str(number): sha256_of(path) for number, path in enumerate(files)},
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
-
-
-def _inputs(files: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Names and paths of the files, including those in the folder of a stored data set."""
-    for number, path in enumerate(files):
-        if path.is_file():
-            yield str(number), path
-        for inside in sorted(path.glob("*.arrow")):
-            yield f"{number}/{inside.name}", inside
 
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:

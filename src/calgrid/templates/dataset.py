@@ -28,8 +28,7 @@ class MyComponent(Dataset):
         splits = {}
         for name, size in self.registered["sizes"].items():
             labels = np.arange(size) % 2
-            dark = rng.integers(0, 156, (size, 3, 8, 8), dtype=np.uint8)
-            splits[name] = ImageSplit(
-                dark + np.uint8(100) * labels.astype(np.uint8)[:, None, None, None], labels
-            )
+            images = rng.integers(0, 156, (size, 3, 8, 8), dtype=np.uint8)
+            images[labels == 1] += 100
+            splits[name] = ImageSplit(images, labels)
         return splits

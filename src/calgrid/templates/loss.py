@@ -9,7 +9,7 @@ from calgrid.losses import Loss, LossTerms
 
 @register(
     source="authors, title, year, equation",
-    # calgrid.losses.Loss explains the facts, also needs, state and sees_validation
+    # calgrid.losses.Loss explains these, also needs, state and sees_validation
     hard_labels=False,
     limits={"weight": "[0, inf)"},
 )

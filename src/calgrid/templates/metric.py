@@ -19,8 +19,9 @@ def compute(probs: NDArray[np.float64], labels: NDArray[np.int64], n_bins: int) 
 
     Parameters
     ----------
-    probs : probabilities (N, K). labels : (N,). n_bins : bins of the calibration errors of the
-        study.
+    probs : probabilities (N, K).
+    labels : (N,).
+    n_bins : bins of the calibration errors of the study.
     """
     is_wrong = probs.argmax(axis=1) != labels
     return float(np.mean(is_wrong & (probs.max(axis=1) >= CONFIDENT)))

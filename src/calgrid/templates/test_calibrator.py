@@ -15,6 +15,5 @@ def test_probabilities_of_one_sample_are_those_of_the_saved_fit(tmp_path: Path) 
     probabilities = calibrator.predict_proba([[0.0, 0.0]])
     assert np.allclose(probabilities, [[0.625, 0.375]])  # half of (0.5, 0.5), half of (0.75, 0.25)
     calibrator.save(tmp_path / "fitted.safetensors")
-    assert np.array_equal(
-        load_calibrator(tmp_path / "fitted.safetensors").predict_proba([[0.0, 0.0]]), probabilities
-    )
+    saved = load_calibrator(tmp_path / "fitted.safetensors")
+    assert np.array_equal(saved.predict_proba([[0.0, 0.0]]), probabilities)

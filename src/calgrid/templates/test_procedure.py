@@ -16,13 +16,10 @@ plugins.use([Path(__file__).parents[1]])
 
 def logits_and_loss(scale: float) -> tuple[Tensor, Tensor]:
     torch.manual_seed(1)
-    network, batch = (
-        build_backbone("resnet8", 3),
-        Batch(torch.randn(4, 3, 8, 8), torch.arange(4) % 3, torch.arange(4)),
-    )
-    return build_procedure("my_component", scale=scale).forward_loss(
-        network, build_loss("ce", 3), batch
-    )
+    network = build_backbone("resnet8", 3)
+    batch = Batch(torch.randn(4, 3, 8, 8), torch.arange(4) % 3, torch.arange(4))
+    procedure = build_procedure("my_component", scale=scale)
+    return procedure.forward_loss(network, build_loss("ce", 3), batch)
 
 
 def test_noise_changes_the_step_and_its_absence_does_not() -> None:
