@@ -174,10 +174,6 @@ _licence = _must(
     "an SPDX identifier such as CC-BY-4.0 or CC0-1.0",
     re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*").fullmatch,
 )
-_label = _must(
-    "lower-case letters, digits and _, starting with a letter",
-    re.compile(r"[a-z][a-z0-9_]{0,39}").fullmatch,
-)
 
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
@@ -399,6 +395,27 @@ def _study_commands(commands: Commands) -> None:
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
 
+def _sharing_commands(commands: Commands) -> None:
+    help = "Pack logits, metrics and records of a finished study into one zip file."
+    parser = _command(commands, "pack", "sharing:pack", help)
+    study = "folder of the study, for example results/cifar10"
+    parser.add_argument("study", type=Path, metavar="STUDY", help=study)
+    parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
+    creator = "person or group who created the results; may be repeated"
+    parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
+    licence = "licence of the results, such as CC-BY-4.0"
+    parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help=licence)
+    cite = "DOI or URL of the results"
+    parser.add_argument("--cite", default="", metavar="DOI", help=cite)
+    parser.add_argument("--models", action="store_true", help="also pack the trained networks")
+
+    help = "Add results that another laboratory packed, so that its runs need no training here."
+    parser = _command(commands, "merge", "sharing:merge", help)
+    archive = "file that 'calgrid pack' wrote"
+    parser.add_argument("archive", type=Path, metavar="ZIP", help=archive)
+    _results_option(parser)
+
+
 def _component_commands(commands: Commands) -> None:
     parser = _command(
         commands, "list", "listing:list_kind", "List components, or show all details of one."
@@ -508,6 +525,7 @@ def _total_commands(commands: Commands) -> None:
 GROUPS = {
     "files of logits": (_file_commands,),
     "studies": (_study_commands,),
+    "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
     "commands of the workflow rules": (_run_commands, _total_commands),
 }

@@ -65,7 +65,7 @@ def verify(options: argparse.Namespace) -> None:
         folders = [folder for folder in folders if folder in used]
     damaged = 0
     for folder in tqdm(folders, "verify results", leave=False, delay=SILENT_SECONDS):
-        reason = _damage(folder)
+        reason = damage(folder)
         if reason:
             damaged += 1
             _report(folder, reason, options.delete)
@@ -88,7 +88,7 @@ def verify(options: argparse.Namespace) -> None:
         )
 
 
-def _damage(folder: Path) -> str:
+def damage(folder: Path) -> str:
     """Why a result is damaged; empty if it is intact, or the working folder of a job."""
     if folder.name.endswith((".partial", ".old")):
         return ""
@@ -98,7 +98,7 @@ def _damage(folder: Path) -> str:
     try:
         record = Record.read(folder, name)
         fingerprint = str(record.content.get("fingerprint"))
-    except (CalgridError, OSError, RecursionError) as error:
+    except (CalgridError, OSError) as error:
         return str(error)
     if not fingerprint.startswith(folder.name.rpartition("-")[2]):
         return f"it holds the result with the fingerprint {fingerprint}"
@@ -109,7 +109,7 @@ def _damage(folder: Path) -> str:
 def _summary_damage(study: Path, path: Path) -> str:
     try:
         files = Record.read(study, f"{HIDDEN}/{path.name}").damaged()
-    except (CalgridError, OSError, RecursionError) as error:
+    except (CalgridError, OSError) as error:
         return str(error)
     return f"damaged or missing: {', '.join(files)}" if files else ""
 

@@ -129,5 +129,7 @@ def read_json(path: Path, what: str = "file", mend: str = "delete it and run aga
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"The {what} {path} does not exist.") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except IsADirectoryError:
+        raise DataError(f"The {what} {path} is a folder: {mend}.") from None
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"The {what} {path} is not valid JSON ({error}): {mend}.") from None

@@ -1,0 +1,185 @@
+"""``calgrid pack`` and ``calgrid merge``: results as a zip of their folders.
+
+The archive has the folders of a study below ``results`` with the same paths, its configuration, its
+metrics for readers, and ``ro-crate-metadata.json`` (RO-Crate 1.1). Names of folders identify their
+content, so a merge only adds folders.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+from tqdm import tqdm
+
+from calgrid import __version__
+from calgrid.cli.maintenance import SILENT_SECONDS, damage, record_of
+from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.storage.atomic import replacing, require_writable
+from calgrid.storage.layout import MANIFEST
+from calgrid.storage.records import MODEL, Record, read_record, summary_record
+from calgrid.storage.schema import METRICS
+
+STUDY = "study.yaml"
+CRATE = "ro-crate-metadata.json"
+#: keys of a configuration that are of the machine on which it ran
+LEFT_OUT = ("results", "data_root", "device", "plugins")
+#: results of runs in an archive: five levels, then the folder of a job and its files
+RESULT = re.compile(r"runs/([^/]+/){5}(train|predict|calibrate|probe_[a-z0-9_]+)-[0-9a-f]+/.+")
+#: an archive may unpack to at most so many times its size, plus so many bytes
+UNPACKED_RATIO, UNPACKED_BYTES = 20, 10**8
+
+
+def pack(options: argparse.Namespace) -> None:
+    """Write the results of a finished study into an archive, without prepared data.
+
+    The same results give the same bytes. Raises StateError: the study is not finished, or a file
+    was changed. ConfigError: its configuration has an absolute path.
+    """
+    study: Path = options.study
+    require_writable(options.archive)
+    manifest = read_record(study / MANIFEST, "manifest")
+    totals = summary_record(study, "aggregate")
+    if totals is None:
+        raise StateError(f"The study in {study} is not finished: call snakemake first.")
+    configuration = {
+        name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT
+    }
+    _refuse_absolute_paths(configuration)
+    folders = _packed_folders(study, manifest)
+    entries: dict[str, Path | str] = {STUDY: yaml.safe_dump(configuration, allow_unicode=True)}
+    entries[METRICS] = totals.verified(METRICS, "metrics file")
+    entries[CRATE] = json.dumps(_crate(options, study.name, folders), indent=2) + "\n"
+    for folder in tqdm(folders, "verify", leave=False, delay=SILENT_SECONDS):
+        for path in _verified_files(folder, options.models):
+            entries[path.relative_to(study.parent).as_posix()] = path
+    with replacing(options.archive) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name in tqdm(sorted(entries), "pack", leave=False, delay=SILENT_SECONDS):
+            content = entries[name]
+            data = content.encode() if isinstance(content, str) else content.read_bytes()
+            archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: the same bytes each time
+    size = options.archive.stat().st_size
+    sys.stdout.write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+
+
+def _packed_folders(study: Path, manifest: dict[str, Any]) -> list[Path]:
+    """Folders of the results of runs that a study was made from."""
+    root = PurePosixPath(manifest["configuration"]["results"])
+    below = [PurePosixPath(folder).relative_to(root) for folder in manifest["folders"]]
+    return [study.parent / folder for folder in below if folder.parts[0] == "runs"]
+
+
+def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
+    reason = damage(folder)
+    if reason:
+        raise StateError(
+            f"{folder}: {reason}; 'calgrid verify --delete' removes it, then run again."
+        )
+    name = record_of(folder)
+    yield folder / name
+    for file in Record.read(folder, name).files:
+        if file != MODEL or models:
+            yield folder / file
+
+
+def _refuse_absolute_paths(value: Any) -> None:
+    """Raise ConfigError for an absolute path, which would reveal names of this machine."""
+    if isinstance(value, str) and (value.startswith("~") or Path(value).is_absolute()):
+        raise ConfigError(
+            f"The configuration contains the absolute path {value}; make it relative and run again."
+        )
+    values = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list):
+        for inner in values:
+            _refuse_absolute_paths(inner)
+
+
+def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[str, Any]:
+    """Description of the archive as an RO-Crate."""
+    creators = [
+        {"@id": f"#{creator}", "@type": "Person", "name": creator} for creator in options.creator
+    ]
+    finished = [Record.read(folder, record_of(folder)).content["finished"] for folder in folders]
+    dataset = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": f"calgrid results of the study {name}",
+        "description": f"Records, histories, logits and metrics; written by calgrid {__version__}.",
+        "datePublished": max(finished)[:10],
+        "license": {"@id": f"https://spdx.org/licenses/{options.licence}"},
+        "creator": [{"@id": creator["@id"]} for creator in creators],
+        "hasPart": [{"@id": STUDY}],
+    }
+    if options.cite:
+        dataset["citation"] = options.cite
+    descriptor = {
+        "@id": CRATE,
+        "@type": "CreativeWork",
+        "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
+        "about": {"@id": "./"},
+    }
+    study = {"@id": STUDY, "@type": "File", "name": "configuration of the study"}
+    context = "https://w3id.org/ro/crate/1.1/context"
+    return {"@context": context, "@graph": [descriptor, dataset, study, *creators]}
+
+
+# merge ----------------------------------------------------------------------------------------
+
+
+def merge(options: argparse.Namespace) -> None:
+    """Add the results in an archive to those here; results that are here already stay.
+
+    Raises DataError: the archive is damaged, or holds other files than results.
+    """
+    results: Path = options.results
+    results.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=results, prefix=".merge-") as hidden:
+        unpacked = Path(hidden)
+        try:
+            with zipfile.ZipFile(options.archive) as archive:
+                _check_names(archive, options.archive)
+                _unpack(archive, unpacked)
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
+            raise DataError(f"{options.archive} is not a readable archive ({error}).") from error
+        folders = sorted(path for path in unpacked.glob("runs/*/*/*/*/*/*-*") if path.is_dir())
+        for folder in tqdm(folders, "verify", leave=False, delay=SILENT_SECONDS):
+            reason = damage(folder)
+            if reason:
+                name = folder.relative_to(unpacked)
+                raise DataError(f"{options.archive}: {name} is damaged: {reason}.")
+        added = 0
+        for folder in folders:
+            target = results / folder.relative_to(unpacked)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                folder.rename(target)
+                added += 1
+    have = len(folders) - added
+    sys.stdout.write(f"{added} results merged into {results}, {have} were there already\n")
+
+
+def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise DataError unless the archive holds results of a sane size, and nothing else."""
+    for name in archive.namelist():
+        parts = PurePosixPath(name).parts
+        if name not in (STUDY, CRATE, METRICS) and (not RESULT.fullmatch(name) or ".." in parts):
+            raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")
+    size = sum(member.file_size for member in archive.infolist())
+    if size > UNPACKED_RATIO * path.stat().st_size + UNPACKED_BYTES:
+        raise DataError(f"{path} would unpack to {size / 1e9:.1f} GB, far more than its own size.")
+
+
+def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Write the files of an archive below a folder; its links become plain files."""
+    for member in tqdm(archive.infolist(), "unpack", leave=False, delay=SILENT_SECONDS):
+        target = folder / member.filename
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(member) as source, target.open("xb") as copy:
+            shutil.copyfileobj(source, copy)

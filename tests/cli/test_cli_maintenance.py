@@ -1,0 +1,202 @@
+"""``calgrid verify``, ``clean``, ``pack`` and ``merge`` on small results that were written by hand."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from calgrid.cli import main
+from calgrid.storage.locks import OwnerLock
+from calgrid.storage.publish import make_result, replace_files
+from calgrid.storage.records import MODEL, write_record
+
+RUN = "runs/digits/digits/resnet8/ce/seed1"
+CREATED = {"spec": {}, "finished": "2026-01-02T03:04:05+0000"}
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Results of one finished study ``small`` with one run."""
+    monkeypatch.chdir(tmp_path)
+    root = Path("results")
+    training(root, "a" * 16)
+    folder = root / RUN / f"calibrate-{'b' * 10}"
+    make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], writing("metrics.parquet"))
+    folders = [f"results/{RUN}/train-{'a' * 10}", str(folder)]
+    manifest = {"folders": folders, "configuration": {"study": "small", "results": "results"}}
+
+    def produce(work):
+        write_record(work / "manifest.json", manifest)
+        (work / "metrics.parquet").write_text("metrics")
+        return {}
+
+    record = root / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
+    replace_files(record, ["manifest.json", "metrics.parquet"], produce)
+    return root
+
+
+def training(root, fingerprint):
+    folder = root / RUN / f"train-{fingerprint[:10]}"
+    outputs = [MODEL, "history.parquet"]
+    make_result(folder, "train.json", fingerprint, outputs, writing(*outputs))
+    return folder
+
+
+def writing(*names):
+    def produce(work):
+        for name in names:
+            (work / name).write_text(f"content of {name}")
+        return CREATED
+
+    return produce
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+
+
+def test_intact_results_are_said_to_be_intact(results, capsys):
+    assert main(["verify"]) == 0
+    assert "2 results and 1 studies: all intact" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{RUN}/train-{'a' * 10}/{MODEL}",
+        f"{RUN}/train-{'a' * 10}/train.json",
+        f"{RUN}/calibrate-{'b' * 10}/metrics.parquet",
+        "small/metrics.parquet",
+        f"small/.calgrid/aggregate-{'c' * 10}.json",
+    ],
+)
+def test_a_flipped_bit_is_named_and_deleted(results, capsys, name):
+    flip(results / name)
+    assert main(["verify"]) == 2
+    said = capsys.readouterr()
+    assert Path(name).name in said.out
+    assert "calgrid verify --delete" in said.err
+    assert main(["verify", "--delete"]) == 0
+    assert main(["verify"]) == 0
+    assert not (results / name).exists() or name.startswith("small/metrics")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "[" * 100_000, "", '{"fingerprint": 3}'])
+def test_a_record_of_another_form_is_named(results, capsys, content):
+    record = results / RUN / f"train-{'a' * 10}" / "train.json"
+    record.write_text(content)
+    assert main(["verify"]) == 2
+    assert str(record) in capsys.readouterr().out
+
+
+def test_a_folder_with_the_result_of_another_name_is_named(results, capsys):
+    other = training(results, "d" * 16)
+    mine = results / RUN / f"train-{'a' * 10}"
+    mine.rename(results / "aside")
+    other.rename(mine)
+    assert main(["verify"]) == 2
+    assert "holds the result with the fingerprint dddd" in capsys.readouterr().out
+
+
+def test_a_model_may_be_deleted(results):
+    (results / RUN / f"train-{'a' * 10}" / MODEL).unlink()
+    assert main(["verify"]) == 0
+
+
+def test_a_study_is_verified_alone(results, capsys):
+    flip(training(results, "d" * 16) / MODEL)
+    assert main(["verify", "small"]) == 0
+    assert main(["verify"]) == 2
+    assert main(["verify", "large"]) == 2
+    assert "holds no finished study" in capsys.readouterr().err
+
+
+def test_clean_lists_what_no_study_uses_and_removes_it_after_a_yes(results, capsys):
+    old = training(results, "d" * 16)
+    assert main(["clean"]) == 0  # nobody can answer the question here
+    said = capsys.readouterr().out
+    assert str(old) in said
+    assert "Nothing was removed" in said
+    assert old.is_dir()
+    assert main(["clean", "--yes"]) == 0
+    assert not old.exists()
+    assert main(["verify"]) == 0
+
+
+def test_clean_keeps_what_a_live_process_writes(results):
+    partial = results / RUN / f"train-{'d' * 10}.partial"
+    partial.mkdir()
+    with OwnerLock(partial.with_name(f"train-{'d' * 10}.lock"), "result"):
+        main(["clean", "--yes"])
+        assert partial.is_dir()
+    main(["clean", "--yes"])
+    assert not partial.exists()
+
+
+def pack(*options):
+    return main(
+        ["pack", "results/small", "bank.zip", "--creator", "A", "--licence", "CC0-1.0", *options]
+    )
+
+
+def test_packed_results_are_merged_without_networks(results, capsys):
+    assert pack() == 0
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 0
+    assert "2 results merged into elsewhere, 0 were there" in capsys.readouterr().out
+    assert not (Path("elsewhere") / RUN / f"train-{'a' * 10}" / MODEL).exists()
+    history = Path("elsewhere") / RUN / f"train-{'a' * 10}" / "history.parquet"
+    assert history.read_text() == "content of history.parquet"
+    assert main(["verify", "--results", "elsewhere"]) == 0
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 0
+    assert "0 results merged into elsewhere, 2 were there" in capsys.readouterr().out
+    assert not list(Path("elsewhere").glob(".merge*"))
+
+
+def test_networks_are_packed_if_wanted_and_equal_results_give_equal_bytes(results):
+    assert pack("--models") == 0
+    first = Path("bank.zip").read_bytes()
+    with zipfile.ZipFile("bank.zip") as archive:
+        assert f"{RUN}/train-{'a' * 10}/{MODEL}" in archive.namelist()
+    pack("--models")
+    assert Path("bank.zip").read_bytes() == first
+
+
+def test_a_changed_file_is_not_packed(results, capsys):
+    flip(results / RUN / f"train-{'a' * 10}" / "history.parquet")
+    assert pack() == 2
+    assert "history.parquet" in capsys.readouterr().err
+    assert not Path("bank.zip").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../escaped", "/tmp/escaped", f"{RUN}/train-aa/../../x", "small/report.html", "x.py"],
+)
+def test_archives_with_other_files_are_refused(results, capsys, name):
+    with zipfile.ZipFile("bank.zip", "w") as archive:
+        archive.writestr(name, "x")
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
+    assert "is no archive of 'calgrid pack'" in capsys.readouterr().err
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+def test_archives_that_would_fill_the_disk_are_refused(results, capsys):
+    with zipfile.ZipFile("bank.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{RUN}/train-{'a' * 10}/{MODEL}", bytes(200_000_000))
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
+    assert "far more than its own size" in capsys.readouterr().err
+
+
+def test_archives_with_a_damaged_result_are_refused(results, capsys):
+    pack()
+    with zipfile.ZipFile("bank.zip") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents[f"{RUN}/calibrate-{'b' * 10}/metrics.parquet"] += b"x"
+    with zipfile.ZipFile("bank.zip", "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
+    assert "is damaged" in capsys.readouterr().err
+    assert list(Path("elsewhere").iterdir()) == []
