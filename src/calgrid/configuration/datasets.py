@@ -13,23 +13,22 @@ from types import MappingProxyType
 from typing import Any
 
 from calgrid.components import registry
+from calgrid.configuration import model
 from calgrid.configuration.files import is_path
 from calgrid.errors import ConfigError, DataError
 from calgrid.storage.layout import OOD_PREFIX
 from calgrid.storage.sources import identity
 
-#: keys of a configured data set that are not options of its kind
-KEYS = ("base", "like", "families")
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
 #: options that are facts of the data set; None means that the preparation determines the value
 FACTS = ("n_classes", "mean", "std", "duplicates")
-#: facts that only variants of registered data sets may have
-VARIANT_FACTS = ("sizes", "repeats", "warning")
-#: facts of computed shift families
-SHIFT_FACTS = ("base", "shifts", "severities")
-#: facts in the specification of a configured data set
-PLANNED_FACTS = ("role", "image_shape", *SHIFT_FACTS, *FACTS, *VARIANT_FACTS)
+#: facts in the specification of a configured data set: of all, of shift families, of variants
+PLANNED_FACTS = (
+    *("role", "image_shape", *FACTS),
+    *("base", "shifts", "severities"),
+    *("sizes", "repeats", "warning"),
+)
 
 
 class DatasetCatalog:
@@ -40,23 +39,38 @@ class DatasetCatalog:
     configured : name -> {"base": registered kind, "like": registered data set, "families": [...],
         option: value, ...}; ``base`` may be a registered data set, of which this is a variant.
     data_root : folder of the user's files; the working directory if None.
+
+    Attributes
+    ----------
+    options : all options of each configured data set.
     """
 
     def __init__(
         self, configured: Mapping[str, Mapping[str, Any]], data_root: str | None = None
     ) -> None:
         self.configured, self.data_root = configured, data_root
-        self._specs: dict[str, registry.ComponentSpec] = {}
         self.options: dict[str, dict[str, Any]] = {}
-        #: data sets of the user's files
-        self._own: set[str] = set()
-        self._shifts: dict[str, registry.ComponentSpec] = {}
-        for name, given in configured.items():
-            self._add(name, given, f"datasets.{name}")
-        for name, kind in self._shifts.items():  # after all data sets, which they refer to
-            self._add_shift(name, configured[name], kind, f"datasets.{name}")
+        self._specs: dict[str, registry.ComponentSpec] = {}
+        self._of_files: set[str] = set()
+        shifts: list[str] = []
+        for name, entry in configured.items():
+            where = f"datasets.{name}"
+            if name in registry.specs("dataset"):
+                raise ConfigError(
+                    f"{where}: '{name}' is a registered data set; choose another name."
+                )
+            base = registry.spec("dataset", entry["base"], f"{where}.base")
+            if not _is_kind(base):
+                self._add_variant(name, base, where)
+            elif base.info["role"] == "shift":
+                shifts.append(name)
+            else:
+                self._add_files(name, base, where)
+        # shift families refer to data sets, and data sets to out-of-distribution sets
+        for name in shifts:
+            self._add_shift(name, f"datasets.{name}")
         for name in configured:
-            if name not in self._shifts:
+            if name not in shifts:
                 self._check_families(name, f"datasets.{name}.families")
 
     def spec(self, name: str, where: str = "") -> registry.ComponentSpec:
@@ -79,7 +93,7 @@ class DatasetCatalog:
 
     def families(self, name: str) -> tuple[str, ...]:
         """Shift families and out-of-distribution sets of a data set."""
-        computed = [shift for shift in self._shifts if self.options[shift]["of"] == name]
+        computed = [shift for shift, options in self.options.items() if options.get("of") == name]
         return (*self.spec(name).info.get("families", ()), *computed)
 
     def base(self, unit: str) -> str | None:
@@ -90,8 +104,8 @@ class DatasetCatalog:
         """Data set whose default hyper-parameters apply: the one in ``like``, the base of a
         variant, or itself.
         """
-        given = self.configured.get(name, {})
-        return given.get("like", name if name in self._own else given.get("base", name))
+        entry = self.configured.get(name, {})
+        return entry.get("like", name if name in self._of_files else entry.get("base", name))
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""
@@ -109,7 +123,7 @@ class DatasetCatalog:
             return {}
         options = self.options[unit]
         sources = {}
-        for role in SOURCES if unit in self._own else ():
+        for role in SOURCES if unit in self._of_files else ():
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(self.data_root, name)
@@ -124,7 +138,7 @@ class DatasetCatalog:
 
         Labels that do not fit the options raise ConfigError.
         """
-        if unit not in self._own:
+        if unit not in self._of_files:
             return None
         kind = registry.load("dataset", self.configured[unit]["base"])(**self.options[unit])
         try:
@@ -136,31 +150,76 @@ class DatasetCatalog:
             for role in ("train", "val", "test")
         }
 
-    def _add(self, name: str, given: Mapping[str, Any], where: str) -> None:
-        if name in registry.specs("dataset"):
-            raise ConfigError(f"{where}: '{name}' is a registered data set; choose another name.")
-        base = registry.spec("dataset", given["base"], f"{where}.base")
-        if not _is_kind(base):
-            self._add_variant(name, given, base, where)
-            return
-        if base.info["role"] == "shift":
-            self._shifts[name] = base
-            return
-        self._own.add(name)
-        like = _like(given, where)
-        options = base.resolve({**_taken(like, given), **_options(given)}, where=where)
-        _check(options, where)
+    def _add_files(self, name: str, base: registry.ComponentSpec, where: str) -> None:
+        """Add a data set of the user's files."""
+        entry = self.configured[name]
+        like = _info_like(entry, where)
+        options = base.resolve({**_options_like(like, entry), **_options(entry)}, where=where)
+        _check_files(options, where)
         size = options["image_size"]
         info = {
             "role": "dataset",
             **{fact: options[fact] for fact in FACTS},
             "image_shape": None if size is None else (3, size, size),
-            "families": tuple(
-                dict.fromkeys([*like.get("families", ()), *given.get("families", ())])
-            ),
-            **{fact: base.info[fact] for fact in ("encoded",) if fact in base.info},
+            "families": _joined(like.get("families", ()), entry.get("families", ())),
             "download": False,
         }
+        if "encoded" in base.info:
+            info["encoded"] = base.info["encoded"]
+        self._of_files.add(name)
+        self._store(name, base, options, info)
+
+    def _add_shift(self, name: str, where: str) -> None:
+        """Add a shift family that is computed from the test images of a data set."""
+        entry = self.configured[name]
+        kind = registry.spec("dataset", entry["base"])
+        for key in ("families", "like"):
+            if key in entry:
+                raise ConfigError(f"{where}.{key} does not apply to a shift family; remove it.")
+        options = kind.resolve(_options(entry), where=where)
+        base = self.spec(options["of"], f"{where}.of")
+        if base.info["role"] != "dataset":
+            raise ConfigError(
+                f"{where}.of: '{base.id}' is not a data set with a test split; name one."
+            )
+        info = {
+            **kind.info,
+            "base": base.id,
+            "n_classes": base.info.get("n_classes"),
+            "image_shape": base.info.get("image_shape"),
+            "configurable": False,
+        }
+        self._store(name, kind, options, info)
+
+    def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
+        """Add a registered data set with changed options."""
+        entry = self.configured[name]
+        if not base.options or base.info["role"] != "dataset":
+            kinds = [id for id, spec in registry.specs("dataset").items() if _is_kind(spec)]
+            raise ConfigError(
+                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use "
+                f"one of: {', '.join(kinds)}."
+            )
+        if "like" in entry:
+            raise ConfigError(
+                f"{where}.like: remove it; a variant of '{base.id}' takes its facts from "
+                f"'{base.id}'."
+            )
+        options = base.resolve(_options(entry), where=where)
+        info = dict(base.info)
+        if "size" in options:
+            info["image_shape"] = (3, options["size"], options["size"])
+        side = info["image_shape"][1]
+        if options.get("resize", side) < side:
+            raise ConfigError(
+                f"{where}.resize must be at least {side}, the size of the crop in pixels, got "
+                f"{options['resize']}."
+            )
+        for option, value in options.items():
+            info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
+        # shift families of the base may corrupt other test images than those of the variant
+        ood = [name for name in base.info.get("families", ()) if name.startswith(OOD_PREFIX)]
+        info["families"] = _joined(ood, entry.get("families", ()))
         self._store(name, base, options, info)
 
     def _store(
@@ -174,57 +233,6 @@ class DatasetCatalog:
         self._specs[name] = dataclasses.replace(
             base, id=name, info=MappingProxyType({**info, "label": name})
         )
-
-    def _add_shift(
-        self, name: str, given: Mapping[str, Any], kind: registry.ComponentSpec, where: str
-    ) -> None:
-        """Add a shift family that is computed from the test images of a data set."""
-        if extra := {"like", "families"} & set(given):
-            raise ConfigError(f"{where}.{min(extra)} does not apply to a shift family; remove it.")
-        options = kind.resolve(_options(given), where=where)
-        base = self.spec(options["of"], f"{where}.of")
-        if base.info["role"] != "dataset":
-            raise ConfigError(
-                f"{where}.of: '{base.id}' is not a data set with a test split; name one."
-            )
-        taken = {fact: base.info.get(fact) for fact in ("n_classes", "image_shape")}
-        self._store(
-            name, kind, options, {**kind.info, "base": base.id, **taken, "configurable": False}
-        )
-
-    def _add_variant(
-        self, name: str, given: Mapping[str, Any], base: registry.ComponentSpec, where: str
-    ) -> None:
-        """Add a registered data set with changed options."""
-        if not base.options or base.info["role"] != "dataset":
-            kinds = ", ".join(
-                id for id, spec in registry.specs("dataset").items() if _is_kind(spec)
-            )
-            raise ConfigError(
-                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use "
-                f"one of: {kinds}."
-            )
-        if "like" in given:
-            raise ConfigError(
-                f"{where}.like: remove it; a variant of '{base.id}' takes its facts from "
-                f"'{base.id}'."
-            )
-        options = base.resolve(_options(given), where=where)
-        info = dict(base.info)
-        if "size" in options:
-            info["image_shape"] = (3, options["size"], options["size"])
-        side = info["image_shape"][1]
-        if options.get("resize", side) < side:
-            raise ConfigError(
-                f"{where}.resize must be at least {side}, the size of the crop in pixels, got "
-                f"{options['resize']}."
-            )
-        for option, value in options.items():
-            info.update(base.info.get("variants", {}).get(f"{option}={value}", {}))
-        # shift families of the base may corrupt other test images than those of the variant
-        kept = [f for f in base.info.get("families", ()) if f.startswith(OOD_PREFIX)]
-        info["families"] = tuple(dict.fromkeys([*kept, *given.get("families", ())]))
-        self._store(name, base, options, info)
 
     def _check_families(self, name: str, where: str) -> None:
         for family in self.configured[name].get("families", ()):
@@ -252,15 +260,24 @@ def _is_kind(spec: registry.ComponentSpec) -> bool:
     return bool(spec.info.get("configurable", False))
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if key not in KEYS}
+def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the kind in an entry of the configuration."""
+    return {
+        key: value
+        for key, value in entry.items()
+        if key not in model.ConfiguredDataset.__annotations__
+    }
 
 
-def _like(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Facts of the registered data set in ``like``."""
-    if "like" not in given:
+def _joined(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*first, *second]))
+
+
+def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Facts of the registered data set in ``like``; empty without."""
+    if "like" not in entry:
         return {}
-    like = registry.spec("dataset", given["like"], f"{where}.like")
+    like = registry.spec("dataset", entry["like"], f"{where}.like")
     if like.info.get("role") != "dataset" or _is_kind(like):
         raise ConfigError(
             f"{where}.like: '{like.id}' is not a data set with training images; name one."
@@ -268,16 +285,18 @@ def _like(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return like.info
 
 
-def _taken(like: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Options that ``like`` sets: facts of the registered data set, and its rule for drawing val."""
-    taken = {fact: like[fact] for fact in FACTS if fact in like}
+    options = {fact: like[fact] for fact in FACTS if fact in like}
     if "image_shape" in like:
-        taken["image_size"] = like["image_shape"][1]
-    return taken if "val" in given else {**taken, **like.get("drawn_val", {})}
+        options["image_size"] = like["image_shape"][1]
+    if "val" not in entry:
+        options.update(like.get("drawn_val", {}))
+    return options
 
 
-def _check(options: dict[str, Any], where: str) -> None:
-    """Check the options that all kinds share, and convert ``mean`` and ``std`` to floats in place."""
+def _check_files(options: dict[str, Any], where: str) -> None:
+    """Check the options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
             written = isinstance(path, str) and path and is_path(path)
