@@ -85,8 +85,7 @@ def _check_columns(columns: Sequence[str], where: str) -> None:
     if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
         raise ConfigError(
             f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of "
-            f"published numbers; add "
-            "them (config/published/README.md)."
+            "published numbers; add them (config/published/README.md)."
         )
     if double := [name for name in columns if columns.count(name) > 1]:
         raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")
@@ -96,7 +95,7 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
     if len(row) != len(columns):
         raise ConfigError(
             f"{where}, has {len(row)} cells instead of {len(columns)}; quote cells that contain "
-            f"commas."
+            "commas."
         )
     cells = dict(zip(columns, row, strict=True))
     if cells["unit"] not in PUBLISHED_UNITS:
@@ -137,8 +136,7 @@ def check_external(external: External, path_of: PathOf, where: str) -> None:
     if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
         raise ConfigError(
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
-            f"tested on different "
-            "rows; give 'split_seed' instead of 'val' to split them."
+            "tested on different rows; give 'split_seed' instead of 'val' to split them."
         )
 
 
@@ -190,8 +188,7 @@ def _check_backbone(
     if protocol["pretrained"] and not found.info["pretrained"]:
         raise ConfigError(
             f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "
-            f"'{backbone}' has "
-            "none; use another backbone or pretrained: false."
+            f"'{backbone}' has none; use another backbone or pretrained: false."
         )
     for dataset in grid.datasets:
         shape = datasets.spec(dataset).info.get("image_shape")
@@ -209,8 +206,7 @@ def _check_ready_weights(
     if len(grid.seeds) > 1:
         raise ConfigError(
             f"{where}.seeds: {named} uses published weights, the same network for all seeds; give "
-            f"one seed, and "
-            "several calibrator_seeds."
+            "one seed, and several calibrator_seeds."
         )
     if protocol["weights"] == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
         return
@@ -218,25 +214,22 @@ def _check_ready_weights(
         if method != PLAIN:
             raise ConfigError(
                 f"{where}.methods: {named} uses published weights, which belong to the method "
-                f"'{PLAIN}'; remove "
-                f"'{method}'."
+                f"'{PLAIN}'; remove '{method}'."
             )
     for backbone in grid.backbones:
         info = describe(backbone, f"{where}.backbones").info
         if not info["pretrained"] or info["library"]:
             raise ConfigError(
                 f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; "
-                f"use another backbone "
-                "(calgrid list backbones)."
+                "use another backbone (calgrid list backbones)."
             )
         for dataset in grid.datasets:
             classes = datasets.spec(dataset).info.get("n_classes")
             if classes not in (None, *info["parameters"]):
                 raise ConfigError(
                     f"{where}.datasets: '{dataset}' has {classes} classes, but the published "
-                    f"weights of '{backbone}' "
-                    f"have {', '.join(map(str, info['parameters']))}; fine-tune them (pretrained: "
-                    f"true)."
+                    f"weights of '{backbone}' have {', '.join(map(str, info['parameters']))}; "
+                    "fine-tune them (pretrained: true)."
                 )
 
 
@@ -270,8 +263,7 @@ def check_linear_head(
     for kind, name in readers:
         raise ConfigError(
             f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not "
-            f"have; move the method "
-            f"to a grid without this {kind}."
+            f"have; move the method to a grid without this {kind}."
         )
 
 
@@ -309,8 +301,7 @@ def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey
         if other != key.protocol:
             raise ConfigError(
                 f"lines.{line}: '{other}' and '{key.protocol}' both train {key.method} on "
-                f"{key.dataset} with "
-                f"{key.backbone}; give them different lines."
+                f"{key.dataset} with {key.backbone}; give them different lines."
             )
 
 
@@ -335,8 +326,7 @@ def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], wher
     ):
         raise ConfigError(
             f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
-            f"common; put both "
-            "into one grid."
+            "common; put both into one grid."
         )
 
 
@@ -358,7 +348,7 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
         if len(listed) != budget:
             raise ConfigError(
                 f"{where}: {len(listed)} candidates, but '{first}' has {budget}; give all methods "
-                f"the same number."
+                "the same number."
             )
         if len(set(listed)) < budget:
             raise ConfigError(
@@ -373,5 +363,5 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
                 dataset, backbone, seed = missing[0]
                 raise ConfigError(
                     f"{where}: {named} is not run on {dataset} with {backbone} and seed {seed}, "
-                    f"but other candidates are; put all candidates into grids with the same seeds."
+                    "but other candidates are; put all candidates into grids with the same seeds."
                 )

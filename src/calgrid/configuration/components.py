@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
@@ -30,8 +30,8 @@ COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     "affine": (lambda info: not info["hard_labels"], "mixes labels, and this loss needs hard ones"),
     "stateless": (
         lambda info: not info["needs"] and info["state"] == "none",
-        "computes its loss twice a step, from logits only, and this loss has state or needs other "
-        "inputs",
+        "computes its loss twice a step, from logits only, and this loss has state or needs "
+        "other inputs",
     ),
 }
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -65,8 +65,8 @@ class ComponentCatalog:
             raise registry.missing(
                 self.kinds, self.kind, name, [*self.registered, *self.variants], where
             )
-        found = self.registered[self.variants.get(name, NONE).get("base", name)]
-        return registry.spec(found.kind, found.id)
+        registered = self.registered[self.variants.get(name, NONE).get("base", name)]
+        return registry.spec(registered.kind, registered.id)
 
     def changes(self, name: str) -> dict[str, Any]:
         """Options that a variant changes; empty for a registered component."""
@@ -97,9 +97,21 @@ class CalibratorCatalog(ComponentCatalog):
             raise ConfigError(
                 f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'."
             )
-        found = self.named(name, where)
-        found["options"].pop("seed", None)
-        return {**found, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
+        component = self.named(name, where)
+        component["options"].pop("seed", None)
+        return {**component, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
+
+
+class MethodParts(NamedTuple):
+    """Parts of the identifier of a method, each a registered id or the name of a variant.
+
+    ``mixup+ls`` is component ``mixup`` with loss ``ls``; ``tst+mbls`` is component ``tst``, whose
+    loss is fixed, with first stage ``mbls``.
+    """
+
+    component: str
+    loss: str | None = None
+    first_stage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,40 +180,41 @@ class MethodCatalog(ComponentCatalog):
         for number, override in enumerate(self.overrides):
             self._check_override(override, f"overrides[{number}]")
 
-    def split(self, method: str, where: str = "") -> tuple[str, str | None, str | None]:
-        """Split an identifier into its first part, its loss and its first stage.
+    def split(self, method: str, where: str = "") -> MethodParts:
+        """Split an identifier.
 
-        ``mixup+ls`` -> ``(mixup, ls, None)``, ``tst+mbls`` -> ``(tst, None, mbls)``. An unknown
-        part or an invalid combination raises ConfigError.
+        Raises
+        ------
+        ConfigError : a part is unknown, or the parts cannot be combined.
         """
-        own, plus, rest = method.partition("+")
+        component, plus, rest = method.partition("+")
         at = f"'{method}' in {where}" if where else f"'{method}'"
-        base = self.base(own, at if plus else where)
+        base = self.base(component, at if plus else where)
         if base.kind == "loss":
             if plus:
                 raise ConfigError(
-                    f"{at}: '{own}' is a loss and cannot be combined; remove '+{rest}'."
+                    f"{at}: '{component}' is a loss and cannot be combined; remove '+{rest}'."
                 )
-            return own, own, None
+            return MethodParts(component, loss=component)
         if plus and rest == PLAIN:
-            raise ConfigError(f"{at}: write '{own}', which is the same method.")
+            raise ConfigError(f"{at}: write '{component}', which is the same method.")
         inner = rest if plus else PLAIN
         if base.info["second_stage"]:
             self._check_first_stage(inner, at)
-            return own, None, inner
+            return MethodParts(component, first_stage=inner)
         self._check_loss(base, inner, at)
-        return own, inner, None
+        return MethodParts(component, loss=inner)
 
     def _check_first_stage(self, first: str, at: str) -> None:
-        own, _, first_first = self.split(first, at)
-        if first_first is not None:
+        parts = self.split(first, at)
+        if parts.first_stage is not None:
             raise ConfigError(
                 f"{at}: '{first}' is itself a second stage; use a one-stage method instead."
             )
-        if not has_linear_head(self.base(own)):
+        if not has_linear_head(self.base(parts.component)):
             raise ConfigError(
-                f"{at}: '{own}' does not end in a linear layer, which a second stage needs; use "
-                f"another first stage."
+                f"{at}: '{parts.component}' does not end in a linear layer, which a second stage "
+                "needs; use another first stage."
             )
 
     def _check_loss(self, procedure: registry.ComponentSpec, loss: str, at: str) -> None:
@@ -216,10 +229,8 @@ class MethodCatalog(ComponentCatalog):
             )
         allows, why = COMBINATIONS[rule]
         if not allows(base.info):
-            possible = ", ".join(
-                id for id, each in registry.specs("loss").items() if allows(each.info)
-            )
-            raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {possible}.")
+            losses = [id for id, spec in registry.specs("loss").items() if allows(spec.info)]
+            raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {', '.join(losses)}.")
 
     def resolve(self, method: str, context: RunContext) -> Method:
         """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set,
@@ -229,17 +240,16 @@ class MethodCatalog(ComponentCatalog):
         loss are changed by a variant of the loss (``mixup+ls_strong``) or by an override without a
         method.
         """
-        own, loss, first = self.split(method, "the grid")
-        base, values = self.base(own), self._options(method, own, context)
+        component, loss, first_stage = self.split(method, "the grid")
+        base, options = self.base(component), self._options(method, component, context)
         if base.kind == "loss":
-            return Method(method, STANDARD, {}, base.id, values)
+            return Method(method, STANDARD, {}, base.id, options)
         if loss is None:  # the loss of a second stage is fixed
-            stage_loss = registry.spec("loss", base.info.get("loss", PLAIN))
-            options = context.resolve(stage_loss, {"reduction": context.reduction})
-            return Method(method, base.id, values, stage_loss.id, options, first)
-        return Method(
-            method, base.id, values, self.base(loss).id, self._options(None, loss, context)
-        )
+            fixed = registry.spec("loss", base.info.get("loss", PLAIN))
+            loss_options = context.resolve(fixed, {"reduction": context.reduction})
+            return Method(method, base.id, options, fixed.id, loss_options, first_stage)
+        loss_options = self._options(None, loss, context)
+        return Method(method, base.id, options, self.base(loss).id, loss_options)
 
     def _options(self, method: str | None, name: str, context: RunContext) -> dict[str, Any]:
         """Options of component ``name``; overrides match ``method``, None for the loss of a
@@ -270,7 +280,7 @@ class MethodCatalog(ComponentCatalog):
     def _check_override(self, override: Override, where: str) -> None:
         match = override.match
         for method in match.method:
-            component, _, _ = self.split(method, f"{where}.match")
+            component = self.split(method, f"{where}.match").component
             at = f"{where}.set for method '{method}'"
             self.base(component).resolve({**self.changes(component), **override.set}, where=at)
         for name in match.dataset:
@@ -285,26 +295,21 @@ class MethodCatalog(ComponentCatalog):
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its
         value.
         """
-        known = self.registered.values()
-        owners = [each for each in known if name in each.options]
-        if not owners:
-            raise unknown_id(
-                "hyper-parameter",
-                name,
-                {option for each in known for option in each.options},
-                where,
-            )
-        for owner in owners:
+        components = [spec for spec in self.registered.values() if name in spec.options]
+        if not components:
+            known = {option for spec in self.registered.values() for option in spec.options}
+            raise unknown_id("hyper-parameter", name, known, where)
+        for spec in components:
             with contextlib.suppress(ConfigError):
-                owner.resolve({key: value for key, value in values.items() if key in owner.options})
+                spec.resolve({key: value for key, value in values.items() if key in spec.options})
                 return
-        owners[0].resolve({name: values[name]}, where=where)
+        components[0].resolve({name: values[name]}, where=where)
 
 
 def registered_methods() -> Mapping[str, registry.ComponentSpec]:
     """Losses and procedures except standard training, in alphabetical order."""
-    found = {**registry.specs("loss"), **registry.specs("procedure")}
-    return {id: found[id] for id in sorted(found) if id != STANDARD}
+    components = {**registry.specs("loss"), **registry.specs("procedure")}
+    return {id: components[id] for id in sorted(components) if id != STANDARD}
 
 
 def has_linear_head(component: registry.ComponentSpec) -> bool:

@@ -240,12 +240,12 @@ class DatasetCatalog:
             if (role == "shift") == family.startswith(OOD_PREFIX):
                 raise ConfigError(
                     f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', "
-                    f"shift families have none."
+                    "shift families have none."
                 )
             if family == f"{OOD_PREFIX}{name}":
                 raise ConfigError(
                     f"{where}: '{name}' cannot be its own out-of-distribution set; name another "
-                    f"one."
+                    "one."
                 )
 
 
@@ -314,7 +314,7 @@ def _check_files(options: dict[str, Any], where: str) -> None:
     if (options["mean"] is None) != (options["std"] is None):
         raise ConfigError(
             f"{where}: give both 'mean' and 'std', or neither to compute them from the training "
-            f"images."
+            "images."
         )
     for name in ("mean", "std"):
         if (values := options[name]) is not None:

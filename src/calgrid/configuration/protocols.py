@@ -172,8 +172,7 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
         if size is not None and pixels > min(size):
             raise ConfigError(
                 f"{where}: the protocol {what}, but these have {size[0]}x{size[1]}; use larger "
-                f"images or another "
-                "protocol."
+                "images or another protocol."
             )
     if crop:
         return crop, crop
@@ -192,8 +191,7 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
     if last == 1 < size:
         raise ConfigError(
             f"{where}: {samples} training images in batches of {size} leave a last batch of one "
-            f"image; set drop_last: "
-            "true or another batch_size in the protocol."
+            "image; set drop_last: true or another batch_size in the protocol."
         )
 
 
@@ -212,8 +210,8 @@ def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> 
         )
         raise ConfigError(
             f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with "
-            f"'{backbone}' on "
-            f"'{dataset}'; available: {trained} with {', '.join(NETWORKS)} on {', '.join(FOLDERS)}."
+            f"'{backbone}' on '{dataset}'; available: {trained} with {', '.join(NETWORKS)} on "
+            f"{', '.join(FOLDERS)}."
         )
     epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
     name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
@@ -238,6 +236,5 @@ def _check_schedule(protocol: Protocol, where: str) -> None:
     if late := [m for m in milestones if m >= protocol["epochs"]]:
         raise ConfigError(
             f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
-            f"remove it or train "
-            "longer."
+            "remove it or train longer."
         )

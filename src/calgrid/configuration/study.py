@@ -140,7 +140,7 @@ class Study:
             if downloaded and self.config.data_root is None:
                 raise ConfigError(
                     f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: "
-                    f"data"
+                    "data"
                 )
         for name, external in self.config.external.items():
             checks.check_external(external, self.external_path, f"external.{name}")
@@ -202,10 +202,10 @@ class Study:
         if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
             raise ConfigError(
                 f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
-                f"'{key.protocol}' trains; use "
-                "a protocol with weights: published, or logits of another network under 'external'."
+                f"'{key.protocol}' trains; use a protocol with weights: published, or logits of "
+                "another network under 'external'."
             )
-        *_, first = self.methods.split(key.method, f"{where}.methods")
+        first = self.methods.split(key.method, f"{where}.methods").first_stage
         staged = for_stage(protocol, second=first is not None)
         if trains(protocol) and (sizes := self.datasets.spec(key.dataset).info.get("sizes")):
             stage = "second stage of " if first else ""
@@ -237,7 +237,7 @@ class Study:
             if "head" in calibrator["needs"] and external.head is None:
                 raise ConfigError(
                     f"{where}.calibrators: '{calibrator['name']}' needs the last linear layer; "
-                    f"give its file as 'head'."
+                    "give its file as 'head'."
                 )
         dataset = external.dataset or name
         key = RunKey(EXTERNAL, dataset, external.backbone, external.method, external.seed)
@@ -253,7 +253,7 @@ class Study:
             if run_key in self.external or run_key in self.trained:
                 raise ConfigError(
                     f"{where}: another external run has the same dataset, backbone, method and "
-                    f"seed; change one of them."
+                    "seed; change one of them."
                 )
             self.external[run_key] = ExternalRun(run_key, cast(External, run_options))
             self._evaluate(run_key, evaluation)
