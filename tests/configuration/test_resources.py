@@ -51,26 +51,27 @@ def make(study):
 def test_memory_and_time_grow_with_each_attempt(make):
     needs = make()
     for kind in ("train", "predict", "probe", "calibrate", "prepare", "aggregate"):
-        memory = getattr(needs, f"{kind}_memory")
+        memory = needs.memory(kind)
         first = memory(job(), attempt=1)
         assert [memory(job(), attempt=attempt) for attempt in (2, 3)] == [2 * first, 3 * first]
     for kind in ("predict", "probe", "calibrate", "prepare"):
-        minutes = getattr(needs, f"{kind}_minutes")
+        minutes = needs.minutes(kind)
         first = minutes(job(), attempt=1)
         assert minutes(job(), attempt=2) == 2 * first
         assert minutes(job(), attempt=1000) == DAY
+    assert needs.minutes("train")(job(), attempt=2) == needs.minutes("train")(job(), attempt=1)
 
 
 def test_large_data_get_more_of_everything(make):
     needs = make(datasets=["tiny_imagenet", "cub200"])
     small, large = job(dataset="tiny_imagenet"), job(dataset="cub200")
     for kind in ("train", "predict", "probe", "calibrate"):
-        memory, threads = getattr(needs, f"{kind}_memory"), getattr(needs, f"{kind}_threads")
+        memory, threads = needs.memory(kind), needs.threads(kind)
         assert memory(large, attempt=1) >= 2 * memory(small, attempt=1)
         assert threads(large) > threads(small) == 1
-    assert needs.train_minutes(large) == 2 * needs.train_minutes(small) == DAY
+    assert needs.minutes("train")(large, 1) == 2 * needs.minutes("train")(small, 1) == DAY
     units = {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
-    assert {unit: needs.prepare_threads(job(unit=unit)) for unit in units} == units
+    assert {unit: needs.threads("prepare")(job(unit=unit)) for unit in units} == units
 
 
 def test_images_of_unknown_size_are_large(study, tmp_path):
@@ -79,15 +80,17 @@ def test_images_of_unknown_size_are_large(study, tmp_path):
     mine = {"base": "image_folder", "val_size": 9}
     datasets = {"unsized": mine, "sized": {**mine, "image_size": 32}}
     needs = Resources(study(datasets=datasets, data_root=str(tmp_path)), gpus=0)
-    assert needs.prepare_memory(job(unit="unsized"), 1) > needs.prepare_memory(job(unit="sized"), 1)
+    assert needs.memory("prepare")(job(unit="unsized"), 1) > needs.memory("prepare")(
+        job(unit="sized"), 1
+    )
 
 
 def test_a_gpu_adds_its_libraries_to_the_memory(make):
     on_gpu, on_cpu = make(gpus=1), make(gpus=0)
-    assert (on_gpu.train_gpus(job()), on_cpu.train_gpus(job())) == (1, 0)
+    assert (on_gpu.gpus("train")(job()), on_cpu.gpus("train")(job())) == (1, 0)
     for kind in ("train", "predict", "probe"):
-        without = getattr(on_cpu, f"{kind}_memory")(job(), 2)
-        assert getattr(on_gpu, f"{kind}_memory")(job(), 2) == without + 2 * CUDA_MB
+        without = on_cpu.memory(kind)(job(), 2)
+        assert on_gpu.memory(kind)(job(), 2) == without + 2 * CUDA_MB
 
 
 def test_published_weights_ask_for_no_gpu_and_an_hour(make):
@@ -98,8 +101,8 @@ def test_published_weights_ask_for_no_gpu_and_an_hour(make):
         methods=["ce"],
     )
     wanted = job(protocol="published", dataset="imagenet", backbone="imagenet_resnet50")
-    assert (needs.train_gpus(wanted), needs.train_minutes(wanted)) == (0, 60)
-    assert needs.train_memory(wanted, 1) < needs.predict_memory(wanted, 1)
+    assert (needs.gpus("train")(wanted), needs.minutes("train")(wanted, 1)) == (0, 60)
+    assert needs.memory("train")(wanted, 1) < needs.memory("predict")(wanted, 1)
 
 
 def test_external_logits_are_large_by_their_files(study, tmp_path):
@@ -115,15 +118,15 @@ def test_external_logits_are_large_by_their_files(study, tmp_path):
     small, large = (
         job(**next(key for key in made.external if key.dataset == name)._asdict()) for name in files
     )
-    assert needs.import_memory(large, 1) > 2 * needs.import_memory(small, 1)
-    assert needs.calibrate_memory(large, 1) > 2 * needs.calibrate_memory(small, 1)
-    assert (needs.calibrate_threads(small), needs.calibrate_threads(large)) == (1, 2)
+    assert needs.memory("import")(large, 1) > 2 * needs.memory("import")(small, 1)
+    assert needs.memory("calibrate")(large, 1) > 2 * needs.memory("calibrate")(small, 1)
+    assert (needs.threads("calibrate")(small), needs.threads("calibrate")(large)) == (1, 2)
 
 
 def test_an_aggregation_of_many_runs_has_several_processes(make):
     few, many = make(), make(seeds=list(range(500)))
-    assert (few.aggregate_threads(None), many.aggregate_threads(None)) == (1, 4)
-    assert many.aggregate_memory(None, 1) == 4 * few.aggregate_memory(None, 1)
+    assert (few.threads("aggregate")(None), many.threads("aggregate")(None)) == (1, 4)
+    assert many.memory("aggregate")(None, 1) == 4 * few.memory("aggregate")(None, 1)
 
 
 def shipped(home):
@@ -143,18 +146,18 @@ def test_no_job_of_a_shipped_study_asks_for_less_than_twice_what_was_measured(ho
     for made in studies:
         needs = Resources(made, gpus=0)
         for unit in made.data_units():
-            assert needs.prepare_memory(job(unit=unit), 1) >= 2 * PEAKS["prepare"]
+            assert needs.memory("prepare")(job(unit=unit), 1) >= 2 * PEAKS["prepare"]
         for key in made.trained:
-            assert needs.train_memory(key, 1) >= 2 * PEAKS["train"]
-            assert needs.predict_memory(key, 1) >= 2 * PEAKS["predict"]
-            weights_only = needs.train_minutes(key) == 60
-            assert weights_only or needs.train_minutes(key) > 60 * LONGEST_TRAINING
+            assert needs.memory("train")(key, 1) >= 2 * PEAKS["train"]
+            assert needs.memory("predict")(key, 1) >= 2 * PEAKS["predict"]
+            weights_only = needs.minutes("train")(key, 1) == 60
+            assert weights_only or needs.minutes("train")(key, 1) > 60 * LONGEST_TRAINING
         for key in made.evaluations:
             imagenet = key.dataset.startswith("imagenet")
             peak = IMAGENET_PEAK if imagenet else PEAKS["calibrate"]
-            assert needs.calibrate_memory(key, 1) >= 2 * peak
+            assert needs.memory("calibrate")(key, 1) >= 2 * peak
         for key in made.external:
-            assert needs.import_memory(key, 1) >= 2 * PEAKS["import"]
-        assert needs.aggregate_memory(None, 1) >= 2 * PEAKS["aggregate"]
+            assert needs.memory("import")(key, 1) >= 2 * PEAKS["import"]
+        assert needs.memory("aggregate")(None, 1) >= 2 * PEAKS["aggregate"]
         for rule in ("tables", "figures", "report"):
-            assert needs.report_memory(rule) >= 2 * PEAKS["report"]
+            assert needs.memory(rule)(None, 1) >= 2 * PEAKS["report"]

@@ -8,10 +8,10 @@ rule aggregate:
         f"{LOGS}/{JOBS.study}/aggregate.log",
     conda:
         "../../envs/report.yaml"
-    threads: JOBS.resources.aggregate_threads
+    threads: JOBS.resources.threads("aggregate")
     resources:
-        mem_mb=JOBS.resources.aggregate_memory,
-        runtime=60,
+        mem_mb=JOBS.resources.memory("aggregate"),
+        runtime=JOBS.resources.minutes("aggregate"),
     params:
         plan=PLAN,
     shell:

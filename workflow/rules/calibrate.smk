@@ -8,10 +8,10 @@ rule calibrate:
         f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/calibrate.yaml"
-    threads: JOBS.resources.calibrate_threads
+    threads: JOBS.resources.threads("calibrate")
     resources:
-        mem_mb=JOBS.resources.calibrate_memory,
-        runtime=JOBS.resources.calibrate_minutes,
+        mem_mb=JOBS.resources.memory("calibrate"),
+        runtime=JOBS.resources.minutes("calibrate"),
     params:
         plan=PLAN,
         folder=CALIBRATED,

@@ -8,10 +8,10 @@ rule prepare_data:
         f"{LOGS}/data/{{unit}}-{{id}}.log",
     conda:
         "../../envs/data.yaml"
-    threads: JOBS.resources.prepare_threads
+    threads: JOBS.resources.threads("prepare")
     resources:
-        mem_mb=JOBS.resources.prepare_memory,
-        runtime=JOBS.resources.prepare_minutes,
+        mem_mb=JOBS.resources.memory("prepare"),
+        runtime=JOBS.resources.minutes("prepare"),
     params:
         plan=PLAN,
         folder=DATA,

@@ -12,8 +12,8 @@ rule import_external:
         "../../envs/calibrate.yaml"
     threads: 1
     resources:
-        mem_mb=JOBS.resources.import_memory,
-        runtime=30,
+        mem_mb=JOBS.resources.memory("import"),
+        runtime=JOBS.resources.minutes("import"),
     params:
         plan=PLAN,
         folder=PREDICTED,

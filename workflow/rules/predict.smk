@@ -12,11 +12,11 @@ rule predict:
         protocol=JOBS.trained_protocols,
     conda:
         "../../envs/train.yaml"
-    threads: JOBS.resources.predict_threads
+    threads: JOBS.resources.threads("predict")
     resources:
-        gpu=JOBS.gpus,
-        mem_mb=JOBS.resources.predict_memory,
-        runtime=JOBS.resources.predict_minutes,
+        gpu=JOBS.resources.gpus("predict"),
+        mem_mb=JOBS.resources.memory("predict"),
+        runtime=JOBS.resources.minutes("predict"),
     params:
         plan=PLAN,
         folder=PREDICTED,

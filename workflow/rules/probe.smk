@@ -9,11 +9,11 @@ rule probe:
         f"{LOGS}/probe_{{probe}}/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/probe.yaml"
-    threads: JOBS.resources.probe_threads
+    threads: JOBS.resources.threads("probe")
     resources:
-        gpu=JOBS.gpus,
-        mem_mb=JOBS.resources.probe_memory,
-        runtime=JOBS.resources.probe_minutes,
+        gpu=JOBS.resources.gpus("probe"),
+        mem_mb=JOBS.resources.memory("probe"),
+        runtime=JOBS.resources.minutes("probe"),
     params:
         plan=PLAN,
         folder=PROBED,

@@ -15,8 +15,8 @@ rule tables:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("tables"),
-        runtime=30,
+        mem_mb=JOBS.resources.memory("tables"),
+        runtime=JOBS.resources.minutes("tables"),
     params:
         plan=PLAN,
     shell:
@@ -41,8 +41,8 @@ rule figures:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("figures"),
-        runtime=30,
+        mem_mb=JOBS.resources.memory("figures"),
+        runtime=JOBS.resources.minutes("figures"),
     params:
         plan=PLAN,
     shell:
@@ -64,8 +64,8 @@ rule report:
         "../../envs/report.yaml"
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt * JOBS.resources.report_memory("report"),
-        runtime=30,
+        mem_mb=JOBS.resources.memory("report"),
+        runtime=JOBS.resources.minutes("report"),
     params:
         plan=PLAN,
     shell:

@@ -10,11 +10,11 @@ rule train:
         f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
     conda:
         "../../envs/train.yaml"
-    threads: JOBS.resources.train_threads
+    threads: JOBS.resources.threads("train")
     resources:
-        gpu=JOBS.resources.train_gpus,
-        mem_mb=JOBS.resources.train_memory,
-        runtime=JOBS.resources.train_minutes,
+        gpu=JOBS.resources.gpus("train"),
+        mem_mb=JOBS.resources.memory("train"),
+        runtime=JOBS.resources.minutes("train"),
     params:
         plan=PLAN,
         folder=TRAINED,
