@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
 from calgrid.components import registry
-from calgrid.components.component_files import Option
+from calgrid.components.options import Option
 from calgrid.configuration.model import Config, TrainingProtocol
 from calgrid.metrics import METRICS
 

@@ -8,16 +8,16 @@ import typing
 import numpy as np
 import pandas as pd
 import pytest
+from calgrid.components.component_files import METRIC_FACTS
+from calgrid.plugin_metrics import check_metric, known_metrics, own_metrics
 
 from calgrid.components import plugins, registry
-from calgrid.components.component_files import METRIC_FACTS
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.files.ranking import rank_calibrators
 from calgrid.metrics import METRICS, Metric, bootstrap, evaluate, resampled_metrics
 from calgrid.metrics.intervals import resample_weights
-from calgrid.plugin_metrics import check_metric, known_metrics, own_metrics
 from calgrid.statistics import paired_bootstrap, summarise
 
 pytestmark = pytest.mark.usefixtures("without_plugins")

@@ -1,8 +1,9 @@
 """calgrid: one protocol for the calibration of image classifiers."""
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from calgrid.components.lazy import lazy_names
+from calgrid.optional import say_extra
 
 if TYPE_CHECKING:
     from calgrid.integrations.sklearn import CalibratedEstimator
@@ -12,11 +13,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["CalibratedEstimator", "CalibratedModule", "__version__", "load_study"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "CalibratedEstimator": "calgrid.integrations.sklearn",
-        "CalibratedModule": "calgrid.integrations.torch",
-        "load_study": "calgrid.reporting.results",
-    },
-)
+#: public name -> its module, which imports pandas or torch
+_MODULES = {
+    "CalibratedEstimator": "calgrid.integrations.sklearn",
+    "CalibratedModule": "calgrid.integrations.torch",
+    "load_study": "calgrid.reporting.results",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with say_extra():
+        return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -6,9 +6,9 @@ import re
 import shutil
 
 import pytest
+from calgrid.components.component_files import COMMON_OPTIONS, DEFAULTS, Option, read_file
 
 from calgrid.components import plugins, registry
-from calgrid.components.component_files import COMMON_OPTIONS, DEFAULTS, Option, read_file
 from calgrid.errors import ConfigError
 
 COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]

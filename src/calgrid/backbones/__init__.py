@@ -8,16 +8,23 @@ Several that differ by numbers may share a file, each a class with ``@register(i
 from typing import TYPE_CHECKING, Any
 
 from calgrid.backbones.catalogue import describe
-from calgrid.components.lazy import lazy_names
 from calgrid.components.registry import load
 from calgrid.errors import ConfigError
+from calgrid.optional import say_extra
 
 if TYPE_CHECKING:
     from calgrid.backbones.base import Backbone
 
 __all__ = ["Backbone", "build_backbone"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"Backbone": "calgrid.backbones.base"})
+
+def __getattr__(name: str) -> Any:
+    """Import ``Backbone`` at its first use, because planning must not import torch."""
+    if name != "Backbone":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with say_extra():
+        from calgrid.backbones.base import Backbone  # noqa: PLC0415
+    return Backbone
 
 
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":

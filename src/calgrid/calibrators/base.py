@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import in_units, logit_unit
 from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
-from calgrid.components.registry import spec
+from calgrid.components.registry import parameters_of
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.arrays import write_arrays
 
@@ -95,7 +95,7 @@ class Calibrator(ABC):
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """All hyper-parameters with their values."""
-        return {name: getattr(self, name) for name in spec("calibrator", self.id).options}
+        return {name: getattr(self, name) for name in parameters_of(type(self))}
 
     def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
         """Fit on validation data and return the calibrator itself.

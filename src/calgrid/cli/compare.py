@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from calgrid.cli.colours import coloured
 from calgrid.cli.files import read
+from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
-from calgrid.plugin_metrics import find_metric
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.sampling import NO_VERDICT
 from calgrid.storage.logits import Logits

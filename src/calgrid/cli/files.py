@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.components import registry
+from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_any
 from calgrid.files.ranking import Estimate
 from calgrid.metrics import (
+    METRICS,
     Metric,
     bootstrap,
     bootstrap_soft,
@@ -21,7 +23,6 @@ from calgrid.metrics import (
     evaluate,
     evaluate_soft,
 )
-from calgrid.plugin_metrics import find_metric, own_metrics
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
 
@@ -110,8 +111,11 @@ def _metrics_of_plugins(probabilities: np.ndarray, labels: np.ndarray, bins: int
     """Metrics of plugins that can be computed for a file; others are reported and left out."""
     predictions = check_probabilities(probabilities, labels)
     working, problems = [], registry.broken("metric")
-    for metric in own_metrics():
+    for name in metric_names():
+        if name in METRICS:
+            continue
         try:
+            metric = find_metric(name)
             metric.function(predictions, predictions.labels, bins)
             working.append(metric)
         except ConfigError as error:

@@ -9,14 +9,14 @@ from typing import Any
 
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
-from calgrid.components.component_files import METHODS
+from calgrid.components.registry import METHODS
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.errors import unknown_id
+from calgrid.errors import ConfigError, unknown_id
 from calgrid.progress import log
 
 #: argument of ``list`` -> kinds of the registry
@@ -60,13 +60,20 @@ def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
 
 def _entries(kind: str) -> Iterable[dict[str, Any]]:
     if kind == "metrics":
-        from calgrid.plugin_metrics import known_metrics
+        from calgrid.components.metrics import find_metric, metric_names
+        from calgrid.metrics import METRICS
 
-        own = registry.specs("metric")
-        for name, metric in known_metrics().items():
+        for name in metric_names():
+            try:
+                metric = find_metric(name)
+            except ConfigError as error:
+                log(f"calgrid list: {error}")
+                continue
             better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
             facts = {"better": better, "of": metric.kind}
-            file = {"file": plugins.shown(own[name].module)} if name in own else {}
+            file = {}
+            if name not in METRICS:
+                file["file"] = plugins.shown(registry.spec("metric", name).module)
             yield {
                 **file,
                 "id": name,

@@ -28,6 +28,10 @@ def new(options: argparse.Namespace) -> None:
         if path.exists():
             raise ConfigError(f"{path} exists already: choose another name, or remove it.")
     owner = registry.taken(kind, id)
+    if kind == "metric":
+        from calgrid.metrics import METRICS
+
+        owner = owner or ("metric of calgrid/metrics/table.py" if id in METRICS else "")
     if owner:
         raise ConfigError(f"'{id}' is already the {owner}: choose another name.")
     templates = {

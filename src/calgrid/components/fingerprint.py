@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from calgrid.components import plugins
-from calgrid.components.declarations import imported_from, parse
 from calgrid.components.plugins import PACKAGE
+from calgrid.components.source import imported_from, parse
 
 LENGTH = 16
 #: version of the files between stages; increase it when their meaning changes

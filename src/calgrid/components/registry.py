@@ -1,21 +1,21 @@
-"""Registry of methods: one file = one identifier, read without importing it.
+"""Registry of components: one file = one identifier.
 
 A component (loss, procedure, calibrator, dataset, shift, backbone, probe) is a class with
 ``@register(...)`` in ``calgrid/<package>/<id>.py`` or ``<plugin>/<package>/<id>.py``
-(:mod:`calgrid.components.plugins`); the file name is the identifier. A plugin metric is a function; calgrid's
-own metrics are rows of ``metrics/table.py``. Backbones and data sets that differ only in numbers
-may share a file with ``@register(id=...)`` for each class. Files that begin with ``_``,
-``base.py``, and files of calgrid without ``@register`` have no components. An invalid file causes
-an error only when its component is requested.
+(:mod:`calgrid.components.plugins`); the file name is the identifier. A plugin metric is a function;
+calgrid's own metrics are rows of ``metrics/table.py``. Backbones and data sets that differ only in
+numbers may share a file with ``@register(id=...)`` for each class. Files that begin with ``_``,
+``base.py``, and files of calgrid without ``@register`` have no components.
 
-Planning a grid must not import torch (seconds) in each Snakemake process, so :func:`specs` reads
-the files with :mod:`ast`; :func:`load` imports only the requested file.
+Jobs :func:`load` a component and read it with :func:`spec_of`. Planning must not import torch
+(seconds in each Snakemake process), so :func:`spec` and :func:`specs` read the same from the files;
+an invalid file causes an error only when its component is requested.
 """
 
-import ast
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,27 +25,58 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calgrid.components import plugins
-from calgrid.components.component_files import KINDS, METHODS, ComponentSpec, read_file
-from calgrid.components.declarations import read_module, undefined
+from calgrid.components.options import Option, read_options
+from calgrid.components.source import declarations
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.optional import say_extra
 
-__all__ = [
-    "KINDS",
-    "ComponentSpec",
-    "broken",
-    "load",
-    "missing",
-    "register",
-    "said_of",
-    "spec",
-    "specs",
-    "taken",
-]
-
 Component = TypeVar("Component", bound=Callable[..., Any])
-#: module with the table of calgrid's metrics
-METRIC_TABLE = "calgrid.metrics.table"
+
+#: kind of component -> sub-package that holds one file per component
+KINDS: Mapping[str, str] = {
+    "loss": "losses",
+    "procedure": "procedures",
+    "calibrator": "calibrators",
+    "dataset": "datasets",
+    "backbone": "backbones",
+    "probe": "probes",
+    "metric": "metrics",
+}
+#: kinds that share their identifiers: both are methods
+METHODS = ("loss", "procedure")
+
+#: kind -> facts that each component gives
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "loss": ("hard_labels",),
+    "calibrator": ("keeps_argmax", "parameters"),
+    "dataset": ("role", "label", "download"),
+    "backbone": ("label", "image_size"),
+    "metric": ("lower_is_better", "unit"),
+}
+#: kind -> facts that a component may give, and their values if it does not
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "loss": {"needs": (), "sees_validation": False, "state": "none"},
+    "procedure": {"second_stage": False},
+    "calibrator": {"needs": ("logits",), "slow": False},
+    "backbone": {"pretrained": False, "library": False},
+    "probe": {"needs_linear_head": False},
+}
+#: kind -> further facts that a component may give; missing ones of a backbone are measured, except
+#: for networks with published weights and libraries of networks
+FURTHER: Mapping[str, tuple[str, ...]] = {
+    "procedure": ("losses", "linear_head", "loss", "passes"),
+    "dataset": (
+        *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
+        *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),
+        *("evaluation_only", "warning", "variants"),
+    ),
+    "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
+    "metric": ("interval",),
+}
+#: options that the base class of a kind gives to each of its components
+COMMON_OPTIONS: Mapping[str, Mapping[str, Option]] = {
+    "loss": {"reduction": Option("reduction", "mean", "Literal['mean', 'sum']", ("mean", "sum"))}
+}
 
 
 def register(
@@ -71,106 +102,287 @@ def register(
         ``"(-inf, inf)"``.
     """
 
-    def mark(cls: Component) -> Component:
-        registered = MappingProxyType(
-            {"source": source, "dataset_defaults": dict(dataset_defaults or {}), **info}
-        )
-        cls.registered = registered  # type: ignore[attr-defined]  # each kind's base declares it
-        return cls
+    def mark(component: Component) -> Component:
+        facts = {"source": source, "dataset_defaults": dict(dataset_defaults or {}), **info}
+        if id is not None:
+            facts["id"] = id
+        component.registered = MappingProxyType(facts)  # type: ignore[attr-defined]  # in the base
+        return component
 
     return mark
 
 
 @dataclass(frozen=True)
-class _Read:
-    """Components of a kind by identifier, messages about invalid ones, and descriptions of used
-    names.
+class ComponentSpec:
+    """A component as declared in its file.
+
+    Hyper-parameters are the keyword-only arguments of ``__init__``, with their defaults and
+    annotations; ``limits`` of ``@register`` has their ranges.
     """
 
-    specs: dict[str, ComponentSpec] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, str] = field(default_factory=dict)
+    id: str
+    kind: str
+    module: str
+    class_name: str
+    summary: str
+    source: str
+    options: Mapping[str, Option]
+    dataset_defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Its package: ``calgrid``, or that of a plugin."""
+        return self.module.partition(".")[0]
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether its results depend on a seed, which is one of its hyper-parameters."""
+        return "seed" in self.options
+
+    def resolve(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        dataset: str | None = None,
+        backbone: str | None = None,
+        where: str = "",
+    ) -> dict[str, Any]:
+        """Return all hyper-parameters: file defaults, then those of the data set, then
+        ``overrides``.
+
+        Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
+        Raises ConfigError: a name is unknown, or a value has the wrong type or is out of range.
+        """
+        place = where or f"{self.kind} '{self.id}'"
+        values = {name: option.default for name, option in self.options.items()}
+        values.update(self.dataset_defaults.get(dataset or "", {}))
+        values.update(self.dataset_defaults.get(f"{dataset}/{backbone}", {}))
+        for name, value in (overrides or {}).items():
+            if name not in self.options:
+                raise unknown_id("hyper-parameter", name, self.options or {"(it has none)"}, place)
+            values[name] = self.options[name].check(value, f"{place}: {name}")
+        ranged = [option for option in self.options.values() if option.range is not None]
+        # ends of other ranges first
+        for option in sorted(ranged, key=lambda option: bool(option.range and option.range.names)):
+            value = values[option.name]
+            if option.range is not None and value is not None:
+                option.range.check(value, f"{place}: {option.name}", values)
+        return values
+
+
+def spec_of(component: Any) -> ComponentSpec:
+    """Return the specification of a registered class, or of the function of a metric.
+
+    Raises ConfigError: an argument of ``@register``, or a hyper-parameter is unknown, missing or
+    invalid.
+    """
+    module, facts = component.__module__, dict(component.registered)
+    where, package = plugins.shown(module), module.split(".")[-2]
+    (kind,) = (kind for kind, folder in KINDS.items() if folder == package)
+    id = facts.pop("id", module.rpartition(".")[2])
+    if not isinstance(id, str) or not re.fullmatch("[a-z][a-z0-9_]*", id):
+        given, verb = "the file's name is the identifier; name it", "in"
+        if "id" in component.registered:
+            given, verb = f"the id {id!r}", "must be"
+        raise ConfigError(f"{where}: {given} {verb} small letters, digits and _, a letter first.")
+    source, dataset_defaults = facts.pop("source"), facts.pop("dataset_defaults")
+    _check_facts(kind, facts, where)
+    parameters = parameters_of(component) if inspect.isclass(component) else {}
+    options = read_options(parameters, facts.get("limits", {}), where)
+    return ComponentSpec(
+        id=id,
+        kind=kind,
+        module=module,
+        class_name=component.__name__,
+        summary=" ".join(inspect.cleandoc(component.__doc__ or "").split("\n\n", 1)[0].split()),
+        source=source,
+        options=MappingProxyType(options | dict(COMMON_OPTIONS.get(kind, {}))),
+        dataset_defaults=MappingProxyType(dataset_defaults),
+        info=MappingProxyType({**DEFAULTS.get(kind, {}), **facts}),
+    )
+
+
+def _check_facts(kind: str, facts: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError unless a component has all required facts of its kind and no unknown ones."""
+    needed = REQUIRED.get(kind, ())
+    known = (*needed, *DEFAULTS.get(kind, ()), *FURTHER.get(kind, ()), "limits")
+    for name in facts:
+        if name not in known:
+            raise unknown_id("fact", name, known, f"{where}: @register")
+    if facts.get("library"):
+        needed = ("label",)
+    elif facts.get("pretrained"):
+        needed = (*needed, "parameters")
+    absent = [name for name in needed if name not in facts]
+    if absent:
+        noun = "facts" if len(absent) > 1 else "fact"
+        file = f"calgrid/{KINDS[kind]}/{'table' if kind == 'metric' else 'base'}.py"
+        raise ConfigError(
+            f"{where}: @register of a {kind} needs the {noun} {', '.join(absent)} (explained in "
+            f"{file})."
+        )
+
+
+def parameters_of(component: type) -> dict[str, inspect.Parameter]:
+    """Keyword-only parameters of the constructor of a class.
+
+    A class without a constructor inherits that of its base; ``**`` adds the remaining parameters of
+    the base.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for base in inspect.getmro(component):
+        if "__init__" not in vars(base):
+            continue
+        signature = inspect.signature(vars(base)["__init__"]).parameters.values()
+        of_base = {}
+        for parameter in signature:
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                of_base[parameter.name] = parameter
+        parameters = {**of_base, **parameters}
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature):
+            break
+    return parameters
+
+
+def load(kind: str, name: str) -> Any:
+    """Import the file of a component and return its class (for a metric, its function).
+
+    Raises ConfigError: the component is unknown, the import of a plugin's file fails, or a class
+    lacks a method that its base leaves to it.
+    """
+    id, module = name.partition("/")[0], ""
+    for package, folder in plugins.folders(KINDS[kind]):
+        if not module and (folder / f"{id}.py").is_file():
+            module = f"{package}.{id}"
+    module = module or spec(kind, name).module
+    plugins.importable(module)
+    with say_extra() if _is_of_calgrid(module) else plugin_errors(module, "cannot be imported"):
+        namespace = vars(importlib.import_module(module))
+    for component in _registered(namespace):
+        if component.registered.get("id", module.rpartition(".")[2]) == id:
+            _check_methods(kind, component)
+            return component
+    raise missing([kind], kind, name, specs(kind))
+
+
+def _registered(namespace: Mapping[str, Any]) -> list[Any]:
+    """Components that a module registers."""
+    components = []
+    for value in namespace.values():
+        is_registered = "registered" in getattr(value, "__dict__", ())
+        if is_registered and value.__module__ == namespace["__name__"]:
+            components.append(value)
+    return components
+
+
+def _check_methods(kind: str, component: Any) -> None:
+    """Raise ConfigError if a class lacks a method that is abstract in its base."""
+    absent = []
+    for name in dir(component):
+        if getattr(getattr(component, name, None), "__isabstractmethod__", False):
+            absent.append(name)
+    if absent:
+        where = plugins.shown(component.__module__)
+        raise ConfigError(
+            f"{where}: the {kind} {component.__name__} must define {', '.join(absent)}."
+        )
+
+
+@contextlib.contextmanager
+def plugin_errors(module: str, what: str) -> Iterator[None]:
+    """Convert exceptions of a plugin's file into ConfigError with file, line, ``what`` failed, and
+    the reason.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        path, line = plugins.locate(module), ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if path is not None and Path(frame.filename).resolve() == path.resolve():
+                line = f", line {frame.lineno},"
+        raise ConfigError(
+            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}): correct it."
+        ) from error
+
+
+# components of files, without importing them -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Files:
+    """Valid components, and messages about invalid files, by kind and identifier."""
+
+    specs: dict[tuple[str, str], ComponentSpec] = field(default_factory=dict)
+    broken: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def _files(kind: str) -> Files:
+    """Files of a kind, and of those that it shares its identifiers with."""
+    return _read(METHODS if kind in METHODS else (kind,))
 
 
 @plugins.cached
-def _read(kind: str) -> _Read:
-    """Read the files of a kind, those of calgrid first, without importing them."""
-    read = _Read(taken=_metrics_of_the_table() if kind == "metric" else {})
-    all_found: dict[str, ComponentSpec] = {}
-    files = [
-        (each, *file) for each in (METHODS if kind in METHODS else (kind,)) for file in _files(each)
-    ]
-    for each, name, path in sorted(
-        files, key=lambda file: not file[1].startswith(f"{plugins.PACKAGE}.")
-    ):
+def _read(kinds: tuple[str, ...]) -> Files:
+    files = []
+    for kind in kinds:
+        for package, folder in plugins.folders(KINDS[kind]):
+            for path in sorted(folder.glob("*.py")):
+                if path.name != "base.py" and path.name[0] not in "_." and path.is_file():
+                    files.append((kind, f"{package}.{path.stem}", path))
+    result, first = Files(), dict[str, ComponentSpec]()
+    for kind, module, path in sorted(files, key=lambda file: not _is_of_calgrid(file[1])):
+        where = plugins.shown(module)
         try:
-            found = read_file(each, path, name)
+            components = _read_file(kind, module)
         except Exception as error:  # a plugin's file may cause any error
-            what = f"{plugins.shown(name)} cannot be read ({type(error).__name__}: {error}): correct it."
-            said = str(error) if isinstance(error, ConfigError) else what
-            if each == kind:  # whichever of its identifiers is asked for
-                text = path.read_bytes().decode("utf-8", errors="replace")
-                ids = [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]
-                read.broken.update(dict.fromkeys(ids, said))
+            message = f"{where} cannot be read ({type(error).__name__}: {error}): correct it."
+            text = path.read_bytes().decode("utf-8", errors="replace")
+            for id in [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]:
+                result.broken[kind, id] = str(error) if isinstance(error, ConfigError) else message
             continue
-        for entry in found:
-            if entry.id in read.taken:  # ambiguous
-                said = f"'{entry.id}' is the {read.taken[entry.id]} already; choose another name."
-                read.broken[entry.id] = f"{plugins.shown(entry.module)}: {said}"
-            all_found.setdefault(entry.id, entry)
-            read.taken.setdefault(entry.id, f"{entry.kind} of {plugins.shown(entry.module)}")
-    own = sorted(
-        id for id, entry in all_found.items() if entry.kind == kind and id not in read.broken
-    )
-    read.specs.update({id: all_found[id] for id in own})
-    return read
+        for component in components:
+            other = first.setdefault(component.id, component)
+            if other is component:
+                result.specs[kind, component.id] = component
+            else:  # which one is meant?
+                result.specs.pop((kind, component.id), None)
+                result.broken[kind, component.id] = (
+                    f"{where}: '{component.id}' is the {_described(other)} already; choose another "
+                    f"name."
+                )
+    return result
 
 
-def _metrics_of_the_table() -> dict[str, str]:
-    """Identifiers of calgrid's metrics -> their location, read without importing SciPy."""
-    rows = ast.walk(read_module(METRIC_TABLE).constants["_ENTRIES"])
-    first = [row.args[0] for row in rows if isinstance(row, ast.Call) and row.args]
-    ids = [str(each.value) for each in first if isinstance(each, ast.Constant)]
-    return dict.fromkeys(ids, f"metric of {plugins.shown(METRIC_TABLE)}")
+def _read_file(kind: str, module: str) -> list[ComponentSpec]:
+    """Return the components of a file; none for a helper module of calgrid.
 
-
-def _files(kind: str) -> Iterator[tuple[str, Path]]:
-    for package, folder in plugins.folders(KINDS[kind]):
-        if METRIC_TABLE.startswith(f"{package}."):
-            continue
-        paths = sorted(
-            path
-            for path in folder.glob("*.py")
-            if path.name != "base.py" and path.name[0] not in "_."
+    Raises ConfigError: an invalid component, or a plugin's file without one.
+    """
+    components = _registered(declarations(module))
+    if not components and _is_of_calgrid(module):
+        return []
+    several = components and all("id" in component.registered for component in components)
+    if len(components) != 1 and not several:
+        noun = "function" if kind == "metric" else "class"
+        raise ConfigError(
+            f"{plugins.shown(module)} must hold exactly one {noun} with @register, or several with "
+            f"an id each, found {len(components)}."
         )
-        yield from ((f"{package}.{path.stem}", path) for path in paths)
+    return [spec_of(component) for component in components]
+
+
+def _is_of_calgrid(module: str) -> bool:
+    return module.startswith(f"{plugins.PACKAGE}.")
+
+
+def _described(component: ComponentSpec) -> str:
+    return f"{component.kind} of {plugins.shown(component.module)}"
 
 
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
     """All valid components of a kind by identifier, in alphabetical order, without importing them."""
-    return MappingProxyType(_read(kind).specs)
-
-
-def taken(kind: str, name: str) -> str:
-    """Describe the component with this name, ``loss of calgrid/losses/ce.py``, or ''. Methods share
-    their names.
-    """
-    return _read(kind).taken.get(name, "")
-
-
-def broken(kind: str) -> list[str]:
-    """Messages about invalid files of a kind."""
-    return list(dict.fromkeys(_read(kind).broken.values()))
-
-
-def missing(
-    kinds: Iterable[str], what: str, name: str, known: Iterable[str], where: str = ""
-) -> ConfigError:
-    """Return the error for an identifier that is unknown or whose file is broken."""
-    for kind in kinds:
-        if name in (found := _read(kind).broken):
-            return ConfigError(found[name])
-    return unknown_id(what, name, known, where)
+    components = _files(kind).specs
+    return {id: components[of, id] for of, id in sorted(components) if of == kind}
 
 
 def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
@@ -180,49 +392,37 @@ def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
     ``library/member`` is a member of a component that is registered as a library; its file checks
     whether the member exists.
     """
-    known = specs(kind)
-    if name in known:
-        found = known[name]
-        if absent := undefined(found.module, found.class_name):
-            where = plugins.shown(found.module)
-            raise ConfigError(
-                f"{where}: the {kind} {found.class_name} must define {', '.join(absent)}."
-            )
-        return found
+    known = _files(kind).specs
+    if (kind, name) in known:
+        return known[kind, name]
     library, slash, _ = name.partition("/")
-    if slash and library in known and known[library].info.get("library", False):
-        return dataclasses.replace(known[library], id=name)
-    raise missing([kind], kind, name, known, where)
+    if slash and (kind, library) in known and known[kind, library].info.get("library", False):
+        return dataclasses.replace(known[kind, library], id=name)
+    raise missing([kind], kind, name, specs(kind), where)
 
 
-def load(kind: str, name: str) -> Any:
-    """Import the file of a component and return its class (for a metric, its function).
-
-    Raises ConfigError if the import of a plugin's file fails.
+def taken(kind: str, name: str) -> str:
+    """Describe the component with this name, ``loss of calgrid/losses/ce.py``, or ''. Methods share
+    their names.
     """
-    entry = spec(kind, name)
-    plugins.importable(entry.module)
-    own = entry.origin == plugins.PACKAGE
-    with say_extra() if own else said_of(entry.module, "cannot be imported"):
-        return getattr(importlib.import_module(entry.module), entry.class_name)
+    for (_, id), component in _files(kind).specs.items():
+        if id == name:
+            return _described(component)
+    return ""
 
 
-@contextlib.contextmanager
-def said_of(module: str, what: str) -> Iterator[None]:
-    """Convert exceptions of a plugin's file into ConfigError with file, line, ``what`` failed, and
-    the reason.
-    """
-    try:
-        yield
-    except Exception as error:
-        path = plugins.locate(module)
-        own = path and path.resolve()
-        frames = [
-            each
-            for each in traceback.extract_tb(error.__traceback__)
-            if Path(each.filename).resolve() == own
-        ]
-        line = f", line {frames[-1].lineno}," if frames else ""
-        raise ConfigError(
-            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}): correct it."
-        ) from error
+def broken(kind: str) -> list[str]:
+    """Messages about invalid files of a kind."""
+    messages = [message for (of, _), message in _files(kind).broken.items() if of == kind]
+    return list(dict.fromkeys(messages))
+
+
+def missing(
+    kinds: Iterable[str], what: str, name: str, known: Iterable[str], where: str = ""
+) -> ConfigError:
+    """Return the error for an identifier that is unknown or whose file is broken."""
+    for kind in kinds:
+        messages = _files(kind).broken
+        if (kind, name) in messages:
+            return ConfigError(messages[kind, name])
+    return unknown_id(what, name, known, where)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from calgrid.backbones.catalogue import describe
 from calgrid.components import plugins, registry
-from calgrid.components.component_files import METHODS
+from calgrid.components.registry import METHODS
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Match, Override
 from calgrid.errors import ConfigError, unknown_id

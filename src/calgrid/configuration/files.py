@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from calgrid.components.ranges import is_finite, not_finite
+from calgrid.components.options import is_finite, not_finite
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 if TYPE_CHECKING:

@@ -336,7 +336,7 @@ class Study:
             if registry.spec(kind, id).origin != plugins.PACKAGE and find_spec("torch") is not None:
                 registry.load(kind, id)
         if self.own_metrics and find_spec("scipy") is not None:
-            from calgrid.plugin_metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
+            from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
             counts = {self.datasets.spec(key.dataset).info.get("n_classes") for key in self.trained}
             for name in self.own_metrics:

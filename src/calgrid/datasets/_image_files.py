@@ -13,6 +13,7 @@ standard deviation of each channel over the training images.
 
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,7 @@ class ImageFiles(Dataset):
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
 
+    @abstractmethod
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the files of one split; ``train`` is the source of the training split when another
         one is opened.

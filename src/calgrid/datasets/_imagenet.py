@@ -12,6 +12,7 @@ uses torch, so the images differ.
 
 import dataclasses
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +143,7 @@ class Evaluated(Dataset):
     ) -> None:
         self.split_seed, self.resize, self.interpolation = split_seed, resize, interpolation
 
+    @abstractmethod
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return all images in order."""
         raise NotImplementedError(f"{type(self).__name__} must define pictures().")

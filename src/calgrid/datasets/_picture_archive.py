@@ -5,6 +5,7 @@ image into arrays on disk, so that neither the archive nor the images must fit i
 in the order of the lists or names, not of the archive.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,7 @@ class PictureArchive(Dataset):
     stretch = False
     val_is_test = False
 
+    @abstractmethod
     def listed(self, archive: Path) -> tuple[Listed, Listed]:
         """Return the images that were published for training, and those for testing."""
         raise NotImplementedError(f"{type(self).__name__} must define listed().")

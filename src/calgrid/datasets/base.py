@@ -4,6 +4,7 @@ settings.
 
 import math
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,7 @@ class Images:
 class Dataset(Images):
     """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
 
+    @abstractmethod
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an
         out-of-distribution set.
@@ -111,6 +113,7 @@ class Dataset(Images):
 class ShiftFamily(Images):
     """Base of shift families (role ``shift``): further test sets tied to a data set."""
 
+    @abstractmethod
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return all settings in a fixed order.
 

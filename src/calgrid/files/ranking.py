@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
+from calgrid.components.metrics import find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Metric, check_probabilities, evaluate
 from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
-from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
 from calgrid.progress import Progress
 
 Array = NDArray[np.float64]
@@ -118,9 +118,7 @@ def rank_calibrators(
     DataError : an input is invalid. ConfigError : ``folds`` or ``rank_by`` is invalid, or no
         calibrator can be fitted.
     """
-    known = ranking_metrics()
-    if rank_by not in known:
-        raise registry.missing(["metric"], "metric", rank_by, known, "rank_by")
+    ranking_metric = find_ranking_metric(rank_by, "rank_by")
     logits, labels = np.asarray(logits), np.asarray(labels)
     features = None if features is None else np.asarray(features)
     if not 2 <= folds <= len(logits):
@@ -129,7 +127,7 @@ def rank_calibrators(
         )
     fold = np.random.default_rng(seed).permutation(len(logits)) % folds
     tails = tails_of(level)
-    further = own_metrics([rank_by])
+    further = plugin_metrics([rank_by])
 
     def cross_validate(id: str) -> CrossValidated:
         probabilities, seconds = out_of_fold(id)
@@ -180,7 +178,7 @@ def rank_calibrators(
     if not results:
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
-    return _ranking(results, find_metric(rank_by), tails), refused
+    return _ranking(results, ranking_metric, tails), refused
 
 
 def _ranking(

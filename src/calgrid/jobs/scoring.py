@@ -16,6 +16,7 @@ import numpy as np
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.components import fingerprint
+from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.diagnostics import shown_calibrators
 from calgrid.jobs.label_counts import label_distribution
@@ -28,7 +29,6 @@ from calgrid.metrics import (
     evaluate_soft,
     resampled_metrics,
 )
-from calgrid.plugin_metrics import own_metrics
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
@@ -116,7 +116,7 @@ class Scorer:
         self.fits = work.fits
         self.checkpoint = self.spec["checkpoints"][part.checkpoint]
         self.statistics = self.spec["statistics"]
-        self.own_metrics = own_metrics(self.statistics.get("metrics", ()))
+        self.plugin_metrics = plugin_metrics(self.statistics.get("metrics", ()))
 
     def _read(self, name: str, group: int | None = None) -> Logits:
         path = self.predicted / logits_file(self.checkpoint, name)
@@ -346,7 +346,7 @@ class Scorer:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"n_bins": self.statistics["bins"], "further": self.own_metrics}
+        return {"n_bins": self.statistics["bins"], "further": self.plugin_metrics}
 
     def _bounds(
         self, function: Callable[..., Mapping[str, Interval]], *data: np.ndarray, **options: Any

@@ -6,19 +6,15 @@
 ``calgrid new loss my_loss`` writes a new one, ``losses/my_loss.py``, and its test.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calgrid.components import registry
-from calgrid.components.lazy import lazy_names
+from calgrid.optional import say_extra
 
-if TYPE_CHECKING:
+with say_extra():
     from calgrid.losses.base import Loss, LossTerms, Terms
 
 __all__ = ["Loss", "LossTerms", "Terms", "build_loss"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__, dict.fromkeys(("Loss", "LossTerms", "Terms"), "calgrid.losses.base")
-)
 
 
 def build_loss(
@@ -27,7 +23,7 @@ def build_loss(
     dataset: str | None = None,
     backbone: str | None = None,
     **overrides: Any,
-) -> "Loss":
+) -> Loss:
     """Build a training loss with the published hyper-parameters of a data set.
 
     Parameters
@@ -48,8 +44,9 @@ def build_loss(
     ConfigError : the loss or a hyper-parameter does not exist, or a value has the wrong type or
         range.
     """
-    values = registry.spec("loss", id).resolve(overrides, dataset, backbone)
-    reduction = values.pop("reduction")
-    loss: Loss = registry.load("loss", id)(num_classes, **values)
+    loss_class = registry.load("loss", id)
+    options = registry.spec_of(loss_class).resolve(overrides, dataset, backbone)
+    reduction = options.pop("reduction")
+    loss: Loss = loss_class(num_classes, **options)
     loss.reduction = reduction
     return loss

@@ -11,6 +11,7 @@ calibrate/losses/fedlas.py):
 """
 
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast
 
@@ -221,6 +222,7 @@ class FeDLaS(Loss):
         """Features, for the norm indicator only."""
         return ("features",) if self.reads_features else ()
 
+    @abstractmethod
     def regulariser(self, logits: Tensor, log_probs: Tensor) -> Tensor:
         """Return Reg (N,) of logits and log-probabilities (N, C)."""
         raise NotImplementedError(f"{type(self).__name__} does not define regulariser().")

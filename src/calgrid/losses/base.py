@@ -1,6 +1,7 @@
 """Base class of the training losses."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -108,6 +109,7 @@ class Loss(nn.Module):
         self.last_terms = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
 
+    @abstractmethod
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
     ) -> LossTerms:

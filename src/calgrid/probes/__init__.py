@@ -3,22 +3,18 @@
 ``calgrid new probe my_probe`` writes a new one, ``probes/my_probe.py``, and its test.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from calgrid.components.lazy import lazy_names
-from calgrid.components.registry import load, spec
+from calgrid.components.registry import load, spec_of
+from calgrid.optional import say_extra
 
-if TYPE_CHECKING:
+with say_extra():
     from calgrid.probes.base import Probe, Subject
 
 __all__ = ["Probe", "Subject", "build_probe"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, dict.fromkeys(("Probe", "Subject"), "calgrid.probes.base")
-)
 
-
-def build_probe(id: str, **overrides: Any) -> "Probe":
+def build_probe(id: str, **overrides: Any) -> Probe:
     """Return a probe.
 
     Raises ConfigError: unknown ``id`` or option, or a value that it cannot take.
@@ -28,4 +24,5 @@ def build_probe(id: str, **overrides: Any) -> "Probe":
     id : registered identifier, for example ``"margin_attack"``.
     **overrides : options that differ from the probe's defaults, for example ``samples=100``.
     """
-    return load("probe", id)(**spec("probe", id).resolve(overrides))
+    probe = load("probe", id)
+    return probe(**spec_of(probe).resolve(overrides))

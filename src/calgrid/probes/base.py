@@ -1,6 +1,7 @@
 """Base class of probes, and their input: a trained network in evaluation mode and the test images."""
 
 import functools
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -153,6 +154,7 @@ class Probe:
 
     registered: Mapping[str, Any] = {}
 
+    @abstractmethod
     def measure(self, subject: Subject) -> pd.DataFrame:
         """Return the measurements as a tidy table with all columns; the same network gives the same
         table.

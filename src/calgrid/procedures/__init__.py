@@ -4,24 +4,20 @@
 test. It overrides some hooks of :class:`Procedure`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from calgrid.components.lazy import lazy_names
-from calgrid.components.registry import load, spec
+from calgrid.components.registry import load, spec_of
+from calgrid.optional import say_extra
 
-if TYPE_CHECKING:
+with say_extra():
     from calgrid.training.procedure import Procedure, Training
 
 __all__ = ["Procedure", "Training", "build_procedure"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, dict.fromkeys(("Procedure", "Training"), "calgrid.training.procedure")
-)
-
 
 def build_procedure(
     id: str, dataset: str | None = None, backbone: str | None = None, **overrides: Any
-) -> "Procedure":
+) -> Procedure[Any]:
     """Return a procedure with the defaults of ``dataset`` and ``backbone``, changed by
     ``overrides``.
 
@@ -29,5 +25,5 @@ def build_procedure(
     ------
     ConfigError : unknown ``id`` or hyper-parameter, or invalid value.
     """
-    options = spec("procedure", id).resolve(overrides, dataset, backbone)
-    return load("procedure", id)(**options)
+    procedure = load("procedure", id)
+    return procedure(**spec_of(procedure).resolve(overrides, dataset, backbone))

@@ -1,5 +1,6 @@
 """Second stages: a new head on frozen features of a trained network."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -98,6 +99,7 @@ class SecondStage(Procedure[FrozenFeatures]):
         self.cached = cached
         self._augmented = True
 
+    @abstractmethod
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:
         """Return the head to train, with random weights: features (N, d) -> logits (N, K)."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calgrid.plugin_metrics import find_metric
+from calgrid.components.metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 from calgrid.reporting.text import Markup, Rows

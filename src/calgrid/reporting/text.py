@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.plugin_metrics import find_metric
+from calgrid.components.metrics import find_metric
 
 Rows = Sequence[Sequence[str]]
 NOTHING = "–"

@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import special
 
+from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
-from calgrid.plugin_metrics import known_metrics
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY
 
 #: replaces a missing upper bound
@@ -68,7 +68,10 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
 def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Series]:
     """Both ends of the interval of each mean, from the half-width of the unbounded interval."""
-    known = {name: known_metrics().get(name) for name in summary["metric"].unique()}
+    names = metric_names()
+    known = {
+        name: find_metric(name) if name in names else None for name in summary["metric"].unique()
+    }
     least, most = (
         summary["metric"]
         .map({name: each.bounds[end] if each else far for name, each in known.items()})
@@ -133,10 +136,9 @@ def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
     ends over test samples (Zou and Donner, Statistics in Medicine 2008), which include the bias.
     Without intervals it never counts.
     """
-    known = known_metrics()
-    error = metric.map(
-        {name: name in known and known[name].is_error for name in metric.unique()}
-    ).astype(bool)
+    known = metric_names()
+    is_error = {name: name in known and find_metric(name).is_error for name in metric.unique()}
+    error = metric.map(is_error).astype(bool)
     upwards = np.hypot(tests["below"], tests["above_against"])
     downwards = np.hypot(tests["above"], tests["below_against"])
     return ~error | (tests["difference"] > upwards) | (tests["difference"] < -downwards)

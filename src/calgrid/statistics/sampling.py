@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.components.registry import missing
+from calgrid.components.metrics import find_metric, find_ranking_metric, plugin_metrics
 from calgrid.errors import DataError
 from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
 from calgrid.metrics.table import Metric
-from calgrid.plugin_metrics import find_metric, own_metrics, ranking_metrics
 from calgrid.statistics._paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
@@ -78,10 +77,9 @@ def paired_bootstrap(
     check_level(level)
     _check_runs(runs)
     for name in metrics:
-        if name not in (known := ranking_metrics()):
-            raise missing(["metric"], "metric", name, known, "metrics")
+        find_ranking_metric(name, "metrics")
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
-    options["further"] = own_metrics(metrics)
+    options["further"] = plugin_metrics(metrics)
     scores = {
         method: _scores([resampled(probs, labels, **options) for probs in each])
         for method, each in runs.items()

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from calgrid.plugin_metrics import find_metric
+from calgrid.components.metrics import find_metric
 from calgrid.statistics._checks import WORDS, check_metrics, groups
 from calgrid.statistics._paired import (
     average_fit_seeds,

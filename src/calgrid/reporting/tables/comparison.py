@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from calgrid.plugin_metrics import known_metrics
+from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
@@ -104,7 +104,7 @@ def _difference(rows: pd.DataFrame) -> Cell:
 
 def published(data: StudyData) -> Table | None:
     """Our results beside the published numbers."""
-    order = list(known_metrics())
+    order = metric_names()
 
     def select(group: Group) -> pd.DataFrame:
         rows = pd.concat([data.tidy(group, "test"), data.tidy(group, "ood")])

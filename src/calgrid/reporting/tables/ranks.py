@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.plugin_metrics import find_metric
+from calgrid.components.metrics import find_metric
 from calgrid.reporting import text
 from calgrid.reporting.settings import Kind, settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData

@@ -1,0 +1,138 @@
+"""Metrics of calgrid and of plugins (``my_folder/metrics/my_metric.py``, one function each).
+
+The file of a plugin is imported when its metric is first needed. Plugins can define only metrics of
+predictions with labels.
+"""
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.components import plugins, registry
+from calgrid.errors import ConfigError
+from calgrid.metrics import METRICS, Metric, Predictions
+
+#: what facts of a plugin metric may be; calgrid/metrics/table.py explains them
+FACTS: Mapping[str, tuple[Any, ...]] = {
+    "lower_is_better": (True, False, None),
+    "unit": ("fraction", "nats", "score", "number"),
+    "interval": ("percentile", "centred", "none"),
+}
+#: rows and bins of the random predictions for the check of a metric
+CHECKED_ROWS, CHECKED_BINS = 200, 15
+
+
+def metric_names() -> list[str]:
+    """Identifiers of all metrics: those of calgrid, then those of plugins."""
+    return [*METRICS, *(name for name in registry.specs("metric") if name not in METRICS)]
+
+
+def find_metric(name: str, where: str = "") -> Metric:
+    """Return a metric; ConfigError if it is unknown or its file is broken."""
+    if name in METRICS:
+        return METRICS[name]
+    if name in registry.specs("metric"):
+        return _plugin_metric(name)
+    raise registry.missing(["metric"], "metric", name, metric_names(), where)
+
+
+def find_ranking_metric(name: str, where: str) -> Metric:
+    """Return a metric of predictions with labels by which models can be ranked.
+
+    Raises ConfigError: there is no such metric, or it is of another kind or has no ranks.
+    """
+    ranking = list(registry.specs("metric"))
+    for known in METRICS.values():
+        if known.kind == "labelled" and known.lower_is_better is not None:
+            ranking.append(known.id)
+    metric = find_metric(name, where) if name in ranking else None
+    if metric is None or metric.lower_is_better is None:
+        raise registry.missing(["metric"], "metric", name, set(ranking) - {name}, where)
+    return metric
+
+
+def plugin_metrics(names: Iterable[str] | None = None) -> list[Metric]:
+    """Plugin metrics among ``names``, or all plugin metrics; ConfigError for an unknown name."""
+    metrics = []
+    for name in metric_names() if names is None else names:
+        if name not in METRICS:
+            metrics.append(find_metric(name))
+    return metrics
+
+
+@plugins.cached
+def _plugin_metric(name: str) -> Metric:
+    spec, function = registry.spec("metric", name), registry.load("metric", name)
+    where = plugins.shown(spec.module)
+    signature = inspect.signature(function)
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if kinds != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3:
+        raise ConfigError(f"{where}: {name} must take (probs, labels, n_bins), got {signature}.")
+    if not spec.summary:
+        raise ConfigError(
+            f"{where}: {name} needs a docstring, whose first line says what it measures."
+        )
+    for fact, values in FACTS.items():
+        if fact in spec.info and spec.info[fact] not in values:
+            raise ConfigError(
+                f"{where}: the fact {fact} must be one of {list(values)}, got {spec.info[fact]!r}."
+            )
+    checked = _CheckedFunction(name, spec.module, function)
+    return Metric(name, checked, spec.summary, spec.source, kind="labelled", **spec.info)
+
+
+@dataclass(frozen=True)
+class _CheckedFunction:
+    """Function of a plugin's file with the signature of calgrid's metrics; its arrays are
+    read-only.
+    """
+
+    name: str
+    module: str
+    function: Any
+
+    def __call__(self, predictions: Predictions, labels: NDArray[np.int64], n_bins: int) -> float:
+        probs, labels = _read_only(predictions.probs), _read_only(labels)
+        with registry.plugin_errors(self.module, f"fails on probabilities of shape {probs.shape}"):
+            value = self.function(probs, labels, n_bins)
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise ConfigError(
+                f"{plugins.shown(self.module)}: {self.name} must return a float, got "
+                f"{type(value).__name__}."
+            )
+        return float(value)
+
+
+def _read_only(values: NDArray[Any]) -> NDArray[Any]:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def check_metric(name: str, n_classes: Iterable[int]) -> None:
+    """Import a plugin metric, and compute it on random predictions of these numbers of classes.
+
+    Raises ConfigError: it has the name of a metric of calgrid, cannot be imported or computed, or
+    its value is no number or not within the bounds of its unit.
+    """
+    where = plugins.shown(registry.spec("metric", name).module)
+    if name in METRICS:
+        raise ConfigError(f"{where}: '{name}' is a metric of calgrid; choose another name.")
+    metric = find_metric(name)
+    low, high = metric.bounds
+    for k in n_classes:
+        rng = np.random.default_rng(0)
+        probs = rng.dirichlet(np.ones(k), CHECKED_ROWS)
+        predictions = Predictions(probs, rng.integers(0, k, CHECKED_ROWS))
+        value = metric.function(predictions, predictions.labels, CHECKED_BINS)
+        if not (math.isnan(value) or low <= value <= high or metric.corrected):
+            raise ConfigError(
+                f"{where}: {name} is {value:.6g} for random predictions, but a {metric.unit} lies "
+                f"in [{low:g}, {high:g}]: correct it, or register another unit."
+            )

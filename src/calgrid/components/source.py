@@ -1,0 +1,110 @@
+"""What a Python file declares, without running it: planning must not import torch."""
+
+import __future__
+
+import ast
+import builtins
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from calgrid.components import plugins
+from calgrid.errors import ConfigError
+
+
+def parse(path: Path, where: str) -> ast.Module:
+    """Return the syntax tree of a file; ConfigError with the name ``where`` if it is not valid
+    Python in UTF-8.
+    """
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise ConfigError(
+            f"{where}, line {error.lineno}, is not valid Python ({error.msg})."
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{where} is not UTF-8: save it as UTF-8.") from None
+    except ValueError as error:
+        raise ConfigError(f"{where} is not valid Python ({error}).") from None
+
+
+def imported_from(node: ast.ImportFrom, module: str) -> str:
+    """Return the absolute module name of an import statement in ``module``."""
+    if not node.level:
+        return str(node.module)
+    path = plugins.locate(module)
+    above = node.level - (path is not None and path.name == "__init__.py")
+    parts = module.split(".")
+    package = parts[: len(parts) - above]
+    return ".".join([*package, node.module] if node.module else package)
+
+
+@plugins.cached
+def declarations(module: str) -> dict[str, Any]:
+    """Return classes, registered functions and constants of a module of calgrid or a plugin by name.
+
+    The file is reduced to constants, ``@register(...)``, bases, and signatures of constructors,
+    which run without torch. Names of other packages stand for empty classes.
+
+    Raises ConfigError: the file is not valid Python, or something that is registered needs more.
+    """
+    path = plugins.locate(module)
+    where = plugins.shown(module)
+    namespace = {"__name__": module, "__builtins__": {"__build_class__": builtins.__build_class__}}
+    imports: dict[str, tuple[str, str]] = {}
+    for node in _statements(parse(path, where)) if path else ():
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                imports[alias.asname or alias.name] = (imported_from(node, module), alias.name)
+            continue
+        statement = _reduced(node)
+        if statement is None:
+            continue
+        for part in ast.walk(statement):
+            if isinstance(part, ast.Name) and part.id in imports:
+                namespace[part.id] = _imported(*imports.pop(part.id))
+        reduced = ast.fix_missing_locations(ast.Module([statement], []))
+        flags = __future__.annotations.compiler_flag
+        try:
+            exec(compile(reduced, where, "exec", flags, dont_inherit=True), namespace)  # noqa: S102
+        except Exception as error:
+            if getattr(statement, "decorator_list", ()):
+                raise ConfigError(
+                    f"{where}, line {node.lineno}: @register and defaults of __init__ must be "
+                    f"literals or constants, as they are read without importing the file ({error})."
+                ) from error
+    return namespace
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yield the statements of a module; imports for annotations stand under ``if TYPE_CHECKING:``."""
+    for node in tree.body:
+        yield from node.body if isinstance(node, ast.If) else [node]
+
+
+def _imported(module: str, name: str) -> Any:
+    """Return what an import gives a name."""
+    if module.startswith(f"{__package__}."):
+        return getattr(importlib.import_module(module), name)
+    empty = type(name, (), {})
+    return empty if plugins.locate(module) is None else declarations(module).get(name, empty)
+
+
+def _reduced(node: ast.stmt) -> ast.stmt | None:
+    """Return the part of a statement that declares something; None if there is none."""
+    if isinstance(node, ast.Assign):
+        return node
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return ast.Assign([node.target], node.value)
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return None
+    marks = [mark for mark in node.decorator_list if ast.unparse(mark).startswith("register(")]
+    body: list[ast.stmt] = [ast.Expr(ast.Constant(ast.get_docstring(node) or ""))]
+    if isinstance(node, ast.FunctionDef):
+        return ast.FunctionDef(node.name, node.args, body, marks) if marks else None
+    for method in node.body:
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+            body.append(ast.FunctionDef("__init__", method.args, [ast.Pass()], []))
+    bases: list[ast.expr] = [base for base in node.bases if isinstance(base, ast.Name)]
+    return ast.ClassDef(node.name, bases, [], body, marks)
