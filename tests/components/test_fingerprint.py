@@ -186,8 +186,8 @@ def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
 @pytest.mark.parametrize("stage", sorted(REPORT_MODULES))
 def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
     plan = Plan(Study(make_config(), home))
-    others = {plan.stage(name) for name in REPORT_MODULES if name != stage}
-    assert plan.stage(stage) not in others
+    others = {plan._code(name) for name in REPORT_MODULES if name != stage}
+    assert plan._code(stage) not in others
 
 
 def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
@@ -227,7 +227,7 @@ from calgrid.configuration.study import Study
 def fingerprints(config, home):
     study = Study(config, home)
     plan = Plan(study)
-    found = {"data": plan.data("digits"), "tables": plan.stage("tables"), "figures": plan.stage("figures")}
+    found = {"data": plan.data("digits"), "tables": plan._code("tables"), "figures": plan._code("figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):

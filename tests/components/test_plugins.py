@@ -119,7 +119,7 @@ def test_what_cannot_be_read_stops_only_who_asks_for_it(write, refuses):
     )
     write("mine_e/calibrators/bad.py", "@register(**5)\nclass Bad:\n    pass\n")
     assert {"good", "odd", "ts"} <= set(registry.specs("calibrator"))
-    with refuses(ConfigError, "mine_e/calibrators/bad.py cannot be read (TypeError: "):
+    with refuses(ConfigError, "mine_e/calibrators/bad.py, line 1: @register and defaults"):
         registry.spec("calibrator", "bad")
     with refuses(ConfigError, "mine_e/calibrators/_half.py, line 1, is not valid Python"):
         code_digests([registry.spec("calibrator", "odd").module])
@@ -215,3 +215,26 @@ def test_a_fit_that_keeps_more_than_arrays_and_numbers_must_say_how_it_is_saved(
     fitted = build_calibrator("mine_i").fit(np.eye(3), [0, 1, 2])
     with refuses(ConfigError, "Calibrator 'mine_i' keeps ", "define _state() and _load_state()"):
         fitted.save(tmp_path / "fitted")
+
+
+def test_a_class_without_a_method_that_its_base_leaves_to_it_is_refused(write, refuses):
+    write("mine_k/calibrators/half.py", CALIBRATOR.replace("_transform", "_apply"))
+    with refuses(
+        ConfigError, "mine_k/calibrators/half.py: the calibrator Mine must define _transform."
+    ):
+        registry.load("calibrator", "half")
+
+
+@pytest.mark.parametrize("place", ["calibrators/ends.py", "__init__.py", "helper.py"])
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_plugin_that_ends_the_program_is_named(write, refuses, place, status):
+    name = f"mine_l_{status}_{place.partition('.')[0].replace('/', '_')}"
+    text = CALIBRATOR.replace("import numpy as np", f"import numpy as np\nimport {name}.helper")
+    write(f"{name}/helper.py", "")
+    write(f"{name}/calibrators/ends.py", text)
+    file = write(f"{name}/{place}", "")
+    file.write_text(f"import sys\nsys.exit({status})\n{text if 'ends' in place else ''}")
+    with refuses(
+        ConfigError, f"{name}/calibrators/ends.py", f"cannot be imported (SystemExit: {status})"
+    ):
+        registry.load("calibrator", "ends")

@@ -5,6 +5,7 @@ import __future__
 import ast
 import builtins
 import importlib
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,10 @@ def declarations(module: str) -> dict[str, Any]:
             exec(compile(reduced, where, "exec", flags, dont_inherit=True), namespace)  # noqa: S102
         except Exception as error:
             if getattr(statement, "decorator_list", ()):
+                frames = traceback.extract_tb(error.__traceback__)
+                (*_, line) = [frame.lineno for frame in frames if frame.filename == where]
                 raise ConfigError(
-                    f"{where}, line {node.lineno}: @register and defaults of __init__ must be "
+                    f"{where}, line {line}: @register and defaults of __init__ must be "
                     f"literals or constants, as they are read without importing the file ({error})."
                 ) from error
     return namespace

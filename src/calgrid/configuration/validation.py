@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from calgrid.components.ranges import is_finite, not_finite
+from calgrid.components.options import is_finite, not_finite
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 #: maximum characters of a value quoted in a message

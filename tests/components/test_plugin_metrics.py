@@ -8,10 +8,15 @@ import typing
 import numpy as np
 import pandas as pd
 import pytest
-from calgrid.components.component_files import METRIC_FACTS
-from calgrid.plugin_metrics import check_metric, known_metrics, own_metrics
 
-from calgrid.components import plugins, registry
+from calgrid.components import plugins
+from calgrid.components.metrics import (
+    FACTS,
+    check_metric,
+    find_metric,
+    metric_names,
+    plugin_metrics,
+)
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -61,8 +66,8 @@ def write(plugin):
 
 def test_a_function_with_a_register_is_a_metric(write):
     write()
-    gap = known_metrics()["gap"]
-    assert list(known_metrics()) == [*METRICS, "gap"]
+    gap = find_metric("gap")
+    assert metric_names() == [*METRICS, "gap"]
     assert (gap.summary, gap.source, gap.kind) == (
         "Mean confidence minus accuracy.",
         "a paper",
@@ -70,10 +75,10 @@ def test_a_function_with_a_register_is_a_metric(write):
     )
     assert (gap.lower_is_better, gap.unit, gap.interval) == (False, "number", "percentile")
     assert gap.bounds == (-np.inf, np.inf)
-    values = evaluate(PROBS, LABELS, further=own_metrics())
+    values = evaluate(PROBS, LABELS, further=plugin_metrics())
     assert list(values)[-1] == "gap"
     assert values["gap"] == pytest.approx(0.75 - 0.75)
-    assert evaluate(PROBS[:2], LABELS[:2], further=own_metrics(["ece", "gap"]))[
+    assert evaluate(PROBS[:2], LABELS[:2], further=plugin_metrics(["ece", "gap"]))[
         "gap"
     ] == pytest.approx(0.85 - 0.5)
 
@@ -87,10 +92,10 @@ def test_its_interval_is_that_of_the_first_200_resamples(write):
         :200
     ]
     options = {"n_resamples": 300, "seed": 5}
-    assert resampled_metrics(probs, labels, **options, further=own_metrics())[
+    assert resampled_metrics(probs, labels, **options, further=plugin_metrics())[
         "gap"
     ] == pytest.approx(drawn)
-    found = bootstrap(probs, labels, **options, further=own_metrics())
+    found = bootstrap(probs, labels, **options, further=plugin_metrics())
     assert found["gap"] == pytest.approx(np.quantile(drawn, [0.025, 0.975], method="weibull"))
     np.testing.assert_array_equal(
         list(found.values())[:-1], list(bootstrap(probs, labels, **options).values())
@@ -193,7 +198,11 @@ def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write)
             "@register of a metric needs the fact unit (explained in calgrid/metrics/table.py).",
         ),
         ("unit=", "units=", "metrics/gap.py: @register: did you mean 'unit'?"),
-        ("@register", "@registered", "must hold exactly one function with @register, found 0."),
+        (
+            "@register",
+            "@registered",
+            "must hold exactly one function with @register, or several with an id each, found 0.",
+        ),
         ("def gap(", "def gap((", "line 7, is not valid Python"),
     ],
 )
@@ -203,11 +212,11 @@ def test_a_file_that_declares_no_metric_is_named_and_harms_no_other(
     write(GAP.replace("gap(", "other("), "other")
     write(GAP.replace(old, new, 1))
     with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
-        registry.spec("metric", "gap")
+        plugin_metrics(["gap"])
     with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said):
-        own_metrics(["gap"])
-    assert [metric.id for metric in own_metrics()] == ["other"]
-    assert evaluate(PROBS, LABELS, further=own_metrics())["other"] == pytest.approx(0)
+        check_metric("gap", [])
+    assert [metric.id for metric in plugin_metrics(["other"])] == ["other"]
+    assert evaluate(PROBS, LABELS, further=plugin_metrics(["other"]))["other"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize(
@@ -239,19 +248,15 @@ def test_what_cannot_be_imported_is_named_without_a_data_set_of_known_classes(wr
 
 
 def test_names_and_facts_are_those_of_the_table_of_calgrid(write, refuses):
-    assert {name: registry.taken("metric", name) for name in METRICS} == dict.fromkeys(
-        METRICS, "metric of calgrid/metrics/table.py"
-    )
-    assert set(METRIC_FACTS["unit"]) == set(typing.get_args(typing.get_type_hints(Metric)["unit"]))
-    assert set(METRIC_FACTS["interval"]) < set(
-        typing.get_args(typing.get_type_hints(Metric)["interval"])
-    )
+    assert set(FACTS["unit"]) == set(typing.get_args(typing.get_type_hints(Metric)["unit"]))
+    assert set(FACTS["interval"]) < set(typing.get_args(typing.get_type_hints(Metric)["interval"]))
     write(metric="ece")
     with refuses(
-        ConfigError, "/metrics/ece.py: 'ece' is the metric of calgrid/metrics/table.py already"
+        ConfigError, "/metrics/ece.py: 'ece' is a metric of calgrid; choose another name."
     ):
-        registry.spec("metric", "ece")
-    assert known_metrics() == METRICS
+        check_metric("ece", [])
+    assert metric_names() == list(METRICS)
+    assert find_metric("ece") is METRICS["ece"]
 
 
 def test_a_study_asks_for_metrics_of_plugins_alone(write, make_config, home, refuses):
@@ -275,7 +280,8 @@ def test_an_edit_scores_again_and_trains_nothing(write, make_config, home):
             for name in ("train", "predict", "calibrate")
         }
         return stages | {
-            name: plan.stage(name) for name in ("aggregate", "tables", "figures", "report")
+            name: plan.summary_fingerprint(name)
+            for name in ("aggregate", "tables", "figures", "report")
         }
 
     def changed(before, after):

@@ -7,10 +7,10 @@ import re
 from functools import partial
 
 import pytest
-from calgrid.components.ranges import read_range
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
+from calgrid.components.options import read_range
 from calgrid.configuration.components import CalibratorCatalog, ComponentCatalog, MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import ConfigError
