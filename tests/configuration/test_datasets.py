@@ -3,14 +3,12 @@ what is refused.
 """
 
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from calgrid.components import registry
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.errors import ConfigError
 
@@ -49,7 +47,7 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
     )
     assert made.data_units() == ["mine", "mine_c"]
     assert made.datasets.base("mine_c") == "mine"
-    spec = Plan(made).data_spec("mine_c")
+    spec = Plan(made).data_spec("mine_c")["configured"]
     assert (spec["kind"], spec["options"], spec["info"]["base"]) == (
         "corruptions",
         {"of": "mine", "images": 5},
@@ -148,17 +146,11 @@ def test_an_option_changes_the_fingerprint_of_the_data(study, change):
     assert fingerprint(study, **change) != fingerprint(study)
 
 
-def test_a_further_family_changes_predictions_but_not_the_data(study):
+def test_a_further_family_that_no_grid_scores_changes_nothing(study):
     plans = [
         Plan(study({"mine": {**PARQUET, **more}})) for more in ({}, {"families": ["ood/photos"]})
     ]
-    first, second = (
-        {stage: getattr(p, stage)(next(iter(p.study.runs))) for stage in ("train", "predict")}
-        for p in plans
-    )
-    assert plans[0].data("mine") == plans[1].data("mine")
-    assert first["train"] == second["train"]
-    assert first["predict"]["fingerprint"] != second["predict"]["fingerprint"]
+    assert plans[0].manifest()["folders"] == plans[1].manifest()["folders"]
 
 
 def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(
@@ -179,22 +171,17 @@ def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(stu
 
 
 def test_the_specification_for_the_preparation_is_json_and_complete(study):
-    spec = Plan(study({"mine": PARQUET})).data_spec("mine")
+    spec = Plan(study({"mine": PARQUET})).data_spec("mine")["configured"]
     assert (spec["unit"], spec["kind"]) == ("mine", "image_parquet")
     assert set(spec["sources"]) == {PARQUET["train"], PARQUET["test"]}
     given = {name: value for name, value in PARQUET.items() if name != "base"}
     assert spec["options"] == registry.spec("dataset", "image_parquet").resolve(given)
 
 
-def test_only_configured_sets_hand_a_specification_to_the_preparation(make_config, home, root):
-    grid = {"datasets": ["mine", "digits"], "methods": ["ce"]}
-    jobs = Jobs(
-        make_config(grid, datasets={"mine": PARQUET}, data_root=str(root), device="cpu"),
-        home,
-        local=True,
-    )
-    assert "--spec '{" in jobs.data_options(SimpleNamespace(unit="mine"))
-    assert jobs.data_options(SimpleNamespace(unit="digits")) == f"--data-root {root}"
+def test_only_configured_sets_have_options_in_their_specification(study):
+    plan = Plan(study({"mine": PARQUET}, {"datasets": ["mine", "digits"]}))
+    assert plan.data_spec("mine")["configured"]["kind"] == "image_parquet"
+    assert plan.data_spec("digits")["configured"] is None
 
 
 # refusals

@@ -53,7 +53,7 @@ CHANGES = {
     "a calibrator seed more": ({"grid": {"calibrator_seeds": [0, 1]}}, set()),
     "a seed more": ({"grid": {"seeds": [1, 2]}}, set()),
     "a method more": ({"grid": {"methods": [*METHODS, "ls"]}}, set()),
-    "a shift family": ({"grid": {"shifts": ["digits_c"]}}, of("calibrate")),
+    "a shift family": ({"grid": {"shifts": ["digits_c"]}}, of("predict", "calibrate")),
     "other bootstrap": ({"statistics": {"bootstrap": 5}}, of("calibrate")),
     "resamples": ({"statistics": {"paired_resamples": 5}}, of("calibrate")),
     "other bins": ({"statistics": {"bins": 10}}, of("calibrate")),
@@ -129,10 +129,13 @@ class TestSpecifications:
         assert (spec["procedure"]["id"], spec["loss"]["id"]) == ("tst", "ce")
         assert "export_features" not in spec["protocol"]
 
-    def test_of_a_prediction_names_all_families_whichever_are_wanted(self, made, plan):
+    def test_of_a_prediction_names_the_shift_families_of_its_grids(self, made, plan):
         key = next(iter(made.study.runs))
-        assert set(made.predict(key)["families"]) == set(made.study.datasets.families("digits"))
-        assert plan({"methods": ["ce"]}).predict(key) == made.predict(key)
+        assert set(made.predict(key)["shifts"]) == {"digits_c", "ood/photos"}
+        fewer = plan({"methods": ["ce"]}).predict(key)
+        assert fewer["shifts"] == {}
+        # a file of logits is the same, whichever families are predicted beside it
+        assert fewer["files"].items() < made.predict(key)["files"].items()
         assert made.predict(key)["run_fingerprint"] == made.train(key)["fingerprint"]
 
     def test_of_a_calibration(self, made):
@@ -147,7 +150,8 @@ class TestSpecifications:
         manifest = json.loads(json.dumps(made.manifest()))
         expected = [made.calibrate(key)["fingerprint"] for key in made.study.evaluations]
         assert [run["fingerprint"] for run in manifest["runs"]] == expected
-        assert manifest["runs"][0]["part"] == "results/small/parts/digits/digits/resnet8/ce/seed1"
+        folder = "results/runs/digits/digits/resnet8/ce/seed1/calibrate-"
+        assert manifest["runs"][0]["calibrate"] == f"{folder}{expected[0][:10]}"
         assert "device" not in manifest["configuration"]
         assert manifest["study"] == "small"
 
@@ -167,11 +171,7 @@ def test_an_external_run_is_imported_again_when_its_description_changes_but_not_
         }
         plan = Plan(Study({"study": "s", "external": {"a": one}}, home))
         (key,) = plan.study.runs
-        assert (
-            plan.logits_fingerprint(key)
-            == plan.run_fingerprint(key)
-            == plan.external(key)["fingerprint"]
-        )
+        assert plan.run_fingerprint(key) == plan.external(key)["fingerprint"]
         return plan.external(key)["fingerprint"]
 
     assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()

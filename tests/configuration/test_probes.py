@@ -33,7 +33,12 @@ def test_a_variant_has_all_options_and_its_own_name_in_specification_and_manifes
     }
     assert spec["run_fingerprint"] == made().run_fingerprint(KEY)
     (run,) = made().manifest()["runs"]
-    assert run["probes"][0] == {**spec["probe"], "fingerprint": spec["fingerprint"]}
+    folder = made().probe_folder(KEY, "few")
+    assert run["probes"][0] == {
+        **spec["probe"],
+        "fingerprint": spec["fingerprint"],
+        "folder": folder,
+    }
     assert [each["name"] for each in run["probes"]] == ["few", "prototypes"]
 
 
@@ -62,9 +67,8 @@ def test_blocks_of_a_grid_join_their_probes(study):
 
 def test_rules_know_the_files_of_the_probes(make_config):
     jobs = Jobs(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
-    record = "results/runs/digits/digits/resnet8/ce/seed1/probes/profiles.json"
-    assert jobs.probes() == [record]
-    assert record in jobs.records()
+    (record,) = jobs.results_of("probe")
+    assert record.startswith("results/runs/digits/digits/resnet8/ce/seed1/probe_profiles-")
     assert jobs.wildcard_constraints["probe"] == "profiles"
 
 

@@ -367,10 +367,3 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
         if made.protocols.get(name, "here")["test_normalisation"]
     ]
     assert others == ["focal_calibration"]
-
-
-def test_the_job_that_takes_a_checkpoint_is_told_the_data_root(make_config, home, tmp_path):
-    for protocol, options in (("focal_calibration", f"--data-root {tmp_path}"), ("fcline", "")):
-        grid = {**GRID, "protocol": protocol, "datasets": ["cifar10"], "backbones": ["resnet50"]}
-        jobs = Jobs(make_config(grid, data_root=str(tmp_path)), home, local=True)
-        assert jobs.train_options(RunKey(protocol, "cifar10", "resnet50", "ce", 1)) == options
