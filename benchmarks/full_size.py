@@ -284,7 +284,7 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
     """Print seconds of each calibrator, and what follows for 19 corruptions and five draws."""
     clean: dict[str, float] = {}
     shifted: dict[str, list[float]] = defaultdict(list)
-    for part in record["parts"]:
+    for part in record["chunks"]:
         if part["family"]:
             shifted[part["calibrator"]].append(part["seconds"])
         else:

@@ -257,7 +257,7 @@ class TestParts:
             Scorer, "score", lambda *given: scored.append(given[1]) or score(*given)
         )
         calibrate(spec.calibrate(CE), parted, tmp_path)
-        parts = read_json(tmp_path / "calibrate.json")["parts"]
+        parts = read_json(tmp_path / "calibrate.json")["chunks"]
         assert len(scored) == len(parts) - len(before) + 1
         assert contents(tmp_path) == undisturbed
         assert not list(tmp_path.rglob("kept-*.json"))

@@ -4,8 +4,8 @@ out-of-distribution sets.
 With ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a
 random 20 % of the rows, and scored on the other 80 % (the protocol of SMART for ImageNet).
 
-The work is divided into parts: the clean splits, and each row group of each shift family. Each
-process holds one part in memory and runs all calibrators on it, because starting Python takes
+The work is divided into chunks: the clean splits, and each row group of each shift family. Each
+process holds one chunk in memory and runs all calibrators on it, because starting Python takes
 longer than most fits. Results that took more than a second are stored in the working folder, and a
 killed job continues with identical results. Fits on val are cached in the folder of the run, so
 that another study does not repeat them.
@@ -13,7 +13,8 @@ that another study does not repeat them.
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pandas as pd
 
 from calgrid.calibrators.base import WORSE
 from calgrid.jobs.diagnostics import Diagnostics, shown_calibrators
-from calgrid.jobs.scoring import Part, Row, Scorer, Work, score_part
+from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.specs import CalibrateSpec
@@ -55,40 +56,35 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        work = Work(spec, predicted, out.parent / FITS, folder, digest_of(inputs))
-        parts = _score_all(work, logits, threads)
-        scored = sorted(
-            (result for part in parts for result in part.pop("results")),
-            key=lambda each: each["place"],
-        )
-        metrics = _tidy([row for each in scored for row in each["rows"]])
-        fits = [fit for each in scored for fit in each["fits"]]
-        draws = [draw for each in scored for draw in each["draws"]]
-        warnings = _warnings(metrics)
-        for fit in fits:
-            about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
-            warnings += [f"{about}: {warning}" for warning in fit["warnings"]]
-        warnings += _refit_warnings(spec, scored)
+        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(inputs))
+        chunks = _score_all(job, logits, threads)
+        results: list[Result] = []
+        for chunk in chunks:
+            results += chunk.results
+        results.sort(key=lambda result: result.order)
+        rows, fits, draws = [], [], []
+        for result in results:
+            rows += result.rows
+            fits += result.fits
+            draws += result.draws
+        metrics = _metrics_frame(rows)
+        warnings = [*_high_nll(metrics), *_fit_warnings(fits), *_refit_warnings(spec, results)]
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
-        _write_diagnostics(work)
+        _write_diagnostics(job)
         if draws:
             frame = pd.DataFrame(draws, columns=list(RESAMPLE_COLUMNS))
             write_frame(folder / RESAMPLES, frame, {"fingerprint": spec["fingerprint"]})
         facts = {
             "spec": dict(spec),
-            "fingerprint": spec["fingerprint"],
             "fits": fits,
-            "parts": parts,
+            "chunks": [_cost(chunk) for chunk in chunks],
+            "warnings": warnings,
         }
-        record = provenance.stage_record(
-            {**facts, "warnings": warnings}, begin, "numpy", "scipy", "pandas"
-        )
-        return {
-            **record,
-            "peak_memory_mb": provenance.peak_memory_mb(0 if threads == 1 else threads),
-        }
+        record = provenance.stage_record(facts, begin, "numpy", "scipy", "pandas")
+        children = 0 if threads == 1 else threads
+        return {**record, "peak_memory_mb": provenance.peak_memory_mb(children)}
 
     return make_result(
         out,
@@ -101,81 +97,105 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
     )
 
 
-def _score_all(work: Work, logits: Record, threads: int) -> list[Row]:
-    """Results of :func:`score_part` for all parts."""
-    spec = work.spec
+def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResult]:
+    """Results of all chunks."""
+    spec = job.spec
     for name in logits_files(spec["checkpoints"], spec["families"]):
         logits.verified(name, "logits file")
-    everyone = tuple(range(len(spec["calibrators"])))
-    # the clean splits are one part: several processes divide the calibrators
-    alike = [(number,) for number in everyone] if threads > 1 else [everyone]
-    clean = [
-        Part(checkpoint, some) for checkpoint in range(len(spec["checkpoints"])) for some in alike
-    ]
-    shifted = [
-        Part(checkpoint, everyone, family, group)
-        for checkpoint, name in enumerate(spec["checkpoints"])
-        for family, of in enumerate(spec["families"])
-        for group in range(count_groups(work.predicted / logits_file(name, of)))
-    ]
-    found: list[Row] = []
+    clean, shifted = _chunks(job, several=threads > 1)
+    scored: list[ChunkResult] = []
+    total = len(clean) + len(shifted)
     with (
-        Progress("calibrate", len(clean) + len(shifted), "part") as progress,
+        Progress("calibrate", total, "chunk") as progress,
         processes(threads) as in_processes,
     ):
-        for parts in (clean, shifted):  # the clean splits first: they cache the fits
-            for scored in in_processes(functools.partial(score_part, work), parts):
-                found += scored
+        for chunks in (clean, shifted):  # the clean splits first: they cache the fits
+            for results in in_processes(functools.partial(score_chunk, job), chunks):
+                scored += results
                 progress.advance()
-    return found
+    return scored
 
 
-def _write_diagnostics(work: Work) -> None:
+def _chunks(job: ScoringJob, several: bool) -> tuple[list[Chunk], list[Chunk]]:
+    """Chunks of the clean splits and of the shift families.
+
+    The clean splits are one chunk, but ``several`` processes divide the calibrators.
+    """
+    spec = job.spec
+    calibrators = tuple(range(len(spec["calibrators"])))
+    clean, shifted = [], []
+    for number, checkpoint in enumerate(spec["checkpoints"]):
+        if several:
+            clean += [Chunk(number, (calibrator,)) for calibrator in calibrators]
+        else:
+            clean.append(Chunk(number, calibrators))
+        for family, name in enumerate(spec["families"]):
+            groups = count_groups(job.predicted / logits_file(checkpoint, name))
+            shifted += [Chunk(number, calibrators, family, group) for group in range(groups)]
+    return clean, shifted
+
+
+def _cost(chunk: ChunkResult) -> dict[str, Any]:
+    cost = asdict(chunk)
+    del cost["results"]
+    return cost
+
+
+def _write_diagnostics(job: ScoringJob) -> None:
     """Write the diagnostics for figures, of calibrators fitted on val."""
-    spec, shown = work.spec, shown_calibrators(work.spec["calibrators"])
+    spec, shown = job.spec, shown_calibrators(job.spec["calibrators"])
     diagnostics = Diagnostics(spec["statistics"]["bins"])
     for number, checkpoint in enumerate(spec["checkpoints"]):
-        scorer = Scorer(work, Part(number, ()))
+        scorer = Scorer(job, Chunk(number, ()))
         calibrators = {
             entry["name"]: scorer.fitted(entry, min(entry["seeds"])).calibrator
             for entry in spec["calibrators"]
             if entry["name"] in shown
         }
         diagnostics.add(checkpoint, scorer.fit, scorer.test, calibrators)
-    diagnostics.write(work.folder, spec["fingerprint"])
+    diagnostics.write(job.folder, spec["fingerprint"])
 
 
-def _warnings(metrics: pd.DataFrame) -> list[str]:
-    """Messages about calibrators with a much higher NLL than no calibration on the clean test
-    split.
-    """
+def _high_nll(metrics: pd.DataFrame) -> list[str]:
+    """Warnings of calibrators with a much higher NLL than no calibration on the clean test split."""
     nll = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
     bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
     worse = nll[nll["value"] > WORSE * nll["checkpoint"].map(bare)]
     return [
         f"{row.calibrator} (seed {row.fit_seed}, {row.checkpoint} checkpoint) has an NLL of "
-        f"{row.value:.4g}, more than "
-        f"{WORSE:g} times that of the uncalibrated logits, {bare[row.checkpoint]:.4g}."
+        f"{row.value:.4g}, more than {WORSE:g} times that of the uncalibrated logits, "
+        f"{bare[row.checkpoint]:.4g}."
         for row in worse.itertuples()
     ]
 
 
-def _refit_warnings(spec: CalibrateSpec, scored: Iterable[Row]) -> list[str]:
+def _fit_warnings(fits: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Warnings of the fits on val."""
+    warnings = []
+    for fit in fits:
+        about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
+        warnings += [f"{about}: {warning}" for warning in fit["warnings"]]
+    return warnings
+
+
+def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]:
     """Warnings of the fits under ``same_shift``, one message per calibrator."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for each in scored:
-        checkpoint, calibrator = each["place"][:2]
-        names = spec["checkpoints"][checkpoint], spec["calibrators"][calibrator]["name"]
-        found.setdefault(names, []).extend(each["warnings"])
-    return [
-        f"{name} (same shift, {checkpoint} checkpoint): {len(warnings)} fits warn, first that on "
-        f"{warnings[0]}"
-        for (checkpoint, name), warnings in found.items()
-        if warnings
-    ]
+    by_calibrator: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        checkpoint = spec["checkpoints"][result.order.checkpoint]
+        calibrator = spec["calibrators"][result.order.calibrator]["name"]
+        by_calibrator.setdefault((checkpoint, calibrator), []).extend(result.warnings)
+    messages = []
+    for (checkpoint, calibrator), warnings in by_calibrator.items():
+        if warnings:
+            messages.append(
+                f"{calibrator} (same shift, {checkpoint} checkpoint): {len(warnings)} fits warn, "
+                f"first that on {warnings[0]}"
+            )
+    return messages
 
 
-def _tidy(rows: list[Row]) -> pd.DataFrame:
+def _metrics_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows as a data frame with the columns and types of ``metrics.parquet``."""
     filled = [{"shift": "", "severity": 0, **row} for row in rows]
     return pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))

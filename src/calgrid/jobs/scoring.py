@@ -1,4 +1,4 @@
-"""Scores of the calibrators of a run on one part of its rows; rows that fit a calibrator never
+"""Scores of the calibrators of a run on one chunk of its rows; rows that fit a calibrator never
 score it.
 """
 
@@ -6,8 +6,8 @@ import functools
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,16 +38,15 @@ from calgrid.storage.records import check_fingerprint, read_record, sha256_of, w
 from calgrid.storage.schema import SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
-Row = dict[str, Any]
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
+#: key of the loss and the traces in the record of a fitted calibrator
+COURSE = "course"
 #: maximum logits and features that a calibrator processes at once, because it copies them several
 #: times
 PREDICTED_NUMBERS = 2**21
-#: seconds; a result that took longer is stored, so that a killed job continues from it
+#: seconds; results of a chunk that took longer are stored, so that a killed job continues
 KEPT_SECONDS = 1.0
-#: key of the loss and the traces in the record of a fitted calibrator
-COURSE = "course"
 
 
 @dataclass
@@ -59,21 +58,25 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Work:
-    """Facts common to all parts."""
+class ScoringJob:
+    """What all chunks of a calibration share.
+
+    Attributes
+    ----------
+    predicted : folder of the logits.
+    fits : folder of fitted calibrators, shared by all calibrations of the run.
+    folder : working folder, which stores results of an interrupted attempt.
+    inputs : digest of all input files.
+    """
 
     spec: CalibrateSpec
-    #: folder of the logits
     predicted: Path
-    #: folder of fitted calibrators, shared by all calibrations of the run
     fits: Path
-    #: working folder of the stage, which stores intermediate results
     folder: Path
-    #: digest of all input files of the stage
     inputs: str
 
 
-class Part(NamedTuple):
+class Chunk(NamedTuple):
     """Rows in memory at once and the calibrators to run on them, as indices into the specification.
 
     ``family`` is -1 for the clean splits.
@@ -85,36 +88,87 @@ class Part(NamedTuple):
     group: int = 0
 
 
-def score_part(work: Work, part: Part) -> list[Row]:
-    """Results of each calibrator of a part, with their seconds; stored ones of an earlier attempt
-    are used.
+class Order(NamedTuple):
+    """Position of a result in the output: indices into the specification."""
+
+    checkpoint: int
+    calibrator: int
+    same_shift: bool
+    seed: int
+    family: int
+    group: int
+
+
+@dataclass
+class Result:
+    """Scores of one fitted calibrator on the rows of a chunk.
+
+    Attributes
+    ----------
+    rows : rows of ``metrics.parquet``.
+    fits : cost of the fit on val, if this chunk reports it.
+    draws : metrics of resamples.
+    warnings : of fits under ``same_shift``.
     """
-    scorer, names = Scorer(work, part), [entry["name"] for entry in work.spec["calibrators"]]
-    about = {"checkpoint": scorer.checkpoint, "family": scorer.family, "group": part.group}
-    found: list[Row] = []
-    for number in part.calibrators:
-        place = [work.inputs, part.checkpoint, number, part.family, part.group]
-        path = work.folder / f"kept-{fingerprint.digest(place)}.json"
+
+    order: Order
+    rows: list[dict[str, Any]]
+    fits: list[dict[str, Any]] = field(default_factory=list)
+    draws: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class ChunkResult:
+    """Results of one calibrator on a chunk, and their cost."""
+
+    checkpoint: str
+    family: str
+    group: int
+    calibrator: str
+    seconds: float
+    results: list[Result]
+
+    @classmethod
+    def read(cls, path: Path) -> "ChunkResult":
+        """Read the result of an earlier attempt; raise DataError if it is missing or damaged."""
+        content = read_record(path)
+        results = []
+        for stored in content.pop("results"):
+            order = Order(*stored.pop("order"))
+            results.append(Result(order, **stored))
+        return cls(results=results, **content)
+
+
+def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
+    """Results of each calibrator of a chunk; stored ones of an earlier attempt are used."""
+    scorer = Scorer(job, chunk)
+    scored = []
+    for number in chunk.calibrators:
+        identity = [job.inputs, chunk.checkpoint, number, chunk.family, chunk.group]
+        path = job.folder / f"kept-{fingerprint.digest(identity)}.json"
         try:
-            found.append(read_record(path))
+            scored.append(ChunkResult.read(path))
             continue
         except DataError:  # missing or damaged
             begin = time.monotonic()
         results = list(scorer.score(number))
         seconds = time.monotonic() - begin
-        found.append({**about, "calibrator": names[number], "seconds": seconds, "results": results})
+        name = job.spec["calibrators"][number]["name"]
+        result = ChunkResult(scorer.checkpoint, scorer.family, chunk.group, name, seconds, results)
+        scored.append(result)
         if seconds > KEPT_SECONDS:
-            write_record(path, found[-1])
-    return found
+            write_record(path, asdict(result))
+    return scored
 
 
 class Scorer:
-    """Scores calibrators on the rows of one part, which are read at first use and held in memory."""
+    """Scores calibrators on the rows of one chunk, which are read at first use and held in memory."""
 
-    def __init__(self, work: Work, part: Part) -> None:
-        self.spec, self.predicted, self.part = work.spec, work.predicted, part
-        self.fits = work.fits
-        self.checkpoint = self.spec["checkpoints"][part.checkpoint]
+    def __init__(self, job: ScoringJob, chunk: Chunk) -> None:
+        self.spec, self.predicted, self.fits = job.spec, job.predicted, job.fits
+        self.chunk = chunk
+        self.checkpoint = self.spec["checkpoints"][chunk.checkpoint]
         self.statistics = self.spec["statistics"]
         self.plugin_metrics = plugin_metrics(self.statistics.get("metrics", ()))
 
@@ -146,7 +200,7 @@ class Scorer:
     @functools.cached_property
     def shifted(self) -> Logits:
         """Rows of the shift family."""
-        return self._read(self.family, self.part.group)
+        return self._read(self.family, self.chunk.group)
 
     @functools.cached_property
     def head(self) -> Head | None:
@@ -171,7 +225,7 @@ class Scorer:
     @property
     def family(self) -> str:
         """Name of the shift family, empty for the clean splits."""
-        return self.spec["families"][self.part.family] if self.part.family >= 0 else ""
+        return self.spec["families"][self.chunk.family] if self.chunk.family >= 0 else ""
 
     def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
         """The calibrator fitted on val, from the cache in the folder of the run if possible.
@@ -219,7 +273,7 @@ class Scorer:
             rows.logits, rows.label, rows.features, self.head
         )
 
-    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> Row:
+    def _base(self, entry: FittedCalibrator, seed: int, fit_on: str) -> dict[str, Any]:
         return {
             **self.spec["key"],
             "checkpoint": self.checkpoint,
@@ -229,67 +283,65 @@ class Scorer:
             "fingerprint": self.spec["run_fingerprint"],
         }
 
-    def score(self, number: int) -> Iterator[Row]:
-        """Results of the calibrator with index ``number``, as JSON-like dictionaries.
-
-        Keys: ``place`` (sort key), ``rows`` (of metrics), ``fits`` (costs of fits on val),
-        ``draws`` (metrics of resamples), ``warnings`` (of fits under ``same_shift``).
-        """
-        entry, family = self.spec["calibrators"][number], self.part.family
-        clean, ood = family < 0, self.family.startswith(OOD_PREFIX)
-        if not (clean or self._can_score(entry)):
+    def score(self, number: int) -> Iterator[Result]:
+        """Results of the calibrator with index ``number``."""
+        entry, family = self.spec["calibrators"][number], self.chunk.family
+        clean = family < 0
+        ood = self.family.startswith(OOD_PREFIX)
+        if not clean and not self._can_score(entry):
             return
-        where = [self.part.checkpoint, number]
-        for order, seed in (
-            enumerate(entry["seeds"]) if clean or ood or "val" in self.spec["fit_on"] else ()
-        ):
-            fitted = self.fitted(entry, seed)
-            base, place = (
-                self._base(entry, seed, "val"),
-                [*where, 0, order, family, self.part.group],
-            )
-            if clean:
-                yield self._on_clean(entry, base, place, fitted)
-            elif ood:
-                yield _result(place, self._on_ood(base, fitted.calibrator))
-            else:
-                yield _result(place, self._on_shift(base, fitted.calibrator))
-        if not (clean or ood) and SAME_SHIFT in self.spec["fit_on"]:
-            for order, draw in enumerate(self.spec["draws"]):
-                yield self._on_same_shift(entry, draw, [*where, 1, order, family, self.part.group])
+        if clean or ood or "val" in self.spec["fit_on"]:
+            for position, seed in enumerate(entry["seeds"]):
+                order = Order(
+                    self.chunk.checkpoint, number, False, position, family, self.chunk.group
+                )
+                fitted = self.fitted(entry, seed)
+                base = self._base(entry, seed, "val")
+                if clean:
+                    yield self._on_clean(entry, base, order, fitted)
+                elif ood:
+                    yield Result(order, list(self._on_ood(base, fitted.calibrator)))
+                else:
+                    yield Result(order, list(self._on_shift(base, fitted.calibrator)))
+        if not clean and not ood and SAME_SHIFT in self.spec["fit_on"]:
+            for position, draw in enumerate(self.spec["draws"]):
+                order = Order(
+                    self.chunk.checkpoint, number, True, position, family, self.chunk.group
+                )
+                yield self._on_same_shift(entry, draw, order)
 
     def _on_clean(
-        self, entry: FittedCalibrator, base: Row, place: list[int], fitted: Fitted
-    ) -> Row:
-        calibrator, choice, rows = fitted.calibrator, self._val[CHOICE], list[Row]()
+        self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fitted
+    ) -> Result:
+        calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
+        rows: list[dict[str, Any]] = []
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         fits = [{**about, **fitted.cost, "warnings": calibrator.fit_history["warnings"]}]
-        if (
-            entry["name"] == "none" or self.spec["disjoint_validation"]
-        ):  # otherwise it was fitted on these rows
+        # a calibrator is not scored on the rows that it was fitted on
+        if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
             rows += self._labelled({**base, "split": "val"}, probs, choice.label)
-        test, place_of = self.test, {**base, "split": "test"}
+        on_test = {**base, "split": "test"}
         probs = self._predict(calibrator, test)
-        rows += self._labelled(place_of, probs, test.label, intervals=True)
+        rows += self._labelled(on_test, probs, test.label, intervals=True)
         draws = self._resampled({**about, "fit_seed": base["fit_seed"]}, probs, test.label)
         if test.distribution is not None:
-            rows += self._soft(place_of, probs, test.distribution)
-        return _result(place, rows, fits=fits, draws=draws)
+            rows += self._soft(on_test, probs, test.distribution)
+        return Result(order, rows, fits, draws)
 
-    def _on_ood(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
+    def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Iterator[dict[str, Any]]:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
         bounds = self._bounds(bootstrap_ood, test, shifted)
         place = {**base, "split": "ood", "shift": self.family}
         yield from _rows(place, evaluate_ood(test, shifted), bounds, len(shifted))
 
-    def _on_shift(self, base: Row, calibrator: Calibrator) -> Iterator[Row]:
+    def _on_shift(self, base: dict[str, Any], calibrator: Calibrator) -> Iterator[dict[str, Any]]:
         probs = self._predict(calibrator, self.shifted)
         for shift, severity, rows in self.shifted.settings():
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
             yield from self._labelled(place, probs[rows], self.shifted.label[rows])
 
-    def _on_same_shift(self, entry: FittedCalibrator, draw: int, place: list[int]) -> Row:
+    def _on_same_shift(self, entry: FittedCalibrator, draw: int, order: Order) -> Result:
         """Results of fits on a part of each corruption and severity, which are not cached.
 
         The parts depend only on seed and setting, so that all calibrators use the same rows.
@@ -297,23 +349,22 @@ class Scorer:
         base, data = self._base(entry, draw, SAME_SHIFT), self.shifted
         if "features" not in entry["needs"]:
             data = replace(data, features=None)  # avoids copies
-        found: list[Row] = []
+        metrics: list[dict[str, Any]] = []
         warnings: list[str] = []
         for shift, severity, rows in data.settings():
             fit, rest = same_shift_rows(rows, draw, shift, severity)
             calibrator = self._fit(entry, draw, data.rows(fit))
-            warnings += [
-                f"{shift} {severity}: {text}" for text in calibrator.fit_history["warnings"][:1]
-            ]
+            for warning in calibrator.fit_history["warnings"][:1]:
+                warnings.append(f"{shift} {severity}: {warning}")
             scored = data.rows(rest)
             where = {**base, "split": "shift", "shift": shift, "severity": severity}
-            found += self._labelled(where, self._predict(calibrator, scored), scored.label)
-        return _result(place, found, warnings=warnings)
+            metrics += self._labelled(where, self._predict(calibrator, scored), scored.label)
+        return Result(order, metrics, warnings=warnings)
 
     def _can_score(self, entry: FittedCalibrator) -> bool:
         if "features" not in entry["needs"] or self.shifted.features is not None:
             return True
-        if self.part.group == 0:
+        if self.chunk.group == 0:
             log(
                 f"{entry['name']} is not scored on {self.family}: the logits file has no features "
                 "(export_features: all)."
@@ -331,7 +382,9 @@ class Scorer:
             result[rows] = calibrator.predict_proba(data.logits[rows], features=features)
         return result
 
-    def _resampled(self, about: Row, probs: np.ndarray, labels: np.ndarray) -> list[Row]:
+    def _resampled(
+        self, about: dict[str, Any], probs: np.ndarray, labels: np.ndarray
+    ) -> list[dict[str, Any]]:
         """Each metric of the clean test split on resamples that are the same for all calibrators."""
         count = self.statistics.get("paired_resamples", 0)
         if not count:
@@ -363,12 +416,14 @@ class Scorer:
         return function(*data, **drawn, **options)
 
     def _labelled(
-        self, base: Row, probs: np.ndarray, labels: np.ndarray, intervals: bool = False
-    ) -> Iterator[Row]:
+        self, base: dict[str, Any], probs: np.ndarray, labels: np.ndarray, intervals: bool = False
+    ) -> Iterator[dict[str, Any]]:
         bounds = self._bounds(bootstrap, probs, labels, **self._options) if intervals else {}
         yield from _rows(base, evaluate(probs, labels, **self._options), bounds, len(labels))
 
-    def _soft(self, base: Row, probs: np.ndarray, distribution: np.ndarray) -> Iterator[Row]:
+    def _soft(
+        self, base: dict[str, Any], probs: np.ndarray, distribution: np.ndarray
+    ) -> Iterator[dict[str, Any]]:
         bins = self.statistics["bins"]
         bounds = self._bounds(bootstrap_soft, probs, distribution, n_bins=bins)
         yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
@@ -385,13 +440,9 @@ def same_shift_rows(
     return np.sort(order[:count]), np.sort(order[count:])
 
 
-def _result(place: list[int], rows: Iterable[Row], **further: list[Any]) -> Row:
-    return {"place": place, "rows": list(rows), "fits": [], "draws": [], "warnings": [], **further}
-
-
 def _rows(
-    base: Row, values: Mapping[str, float], bounds: Mapping[str, Interval], count: int
-) -> Iterator[Row]:
+    base: dict[str, Any], values: Mapping[str, float], bounds: Mapping[str, Interval], count: int
+) -> Iterator[dict[str, Any]]:
     for metric, value in values.items():
         low, high = bounds.get(metric, NO_INTERVAL)
         yield {
