@@ -1,7 +1,6 @@
 """Methods: what an identifier stands for, and which hyper-parameter wins."""
 
 import dataclasses
-from types import MappingProxyType
 
 import pytest
 
@@ -127,12 +126,10 @@ def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_
 
 
 def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
-    real, original = registry.specs("procedure"), registry.specs
-    silent = MappingProxyType(
-        {**real, "mixup": dataclasses.replace(real["mixup"], info={"second_stage": False})}
-    )
+    real = registry.spec
+    silent = dataclasses.replace(real("procedure", "mixup"), info={"second_stage": False})
     monkeypatch.setattr(
-        registry, "specs", lambda kind: silent if kind == "procedure" else original(kind)
+        registry, "spec", lambda kind, id: silent if id == "mixup" else real(kind, id)
     )
     with refuses(
         ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"

@@ -305,12 +305,12 @@ def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, mon
     trained = Jobs(make_config(device="cuda"), home, local=False)
     assert (
         jobs.gpus
-        == trained.resources.train_gpus(RunKey("digits", "digits", "resnet8", "ce", 1))
+        == trained.resources.gpus("train")(RunKey("digits", "digits", "resnet8", "ce", 1))
         == 1
     )
-    assert jobs.resources.train_gpus(KEY) == 0
-    assert jobs.resources.train_memory(KEY, 1) < 6000
-    assert jobs.resources.train_minutes(KEY) == 60
+    assert jobs.resources.gpus("train")(KEY) == 0
+    assert jobs.resources.memory("train")(KEY, 1) < 6000
+    assert jobs.resources.minutes("train")(KEY, 1) == 60
 
 
 @pytest.fixture
