@@ -116,6 +116,10 @@ TOP_LEVEL = [
     ({"external": {}}, ["external must not be empty"]),
     ({"device": "gpu"}, ["device must be one of auto, cpu, cuda, got 'gpu'"]),
     ({"results": "{x}"}, ["results: the path must not contain '{'"]),
+    ({"results": "<b>x"}, ["results: the path must not contain '<'"]),
+    ({"results": "."}, ["results: '.' must be a folder of its own"]),
+    ({"results": "-rf"}, ["results: '-rf' must be a folder of its own", "does not start with '-'"]),
+    ({"results": "a/" * 1500}, ["results: the path has 3,000 characters", "write a shorter one"]),
     ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
     ({"results": ""}, ["results must not be empty"]),
     (

@@ -5,7 +5,7 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
@@ -30,6 +30,10 @@ PathOf = Callable[[str], Path]
 # ----------------------------------------------------------------------------------------------------
 
 
+#: characters of the path of the results, and of one name in it
+LONGEST_PATH, LONGEST_NAME = 1000, 200
+
+
 def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
     for key, folder in {"results": config.results, "data_root": config.data_root or ""}.items():
@@ -41,9 +45,21 @@ def check_folders(config: Config) -> None:
             raise ConfigError(
                 f"{key}: {folder!r} contains a character that is invalid in paths; remove it."
             )
-    if wrong := sorted(set("{}\n") & set(config.results)):
+    wrong = sorted(set("{}<>\n") & set(config.results))
+    if wrong:
         raise ConfigError(
             f"results: the path must not contain {wrong[0]!r}, a special character of Snakemake."
+        )
+    folder = PurePosixPath(config.results)
+    if str(folder) == "." or config.results.startswith("-"):
+        raise ConfigError(
+            f"results: '{config.results}' must be a folder of its own whose name does not start "
+            "with '-'; write results: results."
+        )
+    if len(config.results) > LONGEST_PATH or any(len(part) > LONGEST_NAME for part in folder.parts):
+        raise ConfigError(
+            f"results: the path has {len(config.results):,} characters, too many for a file system "
+            f"(at most {LONGEST_PATH:,}, and {LONGEST_NAME} in one name); write a shorter one."
         )
     _check_no_file(Path(config.results, config.study), "results")
     if config.data_root is None:
