@@ -3,16 +3,12 @@ sentence.
 """
 
 import json
-import re
-from typing import get_args
 
 import pytest
 import yaml
 
 from calgrid.configuration.files import read_configuration, read_yaml
-from calgrid.configuration.model import Config, TrainingProtocol
 from calgrid.configuration.study import Study
-from calgrid.configuration.validation import Model
 from calgrid.errors import ConfigError
 
 
@@ -107,55 +103,3 @@ def test_a_protocol_file_is_read_in_the_same_way(home, tmp_path, make_config, re
         "the key 'epochs' is already in line",
     ):
         Study(make_config(), tmp_path)
-
-
-def keys_of(model, prefix=""):
-    """All keys of a model and of the models in them: key -> description."""
-    for name, field in model.model_fields.items():
-        yield f"{prefix}{name}", field.description
-        for part in models_in(field.annotation):
-            yield from keys_of(part, f"{prefix}{name}.")
-
-
-def models_in(annotation):
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in models_in(part)]
-
-
-@pytest.mark.parametrize("model", [Config, TrainingProtocol])
-def test_every_key_has_a_description(model):
-    descriptions = dict(keys_of(model))
-    assert len(descriptions) > 30
-    assert {key for key, text in descriptions.items() if not text or len(text) < 5} == set()
-
-
-def test_the_readme_of_configurations_names_every_key(home):
-    text = (home / "config" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| ", text, re.MULTILINE)
-    assert sorted(rows) == sorted(Config.model_fields)
-
-
-def test_defaults_are_filled_in_at_every_level(study):
-    config = study().config
-    assert (config.results, config.device, config.data_root) == ("results", "auto", "data")
-    assert config.published == []
-    assert config.statistics.model_dump() == {
-        "bins": 15,
-        "bootstrap": 1000,
-        "paired_resamples": None,
-        "metrics": None,
-        "level": 0.95,
-        "seed": 0,
-        "baseline": "ce",
-        "comparisons": [],
-    }
-    (grid,) = config.grids
-    assert (grid.calibrators, grid.calibrator_seeds, grid.shifts) == (["none"], [0], [])
-
-
-def test_the_given_configuration_is_left_alone(make_config, home):
-    config = make_config()
-    before = yaml.safe_dump(config)
-    Study(config, home)
-    assert yaml.safe_dump(config) == before
