@@ -36,14 +36,14 @@ LONGEST_PATH, LONGEST_NAME = 1000, 200
 
 def check_folders(config: Config) -> None:
     """Check the paths of the results and of the data."""
-    for key, folder in {"results": config.results, "data_root": config.data_root or ""}.items():
-        if folder.startswith("~"):
+    for key, path in {"results": config.results, "data_root": config.data_root or ""}.items():
+        if path.startswith("~"):
             raise ConfigError(
                 f"{key}: '~' is not expanded to your home folder; write the full path."
             )
-        if not is_path(folder):
+        if not is_path(path):
             raise ConfigError(
-                f"{key}: {folder!r} contains a character that is invalid in paths; remove it."
+                f"{key}: {path!r} contains a character that is invalid in paths; remove it."
             )
     wrong = sorted(set("{}<>\n") & set(config.results))
     if wrong:
