@@ -36,7 +36,7 @@ from calgrid.metrics import (
 )
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.evaluation import evaluate_ood, evaluate_soft
-from calgrid.statistics._paired import seed_interval, student_reach
+from calgrid.statistics.paired import seed_interval, student_reach
 
 Floats = NDArray[np.float64]
 Models = dict[str, Floats]

@@ -9,8 +9,8 @@ ask for.
     python benchmarks/full_size.py --only jobs --configfile config/config.yaml       of a study that was run here
 
 ``costs``      seconds of fit and prediction of every calibrator.
-``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart.yaml`` with its nine calibrators, on made-up
-               logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is
+``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart/study.yaml`` with its nine calibrators,
+               on made-up logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is
                killed once with SIGKILL and goes on; ``--undisturbed`` also runs it without, and
                compares the bytes.
 ``jobs``       of each job of a finished study below the working directory, the memory that it asks for and its peak, as
@@ -178,7 +178,7 @@ def calibrate(folder: Path, options: argparse.Namespace) -> None:
 
 def specification(options: argparse.Namespace) -> dict[str, Any]:
     """The calibration of a run of SMART's tables, with the draws that were asked for."""
-    config = yaml.safe_load((HOME / "config/papers/smart.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((HOME / "config/papers/smart/study.yaml").read_text(encoding="utf-8"))
     plan = Plan(Study({**config, "data_root": str(HOME)}, HOME))
     (key,) = (key for key in plan.study.runs if key.path == RUN)
     spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key)))

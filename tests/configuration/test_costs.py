@@ -159,7 +159,7 @@ def test_embedded_data_is_not_downloaded(study):
 
 
 def test_archives_without_size_and_those_that_the_user_provides(home):
-    made = Study(read_configuration(home / "config/papers/smart.yaml"), home)
+    made = Study(read_configuration(home / "config/papers/smart/study.yaml"), home)
     corruptions = {f"{name}.tar" for name in ("noise", "blur", "weather", "digital", "extra")}
     downloads = archive_bytes(made, downloaded=True)
     assert {name for name, size in downloads.items() if size is None} == {

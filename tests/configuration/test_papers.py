@@ -28,7 +28,7 @@ def load(tmp_path, home):
         path = tmp_path / name
         content = {key: value for key, value in {**TABLE, **changes}.items() if value is not None}
         path.write_text(yaml.safe_dump(content))
-        return load_table(path, home / "workflow" / "schemas" / "table.schema.yaml")
+        return load_table(path, home / "workflow" / "schemas" / "table.schema.yaml", "mine")
 
     return run
 
@@ -84,7 +84,8 @@ def test_files_are_named_after_their_table(load, refuses):
 
 
 def test_a_paper_needs_its_numbers(tmp_path, home, refuses):
-    shutil.copytree(home / "config" / "tables", tmp_path / "config" / "tables")
+    shutil.copytree(home / "config" / "papers", tmp_path / "config" / "papers")
+    (tmp_path / "config/papers/smart/published.csv").unlink()
     with refuses(ConfigError, "papers: 'smart' has tables but no published numbers"):
         paper(tmp_path, "smart", "papers")
 
@@ -109,7 +110,7 @@ def test_a_study_names_papers(plan, home):
     manifest = plan(papers=["fedlas"]).manifest()
     (entry,) = manifest["papers"]
     assert entry["name"] == "fedlas"
-    assert manifest["published"] == [str(home / "config" / "published" / "fedlas.csv")]
+    assert manifest["published"] == [str(home / "config/papers/fedlas/published.csv")]
     assert json.loads(json.dumps(manifest)) == manifest
 
 
@@ -122,9 +123,9 @@ def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
 
     found = [fingerprint(), fingerprint()]
     for file in (
-        "config/published/maccal.csv",
-        "config/tables/maccal/table1.yaml",
-        "config/claims/maccal.yaml",
+        "config/papers/maccal/published.csv",
+        "config/papers/maccal/tables/table1.yaml",
+        "config/papers/maccal/claims.yaml",
     ):
         path = tmp_path / file
         path.write_text(path.read_text().replace("4.11", "4.12").replace("sixteen", "16"))
@@ -209,7 +210,7 @@ def test_claims_may_be_about_the_numbers_behind_a_figure(home):
     ],
 )
 def test_claims_that_do_not_fit_are_refused(load_claim, refuses, claim, parts):
-    with refuses(ConfigError, "claims mine.yaml", *parts):
+    with refuses(ConfigError, "mine.yaml", *parts):
         load_claim(claim)
 
 

@@ -16,13 +16,13 @@ from calgrid.configuration.files import read_configuration
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.reporting.papers.filled_tables import expanded, run_method
+from calgrid.reporting.published.cells import expanded, run_method
 from calgrid.storage.layout import RunKey, logits_file
 
 FILES = [
     path
-    for folder in ("", "studies", "papers")
-    for path in sorted((HOME / "config" / folder).glob("*.yaml"))
+    for pattern in ("*.yaml", "studies/*.yaml", "papers/*/study.yaml")
+    for path in sorted((HOME / "config").glob(pattern))
 ]
 
 
@@ -60,7 +60,7 @@ def test_the_study_of_all_calibrators_fits_every_registered_calibrator():
 
 
 def study_of(name, data_root="data"):
-    config = yaml.safe_load((HOME / f"config/papers/{name}.yaml").read_text())
+    config = yaml.safe_load((HOME / f"config/papers/{name}/study.yaml").read_text())
     return Study({**config, "data_root": str(data_root)}, HOME)
 
 

@@ -17,20 +17,20 @@ from calgrid.calibrators import build_calibrator
 from calgrid.configuration.papers import load_figures, paper
 from calgrid.errors import ConfigError
 from calgrid.metrics import nll
-from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import FIGURES, write_figures
-from calgrid.reporting.html import write_report
-from calgrid.reporting.index import read_index, write_index
-from calgrid.reporting.papers.fedlas import smoothing_curve
-from calgrid.reporting.papers.figure_lists import figure_lists
-from calgrid.reporting.papers.maccal import method_means
-from calgrid.reporting.papers.smart import (
+from calgrid.papers.fedlas import smoothing_curve
+from calgrid.papers.maccal import method_means
+from calgrid.papers.smart import (
     backbone_bars,
     corruption_reduction,
     fit_objectives,
     solved_temperature,
 )
-from calgrid.reporting.papers.smart.fits import FITTED
+from calgrid.papers.smart.fits import FITTED
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.figures import figure_kinds, write_figures
+from calgrid.reporting.html import write_report
+from calgrid.reporting.index import read_index, write_index
+from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
 from calgrid.statistics.margins import solved_temperature as solve
 from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES
@@ -162,7 +162,7 @@ def test_means_are_of_the_settings_of_the_summary(several):
 
 
 def test_bars_are_errors_of_the_baseline_on_each_backbone(several):
-    (kind,) = (kind for kind in FIGURES if kind.id == "backbone_bars")
+    (kind,) = (kind for kind in figure_kinds() if kind.id == "backbone_bars")
     assert len(kind.groups(several)) == 1
     panels = dict(
         list(kind.content.collect(several, several.groups[0]).groupby("panel", sort=False))
@@ -282,7 +282,7 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
 @pytest.mark.parametrize("name", PAPERS)
 def test_lists_name_figures_that_exist(name):
     named = {entry["figure"] for entry in paper(HOME, name, "papers")["figures"]} - {""}
-    assert named <= {kind.id for kind in FIGURES}
+    assert named <= {kind.id for kind in figure_kinds()}
 
 
 @pytest.fixture
@@ -360,8 +360,8 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
     }
     for name in STUDY_FILES:
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
-    kept = tuple(kind for kind in FIGURES if kind.id == "corruption_reduction")
-    monkeypatch.setattr("calgrid.reporting.figures.FIGURES", kept)
+    kept = tuple(kind for kind in figure_kinds() if kind.id == "corruption_reduction")
+    monkeypatch.setattr("calgrid.reporting.figures.figure_kinds", lambda: kept)
     write_figures(tmp_path, manifest, tmp_path / "figures", (".png",))
     files = {path.name for path in (tmp_path / "figures").iterdir()}
     assert {"smart_figures.csv", "smart_figures.md", "index.json"} < files

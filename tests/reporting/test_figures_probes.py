@@ -16,17 +16,17 @@ from scipy.stats import pearsonr, spearmanr
 
 from calgrid.errors import StateError
 from calgrid.jobs.aggregate import collect_diagnostics
-from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import write_figures
-from calgrid.reporting.index import read_index
-from calgrid.reporting.papers.fedlas import feature_profiles, misjudged
-from calgrid.reporting.papers.maccal import (
+from calgrid.papers.fedlas import feature_profiles, misjudged
+from calgrid.papers.maccal import (
     confidence_histogram,
     embedding,
     masked_inference,
     prototype_angles,
 )
-from calgrid.reporting.papers.smart import fgsm_margin
+from calgrid.papers.smart import fgsm_margin
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.figures import write_figures
+from calgrid.reporting.index import read_index
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData
 from calgrid.storage.logits import read_logits

@@ -7,15 +7,15 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.metrics import ece, nll
-from calgrid.reporting.figures import write_figures
-from calgrid.reporting.index import read_index
-from calgrid.reporting.papers.smart import (
+from calgrid.papers.smart import (
     fit_course,
     margin_reliability,
     margin_temperature,
     val_size,
 )
-from calgrid.reporting.papers.smart.fits import margins
+from calgrid.papers.smart.fits import margins
+from calgrid.reporting.figures import write_figures
+from calgrid.reporting.index import read_index
 from calgrid.reporting.settings import on_most_rows, val_rows
 from calgrid.reporting.study import StudyData
 from calgrid.storage.layout import RunKey

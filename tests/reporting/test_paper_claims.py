@@ -234,7 +234,7 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
 
 
 def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: F811
-    """Those that config/published/README.md lists."""
+    """Those that config/papers/README.md lists."""
     fewer = {}
     for name in ("fedlas", "maccal", "smart"):
         table = tables(name)["claims"]

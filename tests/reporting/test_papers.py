@@ -17,8 +17,8 @@ from calgrid.jobs.summaries import shift_means
 from calgrid.reporting import text
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import write_index
-from calgrid.reporting.papers.marks import BEST, row_ranks
-from calgrid.reporting.papers.render import HTML, _marked
+from calgrid.reporting.published.marks import BEST, row_ranks
+from calgrid.reporting.published.render import HTML, _marked
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import paper_tables, write_tables
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS

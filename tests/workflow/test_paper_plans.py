@@ -43,7 +43,7 @@ def test_the_grid_of_a_paper_plans_completely(fresh, name, runs, probes, data):
     begin = time.monotonic()
     asked = (
         "--configfile",
-        f"config/papers/{name}.yaml",
+        f"config/papers/{name}/study.yaml",
         "--config",
         "data_root=data",
         "-n",

@@ -88,7 +88,7 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
 
 @pytest.mark.workflow
 @pytest.mark.parametrize(
-    "study", ["papers/smart", "studies/real_logits", "studies/cifar10_resnet50"]
+    "study", ["papers/smart/study", "studies/real_logits", "studies/cifar10_resnet50"]
 )
 def test_configurations_and_published_numbers_are_in_the_wheel(run, study, tmp_path):
     config = yaml.safe_load((run.package / f"_home/config/{study}.yaml").read_text())

@@ -81,7 +81,7 @@ def _check_no_file(folder: Path, where: str) -> None:
 
 
 def check_published(path: Path, where: str) -> None:
-    """Check a CSV file of published numbers (``config/published/README.md``)."""
+    """Check a CSV file of published numbers (``config/papers/README.md``)."""
     if not path.is_file():
         raise ConfigError(f"{where}: the file '{path}' does not exist; correct the path.")
     try:
@@ -101,7 +101,7 @@ def _check_columns(columns: Sequence[str], where: str) -> None:
     if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
         raise ConfigError(
             f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of "
-            "published numbers; add them (config/published/README.md)."
+            "published numbers; add them (config/papers/README.md)."
         )
     if double := [name for name in columns if columns.count(name) > 1]:
         raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")

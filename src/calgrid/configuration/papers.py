@@ -1,21 +1,24 @@
-"""Tables, claims and figures of a paper, from files in ``config``.
+"""Tables, claims and figures of a paper, from its folder ``config/papers/{paper}``.
 
-``tables/{paper}/table{N}.yaml`` and ``figure{N}.yaml`` (numbers behind a figure that a claim is
-about), ``claims/{paper}.yaml``, ``figures/{paper}.yaml`` and the printed numbers,
-``published/{paper}.csv``.
+``tables/table{N}.yaml`` and ``tables/figure{N}.yaml`` (numbers behind a figure that a claim is
+about), ``claims.yaml``, ``figures.yaml``, the printed numbers ``published.csv``, and the modules
+that draw its figures, which ``figures.yaml`` names.
 """
 
 import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from calgrid.configuration.files import fill_defaults, read_valid
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs.papers import CellKey, Claim, ClaimSetting, Entry, Paper, PaperFigure, TableSpec
 
+#: package with a folder for each paper; its modules are imported by name alone
+PAPERS = "calgrid.papers"
 #: default coordinates of a cell, and required ones
 DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "", "severity": 0}
 NEEDED = ("dataset", "backbone", "method", "metric")
@@ -37,44 +40,52 @@ def matches(cell: CellKey, where: CellKey) -> bool:
     return all(cell[axis] == value for axis, value in where.items())
 
 
+def paper_folders(home: Path) -> dict[str, Path]:
+    """Folders of all papers by their names, in alphabetical order."""
+    folders = sorted(path.parent for path in Path(home, "config", "papers").glob("*/tables"))
+    return {folder.name: folder for folder in folders}
+
+
 def paper(home: Path, name: str, where: str) -> Paper:
     """Read and check tables, claims and figures of a paper, tables in the order of their numbers.
 
     ``home`` has ``config`` and ``workflow/schemas``; ``where`` is the location of the name, for
     messages. An unknown paper or an invalid file raises ConfigError.
     """
-    config, schemas = Path(home, "config"), Path(home, "workflow", "schemas")
-    known = sorted(path.name for path in (config / "tables").glob("*") if path.is_dir())
-    if name not in known:
-        raise unknown_id("paper", name, known, where)
-    published = config / "published" / f"{name}.csv"
+    folders, schemas = paper_folders(home), Path(home, "workflow", "schemas")
+    if name not in folders:
+        raise unknown_id("paper", name, list(folders), where)
+    folder = folders[name]
+    published, claims, figures = (
+        folder / file for file in ("published.csv", "claims.yaml", "figures.yaml")
+    )
     if not published.is_file():
         raise ConfigError(
             f"{where}: '{name}' has tables but no published numbers; add the file {published}."
         )
-    paths = sorted((config / "tables" / name).glob("*.yaml"), key=_place)
-    tables = [load_table(path, schemas / "table.schema.yaml") for path in paths]
-    claims, figures = config / "claims" / f"{name}.yaml", config / "figures" / f"{name}.yaml"
-    return {
+    paths = sorted((folder / "tables").glob("*.yaml"), key=_place)
+    tables = [load_table(path, schemas / "table.schema.yaml", name) for path in paths]
+    result: Paper = {
         "name": name,
         "published": str(published),
         "tables": tables,
-        "claims": load_claims(claims, schemas / "claims.schema.yaml", tables)
-        if claims.is_file()
-        else [],
-        "figures": load_figures(figures, schemas / "figures.schema.yaml")
-        if figures.is_file()
-        else [],
+        "claims": [],
+        "figures": [],
     }
+    if claims.is_file():
+        result["claims"] = load_claims(claims, schemas / "claims.schema.yaml", tables)
+    if figures.is_file():
+        result["figures"] = load_figures(figures, schemas / "figures.schema.yaml")
+    return result
 
 
 # tables
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def load_table(path: Path, schema: Path) -> TableSpec:
-    """Read and check the file of one table."""
-    what = f"table {path.parent.name}/{path.name}"
+def load_table(path: Path, schema: Path, paper: str) -> TableSpec:
+    """Read and check the file of one table of a paper."""
+    what = f"table {paper}/{path.name}"
     of_figure, number = _place(path)
     table = fill_defaults(read_valid(path, schema, what), schema)
     where = {**DEFAULTS, **table.get("where", {})}
@@ -82,7 +93,7 @@ def load_table(path: Path, schema: Path) -> TableSpec:
         "row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block))
     )
     result: TableSpec = {
-        "id": f"{path.parent.name}_{path.stem}",
+        "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
         "title": table["title"],
         "best_over": table["best_over"],
@@ -186,7 +197,7 @@ def _check_table(table: TableSpec, what: str) -> None:
 
 def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
     """Read and check the claims of a paper about its tables."""
-    what = f"claims {path.name}"
+    what = f"claims {path.parent.name}/{path.name}"
     claims = read_valid(path, schema, what)["claims"]
     _check_distinct([claim["id"] for claim in claims], f"{what}: the id", "rename one")
     by_number = {table["table"]: table for table in tables}
@@ -254,7 +265,7 @@ def _rivals(
 
 def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper."""
-    what = f"figures {path.name}"
+    what = f"figures {path.parent.name}/{path.name}"
     entries = read_valid(path, schema, what)["figures"]
     _check_distinct(
         [entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'"
@@ -270,3 +281,65 @@ def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
         wanted = _lists({key: entry.get(key, []) for key in WANTED})
         figures.append(cast(PaperFigure, {**texts, **entry, **wanted}))
     return figures
+
+
+# modules
+# --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure that a module of a paper draws for any study with its data.
+
+    Attributes
+    ----------
+    id : name of its files, and of the module.
+    module : full name of the module.
+    title, category, each : as in :class:`calgrid.reporting.figure.FigureKind`.
+    """
+
+    id: str
+    module: str
+    title: str
+    category: str
+    each: Literal["checkpoint", "condition", "dataset", "study"]
+
+
+def drawn_figures(home: Path) -> list[DrawnFigure]:
+    """Figures that the modules of all papers draw, by paper, in the order of ``figures.yaml``."""
+    return [
+        DrawnFigure(module=f"{PAPERS}.{name}.{figure['id']}", **figure)
+        for name, content in _modules(home).items()
+        for figure in content["drawn"]
+    ]
+
+
+def table_modules(home: Path) -> list[str]:
+    """Full names of the modules of all papers that build a table of any study with its data."""
+    return [
+        f"{PAPERS}.{name}.{table}"
+        for name, content in _modules(home).items()
+        for table in content["tabulated"]
+    ]
+
+
+def paper_modules(home: Path) -> list[str]:
+    """Full names of all modules of papers that draw a figure or build a table."""
+    return [*(figure.module for figure in drawn_figures(home)), *table_modules(home)]
+
+
+def figure_files(home: Path) -> list[Path]:
+    """The file ``figures.yaml`` of each paper that has one."""
+    paths = [folder / "figures.yaml" for folder in paper_folders(home).values()]
+    return [path for path in paths if path.is_file()]
+
+
+def _modules(home: Path) -> dict[str, dict[str, Any]]:
+    """Name of a paper -> checked content of its ``figures.yaml``, with defaults."""
+    schema = Path(home, "workflow", "schemas", "figures.schema.yaml")
+    contents = {}
+    for path in figure_files(home):
+        name = path.parent.name
+        content = read_valid(path, schema, f"figures {name}/{path.name}")
+        contents[name] = fill_defaults(content, schema)
+    return contents

@@ -15,6 +15,7 @@ from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
+from calgrid.configuration.papers import figure_files, paper_modules
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
@@ -440,12 +441,15 @@ class Plan:
 
     def _code(self, name: str) -> str:
         """Digest of the code of files of the study."""
-        files = []
-        if name == "report":  # its templates are no modules
-            templates = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
-            files = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in templates]
+        files: list[Path] = []
         modules = [*REPORT_MODULES[name], *self._metric_modules]
-        return fingerprint.of_stage({"stage": name, "files": files}, modules)
+        if name == "report":  # its templates are no modules
+            files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
+        elif name in ("tables", "figures"):  # they import modules of papers by name
+            files = figure_files(self.study.home)
+            modules += paper_modules(self.study.home)
+        digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
+        return fingerprint.of_stage({"stage": name, "files": digests}, modules)
 
 
 def _key(key: RunKey) -> specs.Key:

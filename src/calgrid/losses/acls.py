@@ -38,7 +38,7 @@ class ACLS(Loss):
     Parameters
     ----------
     alpha : weight of both penalties, at least 0; 0.1 in the official code. The FeDLaS paper states
-        0.05 for Tiny-ImageNet, CUB and Aircraft, which config/papers/fedlas.yaml sets.
+        0.05 for Tiny-ImageNet, CUB and Aircraft, which config/papers/fedlas/study.yaml sets.
     margin : m, at least 0.
     lambda_pos, lambda_neg : weights of the penalty on the predicted and on the other logits, at
         least 0.

@@ -14,7 +14,7 @@ from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
-from calgrid.reporting.tables import TABLES
+from calgrid.reporting.tables import table_builders
 from calgrid.specs import Manifest
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
@@ -86,7 +86,7 @@ class Results:
 
     def tables(self) -> list[str]:
         """Names of the tables of the report that have rows."""
-        return [table.id for build in TABLES if (table := build(self.data)) is not None]
+        return [table.id for build in table_builders() if (table := build(self.data)) is not None]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
         """A table of the report, unrounded; shares are fractions."""
@@ -188,7 +188,7 @@ class Results:
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
-        for build in TABLES:
+        for build in table_builders():
             table = build(self.data)
             if table is not None and table.id == name:
                 return marked(table, self.data)

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._checks import WORDS, check_metrics
-from calgrid.statistics._paired import (
+from calgrid.statistics.checks import WORDS, check_metrics
+from calgrid.statistics.holm import holm
+from calgrid.statistics.paired import (
     REACH,
     average_fit_seeds,
     beyond_bias,
@@ -15,7 +16,6 @@ from calgrid.statistics._paired import (
     reaches,
     student_reach,
 )
-from calgrid.statistics.holm import holm
 from calgrid.statistics.summary import FAMILY
 from calgrid.storage.schema import NUMBER_KEY
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from calgrid.errors import DataError
-from calgrid.statistics._checks import check_columns
+from calgrid.statistics.checks import check_columns
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS
 
 #: note of a standard deviation printed in percent of an unknown quantity

@@ -13,7 +13,7 @@ from calgrid.components.metrics import find_metric, find_ranking_metric, plugin_
 from calgrid.errors import DataError
 from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
 from calgrid.metrics.table import Metric
-from calgrid.statistics._paired import check_level, student_reach
+from calgrid.statistics.paired import check_level, student_reach
 
 Floats = NDArray[np.float64]
 #: verdict on a metric without an interval

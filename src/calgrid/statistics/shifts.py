@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics._checks import check_metrics, groups
+from calgrid.statistics.checks import check_metrics, groups
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 #: value of the column ``shift`` in means over corruptions

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.components.metrics import find_metric
-from calgrid.statistics._checks import WORDS, check_metrics, groups
-from calgrid.statistics._paired import (
+from calgrid.statistics.checks import WORDS, check_metrics, groups
+from calgrid.statistics.paired import (
     average_fit_seeds,
     beyond_bias,
     check_level,
@@ -17,7 +17,6 @@ from calgrid.statistics._paired import (
     reaches,
     seed_interval,
 )
-from calgrid.statistics.holm import holm
 from calgrid.statistics.published import match_published
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 

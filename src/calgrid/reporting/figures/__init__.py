@@ -1,12 +1,16 @@
 """Figures of a study as reproducible PNG, SVG and PDF files, and an index for the report."""
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import FigureKind, Frame
+from calgrid.configuration.home import home
+from calgrid.configuration.papers import drawn_figures
+from calgrid.reporting.figure import Content, FigureKind, Frame
 from calgrid.reporting.figures import (
     critical_difference,
     histories,
@@ -18,46 +22,25 @@ from calgrid.reporting.figures import (
     sensitivity,
     severity,
 )
-from calgrid.reporting.index import APPENDIX, write_index
-from calgrid.reporting.papers.fedlas import feature_profiles, misjudged, saturation, smoothing_curve
-from calgrid.reporting.papers.figure_lists import figure_lists
-from calgrid.reporting.papers.maccal import (
-    confidence_histogram,
-    embedding,
-    masked_inference,
-    method_means,
-    prototype_angles,
-)
-from calgrid.reporting.papers.smart import (
-    backbone_bars,
-    corruption_reduction,
-    fgsm_margin,
-    fit_course,
-    fit_objectives,
-    margin_reliability,
-    margin_temperature,
-    solved_temperature,
-    val_size,
-)
+from calgrid.reporting.index import write_index
 from calgrid.reporting.plotting import style
+from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
 from calgrid.specs import Manifest
 from calgrid.storage.atomic import replacing, write_text
 
-__all__ = ["FIGURES", "write_figures"]
+__all__ = ["FIGURES", "figure_kinds", "write_figures"]
 
 #: suffix of a format -> metadata left out, so that the same figure has the same bytes
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 
 
-METHODS, CALIBRATORS, TRAINING = "Methods", "Calibrators", "Training"
+METHODS, CALIBRATORS = "Methods", "Calibrators"
+#: figures of every study; :func:`figure_kinds` adds those of papers
 FIGURES = (
     FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL),
     FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
     FigureKind("over_under", "Over- and under-confidence", METHODS, over_under),
-    FigureKind(
-        "method_means", "Means over data sets and backbones", METHODS, method_means, each="study"
-    ),
     FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
     FigureKind(
         "critical_difference",
@@ -67,13 +50,6 @@ FIGURES = (
         each="study",
     ),
     FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE),
-    FigureKind(
-        "backbone_bars",
-        "Adaptive calibration error by backbone",
-        CALIBRATORS,
-        backbone_bars,
-        each="dataset",
-    ),
     FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter),
     FigureKind("pareto", "NLL against the time of training", "Costs", pareto),
     FigureKind(
@@ -82,14 +58,6 @@ FIGURES = (
         CALIBRATORS,
         sensitivity.CALIBRATORS,
     ),
-    FigureKind("val_size", "Validation rows", CALIBRATORS, val_size, each="study"),
-    FigureKind("fit_course", "Course of the fit", APPENDIX, fit_course),
-    FigureKind("fit_objectives", "Objectives of the fit", CALIBRATORS, fit_objectives),
-    FigureKind(
-        "solved_temperature", "Temperature for a fixed confidence", APPENDIX, solved_temperature
-    ),
-    FigureKind("margin_temperature", "Temperature by margin", APPENDIX, margin_temperature),
-    FigureKind("margin_reliability", "Reliability by margin", CALIBRATORS, margin_reliability),
     FigureKind(
         "calibrator_critical_difference",
         "Critical differences of calibrators",
@@ -98,29 +66,17 @@ FIGURES = (
         each="study",
     ),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity),
-    FigureKind(
-        "corruption_reduction", "Reduction of errors by corruption", "Shift", corruption_reduction
-    ),
-    FigureKind("training", "Training curves", TRAINING, histories.TRAINING, each="condition"),
-    FigureKind("gate", "Gate of FeDLaS", TRAINING, histories.GATE, each="condition"),
-    FigureKind(
-        "smoothing_curve", "Smoothing of FeDLaS", TRAINING, smoothing_curve, each="condition"
-    ),
-    FigureKind("saturation", "Softmax saturation", TRAINING, saturation, each="condition"),
-    FigureKind("retention", "Masking of MaC-Cal", TRAINING, histories.RETENTION, each="condition"),
-    FigureKind(
-        "confidence_histogram",
-        "Confidence before and after masked retraining",
-        TRAINING,
-        confidence_histogram,
-    ),
-    FigureKind("fgsm_margin", "Attack distance by margin", "Probes", fgsm_margin),
-    FigureKind("masked_inference", "Masked heads", "Probes", masked_inference),
-    FigureKind("embedding", "Images in the plane", APPENDIX, embedding),
-    FigureKind("prototype_angles", "Angles between classes", "Probes", prototype_angles),
-    FigureKind("feature_profiles", "Features of easy and hard images", "Probes", feature_profiles),
-    FigureKind("misjudged", "Images that the feature norm misjudges", APPENDIX, misjudged),
+    FigureKind("training", "Training curves", "Training", histories.TRAINING, each="condition"),
 )
+
+
+def figure_kinds() -> tuple[FigureKind, ...]:
+    """All figures: ``FIGURES``, and those that the modules of papers draw."""
+    of_papers = []
+    for figure in drawn_figures(home()):
+        content = cast(Content, importlib.import_module(figure.module))
+        of_papers.append(FigureKind(figure.id, figure.title, figure.category, content, figure.each))
+    return (*FIGURES, *of_papers)
 
 
 def write_figures(
@@ -141,7 +97,7 @@ def write_figures(
     """
     data = StudyData(study, manifest)
     entries = []
-    for kind in FIGURES:
+    for kind in figure_kinds():
         for group in kind.groups(data):
             rows = kind.content.collect(data, group)
             if len(rows):

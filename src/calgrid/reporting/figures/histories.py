@@ -1,4 +1,4 @@
-"""Measurements during training by epoch: training curves, the gate of FeDLaS, the masks of MaC-Cal."""
+"""Measurements during training by epoch: training curves, and figures of papers of this shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -41,12 +41,16 @@ class Histories(NamedTuple):
         figure, in inches.
     words : the caption, a format string with ``place`` and ``seeds`` (number of seeds, meaning of
         dotted lines).
+    first_epochs : whether the axes must show the first epochs.
+    align : whether labels of several lines are aligned over the panels.
     """
 
     curves: Mapping[str, Curve]
     needed: str
     height: float
     words: str
+    first_epochs: bool = True
+    align: bool = False
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
         """Histories of the runs with the needed column: method, seed, epoch, learning rate and the
@@ -80,11 +84,11 @@ class Histories(NamedTuple):
                         shown.factor,
                         methods,
                     )
-                if self is TRAINING:
+                if not self.first_epochs:
                     _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
                 else:
                     ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
-        if self is RETENTION:
+        if self.align:
             figure.align_ylabels()
         _finish(figure, frame.rows, methods)
         return figure
@@ -103,39 +107,7 @@ TRAINING = Histories(
     "different methods are different functions: compare their shapes, not their values. Epochs of "
     "second stages are "
     "counted from 1. The first epochs may lie outside the axes.",
-)
-GATE = Histories(
-    # negative lower limits keep lines at 0 visible, those of fixed gates
-    {
-        "positive_share": Curve("Positive mode (%)", low=-3),
-        "flip_rate": Curve("Mode flipped (%)", low=-1, high=None),
-    },
-    "positive_share",
-    5.2,
-    "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more "
-    "smoothing where the "
-    "indicator is high), and share whose mode differs from that of the previous epoch; {seeds}. A "
-    "wide band: seeds "
-    "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are "
-    "the signs of a gate "
-    "that lowers the training loss, not labels of over- or under-confidence.",
-)
-RETENTION = Histories(
-    {
-        "retention": Curve("Weights kept (%)"),
-        "masked_accuracy": Curve("Training\naccuracy (%)"),
-        "masked_confidence": Curve("Training\nconfidence (%)"),
-        "clip": Curve("Largest change\n(points)", high=None),
-    },
-    "retention",
-    7.0,
-    "Masking of MaC-Cal on {place}, by epoch of the second stage: share of weights that the mask "
-    "of an epoch keeps; "
-    "accuracy and mean confidence over its training batches with the mask, whose weighted "
-    "difference determines the "
-    "next share; and the largest change that the threshold allows (percentage points, 0 for a "
-    "fixed share); {seeds}. "
-    "Accuracy and confidence are measured on training images, not on the test split.",
+    first_epochs=False,
 )
 
 

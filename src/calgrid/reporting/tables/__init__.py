@@ -4,14 +4,16 @@ report.
 Tables of the papers that the study names are written too, also in HTML.
 """
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from calgrid.configuration.home import home
+from calgrid.configuration.papers import table_modules
 from calgrid.reporting.index import write_index
-from calgrid.reporting.papers.claims_table import claims_table
-from calgrid.reporting.papers.fedlas import indicator
-from calgrid.reporting.papers.filled_tables import filled_tables
-from calgrid.reporting.papers.render import PaperTable
+from calgrid.reporting.published.cells import filled_tables
+from calgrid.reporting.published.claims import claims_table
+from calgrid.reporting.published.render import PaperTable
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
@@ -28,10 +30,12 @@ from calgrid.reporting.tables import (
 from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 
-__all__ = ["TABLES", "write_tables"]
+__all__ = ["TABLES", "table_builders", "write_tables"]
 
-#: functions that build the tables; None is a table without rows, which is not written
-TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
+#: builds a table; None is a table without rows, which is not written
+Builder = Callable[[StudyData], Table | None]
+#: tables of every study; :func:`table_builders` adds those of papers
+TABLES: tuple[Builder, ...] = (
     overview.overview,
     questions.comparisons,
     tuned.tuned,
@@ -43,11 +47,16 @@ TABLES: tuple[Callable[[StudyData], Table | None], ...] = (
     methods.soft_labels,
     shift.shift,
     shift.ood,
-    indicator.indicator,
     costs.costs,
     training_time.training_time,
     comparison.published,
 )
+
+
+def table_builders() -> tuple[Builder, ...]:
+    """All builders: ``TABLES``, and the functions ``table`` of modules of papers."""
+    modules = [importlib.import_module(name) for name in table_modules(home())]
+    return (*TABLES, *(module.table for module in modules))
 
 
 def paper_tables(data: StudyData) -> list[PaperTable | Table]:
@@ -69,13 +78,15 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables: list[Table | PaperTable] = [
-        marked(built, data) for build in TABLES if (built := build(data)) is not None
-    ]
-    tables = [*tables, *paper_tables(data)]
+    tables: list[Table | PaperTable] = []
+    for build in table_builders():
+        table = build(data)
+        if table is not None:
+            tables.append(marked(table, data))
+    tables += paper_tables(data)
     paths = []
-    for table in tables:
-        for suffix, content in table.files.items():
-            paths.append(Path(out, f"{table.id}.{suffix}"))
+    for written in tables:
+        for suffix, content in written.files.items():
+            paths.append(Path(out, f"{written.id}.{suffix}"))
             write_text(paths[-1], content)
-    return [*paths, write_index(out, [table.entry for table in tables])]
+    return [*paths, write_index(out, [written.entry for written in tables])]

@@ -1,0 +1,85 @@
+"""Table of diagnostics of the indicator and the gate of FeDLaS."""
+
+import math
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.histories import histories
+from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.table import Cell, Section, Table, whole, words
+from calgrid.storage.schema import CONDITION
+
+#: column of the history -> heading, factor, decimals
+DIAGNOSTICS = {
+    "nci_correct_pearson": ("Indicator and correctness: Pearson", 1, 3),
+    "nci_correct_spearman": ("Indicator and correctness: Spearman", 1, 3),
+    "nci_correct_auroc": ("Indicator and correctness: AUROC (%)", 100, 2),
+    "nci_confidence_pearson": ("Indicator and confidence: Pearson", 1, 3),
+    "nci_confidence_spearman": ("Indicator and confidence: Spearman", 1, 3),
+    "positive_share": ("Positive mode (%)", 100, 2),
+    "flip_rate": ("Mode flipped (%)", 100, 2),
+    "mean_smoothing": ("Mean smoothing", 1, 4),
+}
+CAPTION = (
+    "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training "
+    "samples; mean over the "
+    "seeds for which the value is defined, ± the standard deviation over them. Correctness: "
+    "whether the network "
+    "classified the training sample correctly; confidence: its largest softmax probability. A "
+    "correlation of 0 or an "
+    "AUROC of 50 % means no association with the indicator. A dash: not defined, because the "
+    "indicator is constant or "
+    "no training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs "
+    "from that of the "
+    "previous epoch."
+)
+
+
+def table(data: StudyData) -> Table | None:
+    """Diagnostics of the last epoch of the methods that have them."""
+    frames = {group: rows for group in data.conditions if not (rows := _means(data, group)).empty}
+    if not frames:
+        return None
+    sections = [
+        _section(data.label(group, checkpoint=False), rows) for group, rows in frames.items()
+    ]
+    frame = pd.concat(frames.values(), ignore_index=True)
+    return Table("indicator", "Indicator and gate of FeDLaS", "Training", CAPTION, frame, sections)
+
+
+def _means(data: StudyData, group: Group) -> pd.DataFrame:
+    """One row per method: ``{column}_mean`` and ``{column}_std`` of each diagnostic, and
+    ``n_seeds``.
+    """
+    rows = []
+    place = dict(zip(CONDITION, group[:3], strict=True))
+    for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
+        last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
+            columns=[*DIAGNOSTICS]
+        )
+        statistics = {
+            f"{name}_{each}": last[name].agg(each)
+            for name in DIAGNOSTICS
+            for each in ("mean", "std")
+        }
+        rows.append({**place, "method": method, "n_seeds": len(last), **statistics})
+    return pd.DataFrame(rows)
+
+
+def _section(heading: str, rows: pd.DataFrame) -> Section:
+    header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
+    cells = [
+        [words(row["method"]), whole(row["n_seeds"]), *(_cell(row, name) for name in DIAGNOSTICS)]
+        for _, row in rows.iterrows()
+    ]
+    return Section(heading, header, cells)
+
+
+def _cell(row: pd.Series, name: str) -> Cell:
+    _, factor, decimals = DIAGNOSTICS[name]
+    mean, std = factor * row[f"{name}_mean"], factor * row[f"{name}_std"]
+    spread = "" if math.isnan(std) else f"± {text.decimal(std, decimals)}"
+    return Cell(
+        text.decimal(mean, decimals), spread, sort=None if math.isnan(mean) else float(mean)
+    )

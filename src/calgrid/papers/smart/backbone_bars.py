@@ -1,0 +1,198 @@
+"""AECE of the calibrators for each backbone, with published numbers (SMART, Figures 4 and 6 to 10)."""
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+
+from calgrid.papers.smart.fits import FITTED, plain, plain_names
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import lines, style
+from calgrid.reporting.published.cells import printed_cells
+from calgrid.reporting.study import Group, StudyData
+from calgrid.statistics.shifts import MEAN_SHIFT
+
+METRIC = "aece"
+#: largest number of calibrators with bars; with more, named variants are left out
+MOST = 12
+#: share of the width of a backbone that its bars take
+SHARE = 0.84
+#: mark of a published number, with a white outline to be visible on dark bars
+PRINTED: style.Look = {
+    "color": "black",
+    "marker": "_",
+    "linestyle": "",
+    "markersize": 9,
+    "markeredgewidth": 1.4,
+    "path_effects": [withStroke(linewidth=3, foreground="white")],
+}
+#: largest length of a line of a backbone's name
+LETTERS = 15
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Rows of the metric with the columns ``panel`` (its title), ``shown_std`` and ``published``.
+
+    Empty for data sets with a single backbone, whose calibrators are in other figures.
+    """
+    alike = [other for other in data.groups if _place(other) == _place(group)]
+    if len(alike) < 2:
+        return pd.DataFrame()
+    clean = _chosen(data, alike, [data.tidy(each, "test") for each in alike])
+    panels = [clean.assign(panel="clean test split")]
+    shifted = _chosen(data, alike, [data.shift_tidy(each) for each in alike])
+    shifted = shifted[(shifted["shift"] == MEAN_SHIFT) & (shifted["severity"] > 0)]
+    if len(shifted):
+        worst = shifted[shifted["severity"] == shifted["severity"].max()]
+        severity = int(worst["severity"].iloc[0])
+        worst = worst.assign(published=_printed(data, worst, severity), calibrator=plain(worst))
+        for fit_on, words in FITTED.items():
+            rows = worst[worst["fit_on"] == fit_on]
+            if len(rows):
+                count = text.count(int(rows["n_shifts"].max()), "corruption")
+                panels.append(
+                    rows.assign(panel=f"mean over {count} at severity {severity}, {words}")
+                )
+    return pd.concat(panels, ignore_index=True)
+
+
+def caption(frame: Frame) -> str:
+    rows = frame.rows
+    shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
+    left = (
+        f" Shown are {len(shown)} of {len(all_names)} calibrators."
+        if len(shown) < len(all_names)
+        else ""
+    )
+    lines = {
+        "seeds": "Lines: ± one standard deviation over seeds. ",
+        "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and one test set. ",
+        "none": "",
+    }
+    several = (
+        "seeds" if rows["n_seeds"].max() > 1 else "fits" if rows["n_fits"].max() > 1 else "none"
+    )
+    printed = "Black ticks: published numbers. " if rows["published"].notna().any() else ""
+    return (
+        f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on "
+        f"{frame.group.dataset} by "
+        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; "
+        f"{'; '.join(rows['panel'].unique())}. "
+        f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and "
+        f"falls with the "
+        f"number of images. Accuracy, NLL, Brier score and ECE with its null are in the other "
+        f"figures.{left}"
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one group of bars per backbone; clean test split above, then corrupted images for each
+    way of fitting.
+    """
+    panels = frame.parts("panel")
+    names = _names(frame.study, frame.rows)
+    figure = style.new_figure(style.WIDTH, 2.6 * len(panels) + 0.8)
+    for ax, (said, rows) in zip(
+        figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True
+    ):
+        _bars(ax, rows, names)
+        ax.set_title(said, loc="left")
+        ax.set_ylabel(text.in_unit(METRIC))
+    handles: list[Line2D | Patch] = [
+        Patch(
+            facecolor=style.colour(names, name),
+            hatch=_hatch(names, name),
+            label=style.calibrator_label(name),
+        )
+        for name in names
+    ]
+    if frame.rows["published"].notna().any():
+        handles.append(style.handle(label="in print", **PRINTED))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
+    return figure
+
+
+def _place(group: Group) -> tuple[str, ...]:
+    return (group.protocol, group.dataset, group.checkpoint)
+
+
+def _chosen(
+    data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]
+) -> pd.DataFrame:
+    """Rows of the metric for the reference method of each group, with the standard deviation that
+    is shown.
+    """
+    rows = pd.concat(
+        part[(part["method"] == data.reference(group)) & (part["metric"] == METRIC)]
+        for group, part in zip(groups, parts, strict=True)
+    )
+    return rows.assign(shown_std=lines.deviation(rows))
+
+
+def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
+    """Published means over the corruptions of a severity for tidy rows, without suspect ones."""
+    cells = printed_cells(data)
+    keys = ["dataset", "backbone", "method", "calibrator"]
+    known = cells[
+        (cells["metric"] == METRIC)
+        & (cells["shift"] == MEAN_SHIFT)
+        & (cells["severity"] == severity)
+    ].drop_duplicates(keys)
+    return (
+        rows[keys]
+        .merge(known[[*keys, "published"]], on=keys, how="left")["published"]
+        .set_axis(rows.index)
+    )
+
+
+def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
+    """Calibrators in the order of the study, without named variants if there are too many."""
+    names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
+    if len(names) > MOST:
+        variants = data.manifest["configuration"].get("calibrators", {})
+        names = [name for name in names if name not in variants]
+    return names[:MOST]
+
+
+def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
+    backbones = list(dict.fromkeys(rows["backbone"]))
+    present = [name for name in names if (rows["calibrator"] == name).any()]
+    width = SHARE / len(present)
+    for place, name in enumerate(present):
+        part = rows[rows["calibrator"] == name]
+        x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
+        mean, std, printed = (
+            style.scaled(METRIC, part[column].to_numpy(float))
+            for column in ("mean", "shown_std", "published")
+        )
+        look: style.Look = {
+            "color": style.colour(names, name),
+            "hatch": _hatch(names, name),
+            "edgecolor": "white",
+        }
+        ax.bar(x, mean, width, linewidth=0.4, **look)
+        known = ~np.isnan(std)
+        ax.vlines(
+            x[known], (mean - std)[known].clip(0), (mean + std)[known], color="black", linewidth=1
+        )
+        ax.plot(x, printed, **PRINTED)
+    ax.set_xticks(range(len(backbones)), [_wrapped(name) for name in backbones])
+    ax.set_xlim(-0.5, len(backbones) - 0.5)
+    ax.grid(axis="x", visible=False)
+
+
+def _hatch(names: Sequence[str], name: str) -> str:
+    """Hatch of the bars of a name; changes where colours repeat."""
+    return "" if style.line(names, name) == "-" else "////"
+
+
+def _wrapped(name: str) -> str:
+    """Name of a backbone in lines that fit below its bars."""
+    return "\n".join(textwrap.wrap(name.replace("_", "_ "), LETTERS)).replace("_ ", "_")

@@ -1,0 +1,63 @@
+"""Path of a calibrator's fit in the plane of ECE and NLL (SMART, Figure 2)."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.papers.smart.fits import fits, whose
+from calgrid.reporting import text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+
+#: calibrators in the order of their colours
+NAMES = ("ts", "pts", "smart")
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """ECE and NLL of the validation images at the traced epochs, and after the fit (``kept``)."""
+    rows = fits(data, group)
+    return rows[rows["calibrator"].isin((*NAMES, UNCALIBRATED)) & rows["ece"].notna()]
+
+
+def caption(frame: Frame) -> str:
+    rows = frame.rows
+    traced = [name for name in NAMES if (rows.loc[~rows["kept"], "calibrator"] == name).any()]
+    bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]
+    return (
+        f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while "
+        f"{text.listed(traced)} "
+        f"{'is' if len(traced) == 1 else 'are'} fitted to them, every 20th epoch; {whose(frame)}. "
+        "Hollow: initial weights; filled: final weights. Without calibration: ECE "
+        f"{text.format_with_unit('ece', bare['ece'])}, NLL "
+        f"{text.format_with_unit('nll', bare['nll'])}. The "
+        "calibrators were fitted on these images; test results, accuracy and the ECE null are in "
+        "the tables."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one path per calibrator that is fitted iteratively, and one point per other calibrator."""
+    figure = style.new_figure(style.WIDTH, 4.6)
+    ax = figure.subplots()
+    shown = [name for name in NAMES if (frame.rows["calibrator"] == name).any()]
+    for name in shown:
+        _course(ax, frame.rows[frame.rows["calibrator"] == name], _look(name))
+    ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")
+    ax.set_ylabel(f"{text.in_unit('nll')} of the validation images")
+    handles = [style.handle(label=name, **_look(name)) for name in shown]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return figure
+
+
+def _course(ax: Axes, rows: pd.DataFrame, look: style.Look) -> None:
+    path, kept = rows[~rows["kept"]], rows[rows["kept"]]
+    if len(path):
+        errors = style.scaled("ece", path["ece"])
+        ax.plot(errors, path["nll"], color=look["color"], linewidth=1.2, alpha=0.8)
+        ax.plot(errors[:1], path["nll"][:1], **{**look, "markerfacecolor": "none", "markersize": 8})
+    ax.plot(style.scaled("ece", kept["ece"]), kept["nll"], **look)
+
+
+def _look(name: str) -> style.Look:
+    return {**style.marker_look(NAMES, name), "linestyle": "", "markersize": 6}

@@ -1,0 +1,141 @@
+"""Reliability by groups of the logit margin, for SMART and temperature scaling (SMART, Figures 1
+and 15).
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.papers.smart.fits import margins, whose
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.storage.schema import COMPARED
+
+#: groups of equal size by margin, and bins of equal size by confidence within each group
+GROUPS, BINS = 4, 6
+#: from the smallest margins to the largest
+COLOURS = ("#d55e00", "#de8f05", "#029e73", "#0173b2")
+NORMAL = 1.959964
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Sums over images of similar margin: one row per calibrator, margin group and bin of the
+    confidence.
+
+    Columns: calibrator, quarter (0 = the smallest margins), bin (-1 = all images of the group), low
+    and high (ends of the margins), count, confidence, correct.
+    """
+    rows = margins(data, group)
+    rows = rows[rows["split"] == "test"]
+    shown = [name for name in COMPARED if rows[f"confidence_{name}"].notna().any()]
+    parts = [
+        _sums(rows, rows[f"confidence_{name}"].to_numpy()).assign(calibrator=name) for name in shown
+    ]
+    return pd.concat(parts).assign(**rows[["method", "seed"]].iloc[0]) if parts else pd.DataFrame()
+
+
+def _sums(rows: pd.DataFrame, confidence: np.ndarray) -> pd.DataFrame:
+    """Rows of all groups and bins; groups and bins have nearly equal sizes, ties in the order of
+    the images.
+    """
+    margin, correct = rows["margin"].to_numpy(), rows["correct"].to_numpy()
+    found = []
+    for quarter, own in enumerate(np.array_split(np.argsort(margin, kind="stable"), GROUPS)):
+        bins = np.array_split(own[np.argsort(confidence[own], kind="stable")], BINS)
+        for place, images in enumerate([own, *bins], start=-1):
+            if len(images):
+                sums = (len(images), confidence[images].sum(), correct[images].sum())
+                found.append((quarter, place, margin[own[0]], margin[own[-1]], *sums))
+    return pd.DataFrame(
+        found, columns=["quarter", "bin", "low", "high", "count", "confidence", "correct"]
+    )
+
+
+def caption(frame: Frame) -> str:
+    return (
+        f"Reliability by margin between the two largest logits, {whose(frame)}: the {frame.images} "
+        f"of the clean test "
+        f"split in {GROUPS} groups of equal size by the margin of the uncalibrated logits. Above, "
+        f"accuracy against "
+        f"confidence in {BINS} bins of equal size per group; dashed: perfect calibration. Below, "
+        f"mean confidence minus "
+        "accuracy of each group (percentage points; above 0 is over-confident) with 95 % intervals "
+        "for the sampling "
+        "error of the accuracy (Wilson). The calibrators shown do not change predicted classes, so "
+        "all columns have "
+        "the same accuracy; NLL, Brier score and the ECE null are in the tables."
+    )
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one column per calibrator."""
+    shown = frame.parts("calibrator")
+    figure = style.new_figure(style.WIDTH, 5.4)
+    axes = figure.subplots(
+        2, len(shown), sharey="row", squeeze=False, gridspec_kw={"height_ratios": [3, 2]}
+    )
+    for column, (name, rows) in enumerate(shown.items()):
+        _reliability(axes[0, column], rows[rows["bin"] >= 0])
+        _gaps(axes[1, column], rows[rows["bin"] < 0])
+        axes[0, column].set_title("uncalibrated" if name == UNCALIBRATED else name)
+    axes[0, 0].set_ylabel("Accuracy (%)")
+    axes[1, 0].set_ylabel("Confidence −\naccuracy (points)")
+    figure.align_ylabels()
+    ends = frame.rows.drop_duplicates("quarter")
+    handles = [
+        style.handle(
+            color=shade, marker="o", markersize=4, label=f"{row['low']:.1f} to {row['high']:.1f}"
+        )
+        for shade, (_, row) in zip(COLOURS, ends.iterrows(), strict=False)
+    ]
+    figure.legend(
+        handles=handles, title="margin (logits)", loc="outside upper center", ncols=len(handles)
+    )
+    return figure
+
+
+def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
+    ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
+    for shade, (_, bins) in zip(COLOURS, rows.groupby("quarter"), strict=False):
+        confidence, accuracy = (
+            100 * bins[name] / bins["count"] for name in ("confidence", "correct")
+        )
+        ax.plot(confidence, accuracy, color=shade, marker="o", markersize=4, linewidth=1)
+    ax.set(
+        xlim=(0, 102),
+        ylim=(0, 102),
+        xticks=(0, 50, 100),
+        yticks=(0, 50, 100),
+        xlabel="Confidence (%)",
+    )
+
+
+def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
+    for place, (shade, (_, row)) in enumerate(zip(COLOURS, groups.iterrows(), strict=False)):
+        count, accuracy = row["count"], row["correct"] / row["count"]
+        ends = 100 * (row["confidence"] / count - _wilson(accuracy, count))
+        ax.bar(
+            [place],
+            100 * (row["confidence"] - row["correct"]) / count,
+            0.7,
+            color=shade,
+            alpha=0.75,
+        )
+        ax.vlines([place], *ends, color="black", linewidth=1.2)
+    ax.axhline(0, color=style.GREY, linewidth=1)
+    ax.grid(axis="x", visible=False)
+    ax.set_xticks(
+        range(len(groups)), ["smallest", *[""] * (len(groups) - 2), "largest"][: len(groups)]
+    )
+    ax.set_xlabel("Margin")
+
+
+def _wilson(share: float, count: float) -> np.ndarray:
+    """Ends (2,) of Wilson's score interval of a share among ``count``, which has a positive length
+    at 0 and 1, too.
+    """
+    centre = share + NORMAL**2 / (2 * count)
+    reach = NORMAL * np.sqrt(share * (1 - share) / count + (NORMAL / (2 * count)) ** 2)
+    return (centre + np.array([-reach, reach])) / (1 + NORMAL**2 / count)

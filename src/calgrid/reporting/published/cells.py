@@ -1,0 +1,305 @@
+"""Cells of a paper's tables: our result with its interval, the published number, and their
+difference.
+"""
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.configuration.papers import cell_key, matches
+from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
+from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
+from calgrid.reporting.study import StudyData
+from calgrid.specs.papers import CellKey, Paper, TableSpec
+from calgrid.statistics import printed_numbers
+from calgrid.statistics.shifts import MEAN_SHIFT
+from calgrid.storage.schema import (
+    METRICS,
+    PUBLISHED_PLACE,
+    RESAMPLES,
+    RUN_KEY,
+    SAME_SHIFT,
+    SHIFT_MEANS,
+)
+from calgrid.storage.tables import read_published
+
+NUMBERS = ["ours", "std", "ci_low", "ci_high", "n_seeds", "n_ranked"]
+#: protocol and checkpoint of a table without runs
+NOWHERE = ("", "")
+#: ``spread`` of a table whose cells vary over seeds of the calibrator
+FITS = "calibrator_seeds"
+#: coordinates of a cell that are columns of the resamples
+RESAMPLED = ["dataset", "backbone", "method", "calibrator", "metric"]
+#: metric -> stages of the costs whose seconds are summed
+STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
+
+
+class Filled(NamedTuple):
+    """A table as declared, its frame, and the values of its cells for each seed.
+
+    ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
+    says, with ranks for each seed that has all ranked cells. If seeds are those of the calibrator,
+    ``draws`` has the cells on resamples of the test images and ``ratios`` is that of
+    :func:`split_ratios`.
+    """
+
+    spec: TableSpec
+    frame: pd.DataFrame
+    runs: pd.DataFrame
+    draws: pd.DataFrame
+    ratios: Mapping[int, float]
+
+
+def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
+    """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint
+    with results.
+
+    Parameters
+    ----------
+    paper : entry of the manifest (see :func:`calgrid.configuration.papers.paper`).
+
+    Yields
+    ------
+    Each table; its frame has ``row``, ``column``, the coordinates, our results (``ours``, ``std``,
+    ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows), ``published``,
+    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark``
+    and ``published_mark``. Protocols of one line (key ``lines`` of the configuration) share a
+    frame, under the name of the line. Without results, protocol and checkpoint are empty, and only
+    published numbers are present.
+    """
+    tables = _tables(paper)
+    places = [_places(spec, cells) for spec, cells in tables]
+    metrics = _metrics(data, pd.concat(places))
+    for (spec, cells), needed in zip(tables, places, strict=True):
+        fits = spec["spread"] == FITS
+        runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
+        draws = cell_draws(read_resamples(data, needed), needed) if fits else pd.DataFrame()
+        frame = _filled(spec, cells, cell_means(runs, data.level))
+        ranked = (
+            pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True)
+            if spec["ranks"]
+            else runs
+        )
+        yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
+
+
+def _tables(paper: Paper) -> list[tuple[TableSpec, pd.DataFrame]]:
+    """Tables of a paper as declared, each with its cells."""
+    printed = printed_numbers(read_published([paper["published"]]))
+    return [
+        (spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]
+    ]
+
+
+def _cells(spec: TableSpec, printed: pd.DataFrame) -> pd.DataFrame:
+    """Cells of a table in reading order, with the published numbers."""
+    rows = [
+        {"row": i, "column": j, **cell_key(spec, row, column)}
+        for (i, row), (j, column) in itertools.product(
+            enumerate(spec["rows"]), enumerate(spec["columns"])
+        )
+    ]
+    cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
+    cells["is_mean"] = [len(list(expanded(row, spec["means"]))) > 1 for row in rows]
+    place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
+    found = printed.assign(
+        published=printed["value"], published_std=printed.get("std", np.nan)
+    ).drop_duplicates(place)
+    keyed = cells.assign(method=[run_method(row) for row in rows])[place]
+    beside = keyed.merge(found[[*place, *numbers]], on=place, how="left").fillna({"suspect": ""})
+    return cells.assign(**beside[numbers])
+
+
+def printed_cells(data: StudyData) -> pd.DataFrame:
+    """Published numbers in the tables of the papers that a study names, with the study's names of
+    methods.
+
+    Returns one row per cell with a number that is not suspect: ``COORDINATES`` (the method with its
+    second stage, the calibrator with what it was fitted on unless val), ``published`` and
+    ``published_std``, in the unit of the metric.
+    """
+    parts = []
+    for paper in data.manifest.get("papers", ()):
+        parts += [cells for _, cells in _tables(paper)]
+    names = [*COORDINATES, "published", "published_std"]
+    if not parts:
+        return pd.DataFrame(columns=names)
+    cells = pd.concat(parts, ignore_index=True)
+    cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
+    places = cells.to_dict("records")
+    named = {
+        "method": [run_method(at) for at in places],
+        "calibrator": [_calibrator(at) for at in places],
+    }
+    return cells.assign(**named)[names]
+
+
+def run_method(place: CellKey) -> str:
+    """Method of a cell, including its second stage."""
+    if place["stage"] == "none":
+        return place["method"]
+    return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
+
+
+def _calibrator(place: CellKey) -> str:
+    """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in
+    :meth:`StudyData.rows`.
+    """
+    return (
+        place["calibrator"]
+        if place["fit_on"] == "val"
+        else f"{place['calibrator']} ({place['fit_on']})"
+    )
+
+
+def _places(spec: TableSpec, cells: pd.DataFrame) -> pd.DataFrame:
+    """Places that each cell averages over; without ranks, which are computed from other cells."""
+    rows = []
+    for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
+        places = expanded({**cell, "cell": number}, spec["means"])
+        rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
+    return pd.DataFrame(rows)[["cell", *AXES]]
+
+
+def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
+    """Places that a place averages over; each entry of ``means`` is applied once, to the places
+    that it matches.
+    """
+    over: dict[str, Sequence[Any]] = {}
+    later = [mean for mean in means if not matches(place, mean["where"])]
+    for mean in means:
+        over |= mean["over"] if matches(place, mean["where"]) else {}
+    if not over:
+        yield place
+        return
+    for values in itertools.product(*over.values()):
+        yield from expanded({**place, **dict(zip(over, values, strict=True))}, later)
+
+
+def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Tidy metrics of the places, with means over corruptions and with times."""
+    times = timed_rows(
+        data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"])
+    )
+    wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
+    metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
+    means = means[
+        (means["severity"] > 0)
+        & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])
+    ]
+    parts = [part for part in (metrics, means, times) if len(part)] or [metrics]
+    found = pd.concat(parts, ignore_index=True)
+    return found.assign(protocol=found["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def timed_rows(
+    costs: pd.DataFrame, checkpoints: pd.DataFrame, wanted: Collection[str]
+) -> pd.DataFrame:
+    """Rows of the metrics ``train_seconds`` (all stages) and ``runtime_seconds`` (a fit, by seed of
+    the calibrator).
+
+    All ``checkpoints`` (one row each) of a run have the same times: training is shared, and the
+    times of fits are averaged. ``wanted`` are metrics; others than these two are ignored.
+    """
+    parts = [
+        _seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY))
+        for metric in STAGES
+        if metric in wanted
+    ]
+    rows = pd.concat(parts) if parts else pd.DataFrame()
+    empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
+    return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
+
+
+def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    rows = costs[costs["stage"].isin(STAGES[metric])]
+    rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
+    if metric == "train_seconds":
+        trained = rows.groupby(list(RUN_KEY), as_index=False).agg(value=("seconds", "sum"))
+        return trained.assign(calibrator="none", fit_seed=0, metric=metric)
+    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(
+        value=("seconds", "mean")
+    )
+    return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)
+
+
+def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
+    """Metrics of the places on resamples; protocols have the name of their line."""
+    frame = data.rows(RESAMPLES, **{axis: set(places[axis]) for axis in RESAMPLED})
+    return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
+
+
+def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
+
+    Only cells of a single place on the clean test split have resamples. ``places`` as in
+    :func:`calgrid.reporting.published.means.cell_runs`.
+    """
+    single = places[
+        ~places["cell"].duplicated(keep=False)
+        & (places["shift"] == "")
+        & (places["fit_on"] == "val")
+    ]
+    found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
+    rows = [
+        {
+            **dict(zip((*SECTION, "cell"), key, strict=True)),
+            "draws": np.mean(np.stack(list(part["draws"])), axis=0),
+        }
+        for key, part in found.groupby([*SECTION, "cell"])
+    ]
+    return pd.DataFrame(rows, columns=[*SECTION, "cell", "draws"])
+
+
+def split_ratios(places: pd.DataFrame) -> dict[int, float]:
+    """Cells fitted on a random part of each corruption -> ratio of scored to fitting images."""
+    redrawn = places.loc[places["fit_on"] == SAME_SHIFT, "cell"].unique()
+    return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
+
+
+def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Ranks for each seed with all ranked cells, as rows of ``runs``."""
+    parts = []
+    for keys, values in runs.groupby([*SECTION, "seed"]):
+        frame = cells.join(values.set_index("cell")["value"])
+        for rank, metric in spec["ranks"].items():
+            own, ranked = cells["metric"] == rank, cells["metric"] == metric
+            if frame.loc[ranked, "value"].notna().all():
+                places = cells.loc[own, "row"].map(row_ranks(spec, frame, "value", metric))
+                facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
+                parts.append(
+                    pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
+                )
+    return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
+
+
+def _filled(spec: TableSpec, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
+    sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
+    return pd.concat(
+        [_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True
+    )
+
+
+def _section(
+    spec: TableSpec, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
+) -> pd.DataFrame:
+    """Cells with our numbers for one protocol and checkpoint."""
+    numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
+    frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
+    for rank, ranked in spec["ranks"].items():
+        places = row_ranks(spec, frame, "ours", ranked)
+        own = frame["metric"] == rank
+        frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
+        frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
+    doubted = frame["suspect"] != ""
+    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows cannot be compared
+    frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
+    frame["ours_mark"] = marks(spec, frame, "ours")
+    frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)
+    for place, (name, value) in enumerate(zip(SECTION, keys, strict=True)):
+        frame.insert(place, name, value)
+    return frame

@@ -1,0 +1,217 @@
+"""Claims of papers, checked on the runs of a study."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from calgrid.reporting import text
+from calgrid.reporting.published.cells import FITS, NOWHERE, Filled
+from calgrid.reporting.published.fit_tests import fitted_claim_tests
+from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
+from calgrid.reporting.published.means import SECTION
+from calgrid.reporting.published.run_tests import OPEN, ClaimVerdict, claim_tests, claim_verdict
+from calgrid.reporting.study import StudyData
+from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.specs.papers import Claim, Paper, TableSpec
+
+HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
+Papers = Sequence[tuple[Paper, Sequence[Filled]]]
+
+
+def claims_table(data: StudyData, papers: Papers) -> Table | None:
+    """Table of all claims of the papers; None if there are none.
+
+    Parameters
+    ----------
+    data : the study.
+    papers : entries of the manifest, each with its filled tables.
+    """
+    frames: list[pd.DataFrame] = []
+    sections: list[Section] = []
+    for paper, tables in papers:
+        if not paper["claims"]:
+            continue
+        by_id = {table.spec["id"]: table for table in tables}
+        checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
+        frames += [each.frame.assign(paper=paper["name"]) for each in checked]
+        # a claim is listed only where it has a test, as runs of different protocols may be about
+        # different tables
+        for place in dict.fromkeys(place for each in checked for place in each.places):
+            where = f"protocol {place[0]}, {place[1]} checkpoint"
+            rows = [each.row(place) for each in checked if place in each.places]
+            sections.append(Section(f"{paper['name']}: {where}", HEADER, rows))
+        if rows := [each.row(NOWHERE) for each in checked if not each.places]:
+            sections.append(
+                Section(f"{paper['name']}: no two runs of ours to compare", HEADER, rows)
+            )
+    if not sections:
+        return None
+    frame = pd.concat(frames, ignore_index=True)
+    first = ["paper", "claim", "metric", *SECTION]
+    return Table(
+        "claims",
+        "Claims of papers",
+        "Published numbers",
+        _caption(data.level),
+        frame[[*first, *(name for name in frame if name not in first)]],
+        sections,
+    )
+
+
+def _caption(level: float) -> str:
+    return (
+        "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with "
+        "runs that can be "
+        "compared. In each cell of a claim, our result is compared with its rivals (for claims of "
+        "the lowest or best "
+        "value, all rows or columns in question) by two-sided paired t-tests over common seeds, "
+        "with Holm's correction "
+        f"over all pairs of the claim, at level {1 - level:.2g}. Claims about calibrators that a "
+        f"paper fits several "
+        "times to one network are tested on shared resamples of the test images, with the variance "
+        "over seeds of the "
+        "calibrator added; if calibrators are fitted on a part of each corruption, by the "
+        "corrected resampled t-test "
+        "of Nadeau and Bengio over the random splits. Such a verdict holds for these networks and "
+        "these fitting "
+        "images, not for other trainings. Confirmed: it holds in as many cells as claimed. Not "
+        "confirmed: it fails in "
+        "so many cells that it cannot hold. Cannot tell: neither, because runs or seeds are "
+        "missing. Seeds to tell: "
+        "number of seeds for a power of 80 % in the open tests, if differences and their standard "
+        "deviations over "
+        "seeds are as estimated, or what else is missing. In print: cells in which the published "
+        "numbers agree with "
+        "the claim, of those that are not suspect. Claims about ECE and similar errors are about "
+        "these estimates as "
+        "papers define them, bias included, not about true calibration."
+    )
+
+
+_TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
+
+
+class _Checked:
+    """A claim with the tests of its pairs of cells."""
+
+    def __init__(self, claim: Claim, table: Filled, level: float) -> None:
+        self.claim, self.table = claim, table
+        self.pairs = _pairs(claim, table)
+        self.of_fits = table.spec["spread"] == FITS
+        pairs, how = self.pairs[_TESTED], {"margin": claim["margin"], "level": level}
+        if self.of_fits:
+            self.tests = fitted_claim_tests(table.runs, pairs, table.draws, table.ratios, **how)
+        else:
+            self.tests = claim_tests(table.runs, pairs, **how)
+
+    @functools.cached_property
+    def places(self) -> list[tuple[str, str]]:
+        """Protocols and checkpoints that have a test."""
+        return [
+            tuple(place)
+            for place in self.tests[list(SECTION)].drop_duplicates().itertuples(index=False)
+        ]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row a pair that could be tested, with the coordinates of its cell and the row and
+        column of its rival.
+        """
+        cells, tests = (
+            each.drop(columns=["setting", "lower_is_better", "n_rivals"])
+            for each in (self.pairs, self.tests)
+        )
+        found = tests.merge(cells, on=["cell", "rival"])
+        return found.assign(claim=self.claim["id"], margin=self.claim["margin"])
+
+    def row(self, place: tuple[str, str]) -> list[Cell]:
+        """Row of the claim for a protocol and checkpoint."""
+        tests = self.tests[
+            (self.tests["protocol"] == place[0]) & (self.tests["checkpoint"] == place[1])
+        ]
+        settings = len(self.claim["settings"])
+        found = claim_verdict(tests, settings, self.claim["at_least"])
+        undecided = settings - found["confirmed"] - found["refuted"]
+        return [
+            words(self.claim["text"]),
+            Cell(found["verdict"], bold=found["verdict"] != OPEN),
+            *(Cell(str(count), sort=count) for count in (found["confirmed"], found["refuted"])),
+            Cell(str(undecided), sort=undecided),
+            Cell(f"{found['present']} of {settings}", sort=found["present"]),
+            self._wanted(found, tests),
+            words(self._printed()),
+        ]
+
+    def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
+        """What a verdict needs: seeds or, for calibrators fitted several times to one network,
+        other missing data.
+        """
+        if found["verdict"] != OPEN:
+            return Cell(text.NOTHING)
+        if found["present"] == 0:
+            return Cell("runs are missing")
+        lacking = ["runs"] if found["present"] < len(self.claim["settings"]) else []
+        if self.of_fits:
+            if tests["p_value"].isna().any():
+                lacking.append("resamples of the test images (statistics.paired_resamples)")
+            return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
+        needed, more = found["seeds_needed"], ", and runs are missing" if lacking else ""
+        if math.isnan(needed):
+            return Cell(f"at least 2{more}")
+        return Cell(
+            ("more than 10,000" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed
+        )
+
+    def _printed(self) -> str:
+        """Number of cells in which the published numbers agree with the claim, by the digits
+        printed.
+        """
+        known = self.pairs[self.pairs["printed"].notna()]
+        holds = known.groupby("setting")["printed"].agg(lambda found: bool(found.all()))
+        return f"{int(holds.sum())} of {len(holds)}"
+
+
+def _pairs(claim: Claim, table: Filled) -> pd.DataFrame:
+    """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published
+    numbers agree?
+    """
+    spec, frame = table.spec, table.frame
+    size = len(spec["rows"]) * len(spec["columns"])
+    cells = frame.iloc[:size].set_index(
+        frame["row"][:size] * len(spec["columns"]) + frame["column"][:size]
+    )
+    rows = []
+    for number, setting in enumerate(claim["settings"]):
+        mine = cells.loc[setting["cell"]]
+        lower = lower_is_better(mine["metric"])
+        for rival in setting["rivals"]:
+            other = cells.loc[rival]
+            rows.append(
+                {
+                    "setting": number,
+                    "cell": setting["cell"],
+                    "rival": rival,
+                    "lower_is_better": lower,
+                    "n_rivals": len(setting["rivals"]),
+                    **{name: mine[name] for name in COORDINATES},
+                    "rival_method": other["method"],
+                    "rival_stage": other["stage"],
+                    "rival_calibrator": other["calibrator"],
+                    "printed": _holds(spec, mine, other, claim["margin"]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _holds(spec: TableSpec, mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
+    """Do the published numbers agree with the claim, by the digits printed? None if one is missing
+    or suspect.
+    """
+    values = [cell["published"] for cell in (mine, rival)]
+    if any(math.isnan(value) for value in values) or mine["suspect"] or rival["suspect"]:
+        return None
+    sign = -1 if lower_is_better(mine["metric"]) else 1
+    gain = sign * (shown(spec, mine["metric"], values[0]) - shown(spec, mine["metric"], values[1]))
+    return gain > -shown(spec, mine["metric"], margin) if margin else gain > 0
