@@ -65,6 +65,8 @@ INDICATORS = {
     "fedlas_ls_const": "const",
     "fedlas_ls_random": "random",
 }
+#: folders of the results of a run
+TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
 
 
 _MEASURED = {}
@@ -188,8 +190,9 @@ def _manifest_run(key, run, recipe):
     families = [] if recipe.external else [*recipe.ood, *(["digits_c"] if recipe.shifts else [])]
     return {
         "key": key,
-        "run": str(run),
-        "part": str(run / "part"),
+        "train": None if recipe.external else str(run / TRAINED),
+        "predict": str(run / PREDICTED),
+        "calibrate": str(run / CALIBRATED),
         "fingerprint": _fingerprint(key),
         "external": recipe.external,
         "first_stage": None,
@@ -221,7 +224,7 @@ def _score(key, run, recipe):
             data[name] = Logits(
                 np.arange(len(labels)), labels, logits, metadata={**key, "split": name}
             )
-            write_logits(run / f"logits/{checkpoint}/{name}.parquet", data[name])
+            write_logits(run / PREDICTED / f"logits/{checkpoint}/{name}.parquet", data[name])
         fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
         entries = [
             {"name": name, "id": each.id, "options": each.hyperparameters}
@@ -239,8 +242,9 @@ def _score(key, run, recipe):
                 "fingerprint": _fingerprint(key),
             }
             rows += _score_calibrated(base, key, recipe, fitted, val, test)
-    diagnostics.write(run / "part", _fingerprint(key))
-    write_record(run / "part" / CALIBRATE, {FILES: _files(run / "part", "*.parquet")})
+    folder = run / CALIBRATED
+    diagnostics.write(folder, _fingerprint(key))
+    write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})
     return rows
 
 
@@ -327,12 +331,11 @@ def _records(key, run, recipe):
         for name in recipe.calibrators
     ]
     if recipe.external:
-        write_record(
-            run / "predict.json",
-            {"spec": {}, "fingerprint": "e" * 16, FILES: _files(run, "logits/*/*.parquet")},
-        )
+        files = _files(run / PREDICTED, "logits/*/*.parquet")
+        record = {"spec": {}, "fingerprint": "e" * 16, FILES: files}
+        write_record(run / PREDICTED / "predict.json", record)
         return fits
-    _history(key, run, recipe)
+    _history(key, run / TRAINED, recipe)
     environment = {
         "calgrid": "0.1.0",
         "python": "3.11.0",
@@ -355,8 +358,8 @@ def _records(key, run, recipe):
             "seconds": duration,
             "peak_memory_mb": 512.0,
         }
-        files = _files(run, "*.parquet" if stage == "train" else "logits/**/*.parquet")
-        write_record(run / f"{stage}.json", {**record, FILES: files})
+        folder = run / (TRAINED if stage == "train" else PREDICTED)
+        write_record(folder / f"{stage}.json", {**record, FILES: _files(folder, "**/*.parquet")})
     common = {
         **key,
         "item": "",

@@ -257,7 +257,7 @@ def test_histories_are_those_of_the_runs_that_measured_what_is_shown(ablation):
         for r in ablation.manifest["runs"]
         if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_mbls", 1)
     )
-    history = pd.read_parquet(f"{run['run']}/history.parquet")
+    history = pd.read_parquet(f"{run['train']}/history.parquet")
     own = rows[(rows["method"] == "fedlas_mbls") & (rows["seed"] == 1)]
     assert list(own["epoch"]) == [1, 2, 3, 4, 5, 6]
     for column in ("positive_share", "flip_rate"):
@@ -270,7 +270,7 @@ def test_saturation_is_of_the_last_sampled_epoch_of_methods_whose_indicator_is_t
     assert list(rows["method"].unique()) == ["fedlas_ls", "fedlas_mbls"]
     runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
     samples = [
-        pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4") for run in runs
+        pd.read_parquet(f"{run['train']}/samples.parquet").query("epoch == 4") for run in runs
     ]  # of 0, 2, 4
     own = rows[rows["method"] == "fedlas_ls"]
     assert own["confidence"].to_numpy() == pytest.approx(

@@ -75,7 +75,7 @@ def test_strength_and_slope_are_those_that_smoothed_the_samples(ablation):
         for r in ablation.manifest["runs"]
         if (r["key"]["method"], r["key"]["seed"]) == ("fedlas_ls", 2)
     )
-    samples = pd.read_parquet(f"{run['run']}/samples.parquet").query("epoch == 4")
+    samples = pd.read_parquet(f"{run['train']}/samples.parquet").query("epoch == 4")
     own = rows[(rows["method"] == "fedlas_ls") & (rows["seed"] == 2)]
     strength = 2 * own["strength"] * expit(own["gate"] * own["beta"] * own["nci"])
     assert strength.to_numpy() == pytest.approx(samples["smoothing"].to_numpy(), rel=1e-5)

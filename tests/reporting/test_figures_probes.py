@@ -29,8 +29,9 @@ from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.probes import probed, retrained
 from calgrid.reporting.study import StudyData
+from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.logits import read_logits
-from calgrid.storage.records import read_record, write_record
+from calgrid.storage.records import FILES, PROBE, listed, read_record, write_record
 from calgrid.storage.tables import write_frame
 
 #: variant -> retention rate, and what makes it another thing than masked retraining of the same
@@ -148,17 +149,18 @@ def add_probes(written, methods):
     for place, run in enumerate(manifest["runs"]):
         method, seed = run["key"]["method"], run["key"]["seed"]
         if method in MASKED:
-            run["first_stage"] = {"method": "ce", "run": first[seed]["run"]}
-            record = read_record(Path(run["run"], "train.json"))
+            run["first_stage"] = {"method": "ce", "train": first[seed]["train"]}
+            record = read_record(Path(run["train"], "train.json"))
             options = {"gradient": "masked", "eval_mask": "last", **MASKED[method]}
             record["spec"]["procedure"] = {"id": "maccal", "options": options}
-            write_record(Path(run["run"], "train.json"), record)
+            write_record(Path(run["train"], "train.json"), record)
         for id, (options, made) in PROBES.items() if method in methods else ():
             table = made(np.random.default_rng(place)).assign(checkpoint="last")
-            write_frame(
-                Path(run["run"], "probes", f"{id}.parquet"), table, {"fingerprint": f"{id}-{place}"}
-            )
+            folder = Path(run["predict"]).with_name(f"probe_{id}-0")
+            write_frame(folder / PROBE_TABLE, table, {"fingerprint": f"{id}-{place}"})
+            write_record(folder / PROBE, {FILES: listed(folder, [PROBE_TABLE])})
             named = {"name": id, "id": id, "options": options, "fingerprint": f"{id}-{place}"}
+            named["folder"] = str(folder)
             run.setdefault("probes", []).append(named)
     return manifest
 
@@ -179,7 +181,10 @@ def opened(build_probed):
 def rows_of(written, run_method, probe):
     """Tables of a probe as its runs have them, one a seed."""
     runs = [run for run in written.manifest["runs"] if run["key"]["method"] == run_method]
-    return [pd.read_parquet(Path(run["run"], f"probes/{probe}.parquet")) for run in runs]
+    return [
+        pd.read_parquet(Path(run["predict"]).with_name(f"probe_{probe}-0") / PROBE_TABLE)
+        for run in runs
+    ]
 
 
 @pytest.mark.slow
@@ -223,8 +228,6 @@ def test_two_variants_of_a_probe_are_told_apart(build_probed, tmp_path):
     manifest = copy.deepcopy(build_probed.manifest)
     for run in manifest["runs"]:
         for each in [each for each in run.get("probes", ()) if each["id"] == "profiles"]:
-            path = Path(run["run"], "probes", "profiles.parquet")
-            path.with_name("other.parquet").write_bytes(path.read_bytes())
             run["probes"].append({**each, "name": "other"})
     shutil.copytree(build_probed.folder, tmp_path / "study")
     collect_diagnostics(manifest, tmp_path / "study")
@@ -268,7 +271,7 @@ def test_retrained_heads_stand_beside_masks_at_inference(opened):
     )
     runs = [run for run in data.runs(group) if run["key"]["method"] == "maccal_l09"]
     own = [
-        softmax(read_logits(Path(run["run"], "logits/last/test.parquet")).logits, axis=1).max(
+        softmax(read_logits(Path(run["predict"], "logits/last/test.parquet")).logits, axis=1).max(
             axis=1
         )
         for run in runs

@@ -46,7 +46,7 @@ def logits_of(sizes, split, seed=1):
         for run in sizes.manifest["runs"]
         if run["key"]["seed"] == seed and run["key"]["dataset"] == "digits_n200"
     )
-    return read_logits(f"{run['run']}/logits/last/{split}.parquet")
+    return read_logits(f"{run['predict']}/logits/last/{split}.parquet")
 
 
 # validation rows

@@ -537,7 +537,7 @@ def test_indicator_shows_the_last_epoch_over_seeds_and_none_if_it_is_constant(
         "fedlas_ls_random",
     ]
     runs = [run for run in ablation.manifest["runs"] if run["key"]["method"] == "fedlas_ls"]
-    last = pd.concat([pd.read_parquet(f"{run['run']}/history.parquet").tail(1) for run in runs])
+    last = pd.concat([pd.read_parquet(f"{run['train']}/history.parquet").tail(1) for run in runs])
     frame = pd.read_csv(ablation_tables / "indicator.csv").set_index("method")
     for name in (
         "nci_correct_spearman",
