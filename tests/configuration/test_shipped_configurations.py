@@ -26,7 +26,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_configuration_can_be_planned(path, tmp_path):
     config = yaml.safe_load(path.read_text())
     files = list(config.get("label_counts", {}).values())
@@ -45,7 +45,8 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
         file.touch()
         config["data_root"] = str(tmp_path)
     manifest = Plan(Study(config, HOME)).manifest()
-    assert manifest["study"] == ("digits" if path.stem == "config" else path.stem)
+    names = {"config": "digits", "study": path.parent.name}
+    assert manifest["study"] == names.get(path.stem, path.stem)
     assert manifest["runs"]
 
 

@@ -558,7 +558,7 @@ class Config(Model):
     papers: Annotated[list[str], Distinct] = Field(
         [],
         description="Papers whose tables are written with our numbers next to the published ones - "
-        "folders in config/tables. Their numbers are also added to published.",
+        "folders in config/papers. Their numbers are also added to published.",
     )
     lines: dict[Name, Names] = Field(
         {},
