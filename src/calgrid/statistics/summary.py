@@ -9,6 +9,7 @@ from scipy import special
 
 from calgrid.components.metrics import find_metric
 from calgrid.statistics.checks import WORDS, check_metrics, groups
+from calgrid.statistics.holm import holm
 from calgrid.statistics.paired import (
     average_fit_seeds,
     beyond_bias,
