@@ -151,6 +151,8 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
             ["label 3 is outside 0..2", "count from 1, so subtract 1"],
         ),
         ("logits", {"label": [-1] * 3}, ["3 rows have no label (-1)", "cannot be scored"]),
+        ("logits", {"label": np.zeros(3, "m8[s]")}, ["labels must be integers, got timedelta64"]),
+        ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, ["'logits' must be real numbers"]),
         ("logits", {"label": np.ones((3, 3), int)}, ["'label' has the wrong shape (3, 3)"]),
         (
             "logits",
@@ -600,3 +602,18 @@ def test_control_characters_of_labels_are_shown_and_not_obeyed(tmp_path, refuses
         read_any(path, "logits", classes=["cat", "eel"])
     read_any(path, "logits")
     assert r"in the order \x1b[2Jdog, cat;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["t.npz", "t.pt", "t.parquet", "t.csv"])
+def test_random_damage_is_one_sentence_or_harmless(tmp_path, name):
+    path = text_file(tmp_path / name, [NAMES[label] for label in LABELS])
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), rng.integers(1, 20)):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged[: len(content) - rng.choice([0, 0, 40])])
+        try:
+            read_any(path, "logits", classes=NAMES)
+        except DataError as error:
+            assert "\n" not in str(error)

@@ -28,7 +28,6 @@ NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 #: a file is refused if it unpacks to more bytes than this, and to more than this multiple of its
 #: size
 UNPACKED_BYTES, UNPACKED_RATIO = 2**30, 100
-BYTES_PER_VALUE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 SEPARATORS = (";", "\t", "|")
 
@@ -77,7 +76,8 @@ class Columns(Arrays):
             raise DataError(
                 f"Column '{name}' of {self.path} is not text in UTF-8; save it as such."
             )
-        return read_column(self.table, name, self.path)
+        with _reading(self.path):  # text may be damaged
+            return read_column(self.table, name, self.path)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -140,11 +140,16 @@ def _refuse_bomb(path: Path, unpacked: int) -> None:
         )
 
 
+def _zip_members(path: Path) -> list[zipfile.ZipInfo]:
+    with zipfile.ZipFile(path) as archive:
+        return archive.infolist()
+
+
 def _load_npz(path: Path) -> Arrays:
-    if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
-        raise DataError(f"The file {path} cannot be read (not an .npz archive); write it again.")
-    with _reading(path), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
+    with _reading(path):
+        if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
+            raise ValueError("not an .npz archive")
+        members = _zip_members(path)
     _refuse_bomb(path, sum(member.file_size for member in members))
     files = [member.filename for member in members if member.filename.endswith(".npy")]
     names = [file.removesuffix(".npy") for file in files]
@@ -181,9 +186,9 @@ def _load_tensors(path: Path) -> Arrays:
         raise DataError(
             f"{path}: reading {path.suffix} needs PyTorch; install it, or save .npz."
         ) from None
-    if zipfile.is_zipfile(path):
-        with _reading(path), zipfile.ZipFile(path) as archive:
-            _refuse_bomb(path, sum(member.file_size for member in archive.infolist()))
+    with _reading(path):
+        if zipfile.is_zipfile(path):  # old files of PyTorch are not
+            _refuse_bomb(path, sum(member.file_size for member in _zip_members(path)))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about types of tensors that are refused below
@@ -247,20 +252,22 @@ def _array_of_tensor(tensor: Any, name: str, path: Path) -> np.ndarray:
 def _load_parquet(path: Path) -> Columns:
     with _reading(path):
         metadata = pq.read_metadata(path)
-        chunks = [
-            metadata.row_group(group).column(column)
-            for group in range(metadata.num_row_groups)
-            for column in range(metadata.num_columns)
-        ]
-    sizes = [
-        max(
-            chunk.total_uncompressed_size,
-            chunk.num_values * BYTES_PER_VALUE.get(chunk.physical_type, 8),
-        )
-        for chunk in chunks
-    ]
-    _refuse_bomb(path, sum(sizes))
+        schema = metadata.schema.to_arrow_schema()
+    # equal numbers need no bytes in the file; the metadata of columns would tell more, but pyarrow
+    # ends the process where these are damaged
+    row_bytes = sum(_bytes_per_row(field.type) for field in schema)
+    _refuse_bomb(path, metadata.num_rows * row_bytes)
     return _columns(read_table(path, "logits file", "write it again"), path)
+
+
+def _bytes_per_row(content: pa.DataType) -> int:
+    """Bytes of a value in memory; 0 if they vary."""
+    if pa.types.is_fixed_size_list(content):
+        return content.list_size * _bytes_per_row(content.value_type)
+    try:
+        return content.bit_width // 8
+    except ValueError:  # text and lists
+        return 0
 
 
 def _load_csv(path: Path) -> Columns:

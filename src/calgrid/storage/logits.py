@@ -342,7 +342,7 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
 
 
 def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
-    if not np.issubdtype(labels.dtype, np.integer):
+    if labels.dtype.kind not in "iu":
         raise DataError(
             f"{where}: labels must be integers, got {labels.dtype}: give the class of each row, "
             f"from 0 to {width - 1}."
@@ -362,12 +362,12 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
 
 def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -> None:
     """Raise DataError unless the values are integers within the range of ``dtype``."""
-    whole, kept = np.issubdtype(values.dtype, np.integer), np.iinfo(dtype)
-    if not whole or values.min() < kept.min or values.max() > kept.max:
-        found = f"{values.min()} to {values.max()}" if whole else values.dtype
+    are_integers, limits = values.dtype.kind in "iu", np.iinfo(dtype)
+    if not are_integers or values.min() < limits.min or values.max() > limits.max:
+        content = f"{values.min()} to {values.max()}" if are_integers else values.dtype
         raise DataError(
-            f"{where}: '{name}' must hold integers of {kept.bits} bits, got {found}: correct or "
-            f"omit '{name}'."
+            f"{where}: '{name}' must hold integers of {limits.bits} bits, got {content}: correct "
+            f"or omit '{name}'."
         )
 
 
