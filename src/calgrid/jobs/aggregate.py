@@ -32,6 +32,7 @@ from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
     CALIBRATE,
     HISTORY,
+    MEND,
     PREDICT,
     PROBE,
     TRAIN,
@@ -61,7 +62,7 @@ Fit = tuple[str, ...]
 
 
 def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
-    """Collect the results of the runs in ``manifest.json`` of a study in its folder ``out``.
+    """Collect the results of all runs of a study in its folder; ``record`` is below that folder.
 
     Raises DataError: results of a run are missing or damaged. StateError: they are of another
     configuration, code version or run.
@@ -80,7 +81,6 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
             n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
-            "spec": {**manifest, "runs": len(runs), "folders": len(manifest["folders"])},
             "fingerprint": manifest["fingerprint"],
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
             "warnings": warnings,
@@ -99,7 +99,7 @@ def _collect_metrics(runs: Sequence[ManifestRun], folder: Path, in_processes: Ma
         writing(folder / schema.SHIFT_MEANS) as means,
     ):
         batches = list(_batches(runs))
-        for batch, tables in zip(batches, in_processes(_read_parts, batches), strict=True):
+        for batch, tables in zip(batches, in_processes(_read_metrics_of, batches), strict=True):
             rows += metrics.add(tables[0])
             means.add(tables[1])
             for _ in batch:
@@ -114,16 +114,16 @@ def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
             yield batch
 
 
-def _read_parts(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
+def _read_metrics_of(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
     """Metrics of some runs, and their means over shifts in the order of the runs."""
-    table = join([_read_part(run) for run in runs])
+    table = join([_read_metrics(run) for run in runs])
     means = shift_means(table.to_pandas())
     order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(means[list(RUN_KEY)]))
     return table, as_table(means.iloc[np.argsort(places, kind="stable")], schema.SHIFT_MEAN_COLUMNS)
 
 
-def _read_part(run: ManifestRun) -> Table:
+def _read_metrics(run: ManifestRun) -> Table:
     """Metrics of a run; those of another run (a misplaced file) raise StateError."""
     path = Record.read(Path(run["calibrate"]), CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
@@ -132,8 +132,7 @@ def _read_part(run: ManifestRun) -> Table:
         if found != [value]:
             raise StateError(
                 f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of "
-                f"{value}; delete it "
-                "and run again."
+                f"{value}: {MEND}."
             )
     return part
 
@@ -146,22 +145,20 @@ def _collect_costs(
     For each calibrator with warnings in a condition: its number of fits, how many warned, and the
     first warning.
     """
-    total, fits = 0, defaultdict[Fit, list[str]](list)
+    total = 0
+    first_warnings = defaultdict[Fit, list[str]](list)
     with writing(path) as writer:
-        for costs, found in in_processes(_costs_of, _batches(runs)):
+        for costs, fits in in_processes(_costs_of, _batches(runs)):
             total += writer.add(costs)
-            for fit, warning in found:
-                fits[fit].append(warning)
-    return total, [
-        {
-            **dict(zip(FIT, fit, strict=True)),
-            "fits": len(first),
-            "warned": len(warned),
-            "first": warned[0],
-        }
-        for fit, first in sorted(fits.items())
-        if (warned := list(filter(None, first)))
-    ]
+            for fit, warning in fits:
+                first_warnings[fit].append(warning)
+    warnings = []
+    for fit, first in sorted(first_warnings.items()):
+        warned = [warning for warning in first if warning]
+        if warned:
+            counts = {"fits": len(first), "warned": len(warned), "first": warned[0]}
+            warnings.append({**dict(zip(FIT, fit, strict=True)), **counts})
+    return total, warnings
 
 
 def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]]:
@@ -171,10 +168,9 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
     for run in runs:
         fits = read_record(Path(run["calibrate"], CALIBRATE), "calibrate record")["fits"]
         rows += _costs(run, fits)
-        warnings += [
-            ((*condition_of(run), fit["calibrator"]), next(iter(fit.get("warnings", ())), ""))
-            for fit in fits
-        ]
+        for fit in fits:
+            first = next(iter(fit.get("warnings", ())), "")
+            warnings.append(((*condition_of(run), fit["calibrator"]), first))
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
@@ -186,30 +182,27 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
             **key,
             "stage": "first_stage",
             "item": first["method"],
-            **_stage_cost(first["train"], TRAIN),
+            **_job_cost(first["train"], TRAIN),
         }
     if run["train"] is not None:
         # the seconds of a download are not training
-        stage = (
-            "weights"
-            if "weights" in read_record(Path(run["train"], TRAIN), "train record")
-            else "train"
-        )
-        yield {**key, "stage": stage, "item": "", **_stage_cost(run["train"], TRAIN)}
-        yield {**key, "stage": "predict", "item": "", **_stage_cost(run["predict"], PREDICT)}
+        record = read_record(Path(run["train"], TRAIN), "train record")
+        stage = "weights" if "weights" in record else "train"
+        yield {**key, "stage": stage, "item": "", **_job_cost(run["train"], TRAIN)}
+        yield {**key, "stage": "predict", "item": "", **_job_cost(run["predict"], PREDICT)}
     for probe in run.get("probes", ()):
         yield {
             **key,
             "stage": "probe",
             "item": probe["name"],
-            **_stage_cost(probe["folder"], PROBE),
+            **_job_cost(probe["folder"], PROBE),
         }
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
 
 
-def _stage_cost(folder: str, name: str) -> dict[str, Any]:
+def _job_cost(folder: str, name: str) -> dict[str, Any]:
     """Cost of a job from its record."""
     record = read_record(Path(folder, name), f"record {name}")
     environment = record["environment"]
@@ -252,17 +245,17 @@ def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[Manifest
     """The run of each condition with the first seed of the baseline, or of its first method without
     a baseline.
     """
-    found = []
+    references = []
     for condition in dict.fromkeys(map(condition_of, runs)):
         alike = [run for run in runs if condition_of(run) == condition]
         methods = [run["key"]["method"] for run in alike]
         method = baseline if baseline in methods else methods[0]
-        own = [run for run in alike if run["key"]["method"] == method]
-        found.append(min(own, key=lambda run: run["key"]["seed"]))
-    return found
+        seeds = [run for run in alike if run["key"]["method"] == method]
+        references.append(min(seeds, key=lambda run: run["key"]["seed"]))
+    return references
 
 
-def _part_file(name: str, run: ManifestRun) -> Iterator[Table]:
+def _calibrated_file(name: str, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the job ``calibrate``."""
     record = Record.read(Path(run["calibrate"]), CALIBRATE)
     if name in record.files:
@@ -317,7 +310,7 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
 #: their reader
 DIAGNOSTICS: Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]] = {
     **{
-        name: (columns, functools.partial(_part_file, name))
+        name: (columns, functools.partial(_calibrated_file, name))
         for name, columns in schema.PART_EXTRAS.items()
     },
     schema.HISTORIES: ({}, functools.partial(_trained_file, HISTORY, "training history")),

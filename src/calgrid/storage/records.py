@@ -79,8 +79,7 @@ def check_fingerprint(
     if expected is not None and found != expected:
         raise StateError(
             f"The {what} belongs to another configuration or code version (fingerprint {found}, "
-            f"expected {expected}): "
-            f"{mend}."
+            f"expected {expected}): {mend}."
         )
 
 
