@@ -3,6 +3,7 @@ sources.
 """
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -21,6 +22,7 @@ from tests.datasets.pictures import (
 
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.datasets import _image_files, base, image_parquet, open_prepared, prepare
+from calgrid.datasets._pictures import decode
 from calgrid.datasets._splits import stratified_order
 from calgrid.errors import ConfigError, DataError, StateError
 
@@ -339,10 +341,29 @@ def test_preparing_twice_gives_the_same_bytes_with_any_threads_and_leaves_no_scr
     assert len(first) == count
 
 
-def test_a_decompression_bomb_is_refused(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
-    with pytest.raises(DataError, match="cannot be decoded"):
+def test_a_decompression_bomb_is_refused(files, tmp_path, refuses, monkeypatch):
+    monkeypatch.setattr("calgrid.datasets._pictures.MAX_PIXELS", 50)
+    with refuses(DataError, "cannot be decoded (8 x 8 pixels are too many)"):
         prepared(files, tmp_path / "out", **PARQUET)
+
+
+def test_a_picture_that_scaling_would_blow_up_is_refused(refuses):
+    wide = encoded(np.zeros((1, 20_000), np.uint8))
+    message = "wide.png has 20000 x 1 pixels, which would be scaled to 81920000 x 4096: crop it"
+    with refuses(DataError, message):
+        decode(wide, 8, 4096, "wide.png")
+
+
+def test_a_link_to_what_is_no_file_is_refused(files, tmp_path, refuses):
+    link = files / "test/bee/001.png"
+    link.unlink()
+    link.symlink_to("/proc/self/mem")
+    with refuses(DataError, "test/bee/001.png cannot be read (Input/output error)"):
+        prepared(files, tmp_path / "out", **FOLDERS)
+    link.unlink()
+    os.mkfifo(link)
+    with refuses(ConfigError, "001.png' is a FIFO and no regular file"):
+        prepared(files, tmp_path / "out", **FOLDERS)
 
 
 @pytest.mark.parametrize("keep", [0, 10, -20])
@@ -587,8 +608,8 @@ def test_a_specification_survives_the_command_line(files, tmp_path, monkeypatch)
 
 def test_unneeded_row_groups_are_not_read(files, monkeypatch):
     read = []
-    original = image_parquet._batches
-    monkeypatch.setattr(image_parquet, "_batches", lambda *a: read.append(a[-1]) or original(*a))
+    original = image_parquet._contents
+    monkeypatch.setattr(image_parquet, "_contents", lambda *a: read.append(a[2]) or original(*a))
     source = image_parquet.ImageParquet(val_size=1).open(files, ["train.parquet"], None)
     rows = np.array([0, 16, 40])  # groups of 17 rows
     contents = list(source.read(rows))

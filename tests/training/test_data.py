@@ -6,7 +6,7 @@ import torch
 from tests.datasets.pictures import encoded as png
 from torch.nn import functional as F
 
-from calgrid.datasets.encoded import EncodedImages, Scaling, concatenated
+from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError
 from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment
 from calgrid.training.seeds import generator, stream
@@ -179,7 +179,9 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
             return source[rows]
 
     offsets = np.cumsum([0, *map(len, files)])
-    pictures = concatenated(np.frombuffer(b"".join(files), np.uint8), offsets, "here")
+    pictures = Encoded.concatenated(
+        np.frombuffer(b"".join(files), np.uint8), offsets, lambda row: f"Image {row} of here"
+    )
     source = (
         EncodedImages(pictures, images.shape, Scaling(9, None), threads=2) if encoded else images
     )

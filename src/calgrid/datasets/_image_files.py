@@ -11,11 +11,9 @@ to K - 1, each at least once), the image size (which must then be constant), and
 standard deviation of each channel over the training images.
 """
 
-import itertools
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -30,25 +28,8 @@ from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 
 Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Images of one split, in the order of its files and of the rows in them.
-
-    Attributes
-    ----------
-    labels : int64 ``(N,)``.
-    read : maps ascending rows to (name in messages, encoded bytes) of each image.
-    files : returns the sizes and SHA-256 of the files, for the manifest.
-    classes : names of the classes, if known.
-    """
-
-    labels: Rows
-    read: Callable[[Rows], Iterator[tuple[str, bytes]]]
-    files: Callable[[], Sequence[Mapping[str, Any]]]
-    classes: tuple[str, ...] | None = None
-
+#: name of an image in messages, and the bytes of its file
+NamedImage = tuple[str, bytes]
 
 LIMITS = {
     "val_size": "[1, inf)",
@@ -60,6 +41,27 @@ LIMITS = {
     "mean": "(-inf, inf)",
     "std": "(0, inf)",
 }
+
+
+class Source(ABC):
+    """Images of one split, in the order of its files and of the rows in them.
+
+    Attributes
+    ----------
+    labels : int64 ``(N,)``.
+    classes : names of the classes, if known.
+    """
+
+    labels: Rows
+    classes: tuple[str, ...] | None = None
+
+    @abstractmethod
+    def read(self, rows: Rows) -> Iterator[NamedImage]:
+        """Yield the encoded images at ascending rows."""
+
+    @abstractmethod
+    def files(self) -> list[dict[str, Any]]:
+        """Sizes and SHA-256 of the files, for the manifest."""
 
 
 class ImageFiles(Dataset):
@@ -96,17 +98,9 @@ class ImageFiles(Dataset):
         std: list[float] | None = None,
         duplicates: Literal["refuse", "count"] = "refuse",
     ) -> None:
-        named = {"train": train, "val": val or [], "test": test}
-        self.paths = {
-            role: [paths] if isinstance(paths, str) else list(paths)
-            for role, paths in named.items()
-        }
-        self.val_size, self.split, self.split_seed, self.subset = (
-            val_size,
-            split,
-            split_seed,
-            subset,
-        )
+        self.paths = {"train": _as_list(train), "val": _as_list(val or []), "test": _as_list(test)}
+        self.val_rule = {"split": split, "val_size": val_size or 0, "split_seed": split_seed}
+        self.split_seed, self.subset = split_seed, subset
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
 
@@ -119,19 +113,14 @@ class ImageFiles(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
-        sources, rows = self.plan(data_root)
-        train = sources["train"]
-        splits, offset = {}, 0
-        for source, roles in (
-            (train, tuple(rows)),
-            *((sources[r], (r,)) for r in sources if r != "train"),
-        ):
-            for role in roles:
-                chosen = rows[role] if source is train else np.arange(len(source.labels))
-                # rows are numbered through all files, so that rows of different files differ
-                splits[role] = ImageSplit(
-                    self._images(role, source, chosen), source.labels[chosen], chosen + offset
-                )
+        sources, training_rows = self.plan(data_root)
+        splits = {}
+        offset = 0  # rows are numbered through all files, so that rows of different files differ
+        for opened, source in sources.items():
+            rows = training_rows if opened == "train" else {opened: np.arange(len(source.labels))}
+            for role, chosen in rows.items():
+                images = self._images(role, source, chosen)
+                splits[role] = ImageSplit(images, source.labels[chosen], chosen + offset)
             offset += len(source.labels)
         self.found = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
@@ -150,82 +139,65 @@ class ImageFiles(Dataset):
         self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
-        return sources, self._rows(train.labels)
-
-    def _rows(self, labels: Rows) -> dict[str, Rows]:
-        """Rows of the training source for ``train`` and, without own files, for ``val``."""
-        rows = {"train": np.arange(len(labels))}
+        rows = {"train": np.arange(len(train.labels))}
         if not self.paths["val"]:
-            rows = draw_val(
-                labels,
-                {
-                    "split": self.split,
-                    "val_size": self.val_size or 0,
-                    "split_seed": self.split_seed,
-                },
-            )
+            rows = draw_val(train.labels, self.val_rule)
         if self.subset is not None:
-            left = rows["train"]
-            if self.subset > len(left):
-                raise DataError(
-                    f"subset is {self.subset}, but {len(left)} training rows are left: use a "
-                    f"smaller number."
-                )
-            rows["train"] = left[
-                np.sort(stratified_order(labels[left], self.split_seed)[: self.subset])
-            ]
-        return rows
+            rows["train"] = self._subset(train.labels, rows["train"], self.subset)
+        return sources, rows
+
+    def _subset(self, labels: Rows, rows: Rows, count: int) -> Rows:
+        if count > len(rows):
+            raise DataError(
+                f"subset is {count}, but {len(rows)} training rows are left: use a smaller number."
+            )
+        order = stratified_order(labels[rows], self.split_seed)
+        return rows[np.sort(order[:count])]
 
     def _images(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
         """Return the images at ``rows``, encoded or as an array on disk."""
-        for where, content in itertools.islice(source.read(rows[:1]), 1):
-            shape = (len(rows), *decode(content, self.image_size, self.resize, where).shape)
-            encoded = (
-                collected(source.read(rows), self.scratch, math.prod(shape))
-                if is_large(shape)
-                else None
-            )
-            if encoded is not None:
-                images = EncodedImages(
-                    encoded, shape, Scaling(self.image_size, self.resize), self.threads
-                )
-                return cast(NDArray[np.uint8], images)  # behaves like an array
-        return self._decode(role, source, rows)
-
-    def _decode(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
-        """Decode the images at ``rows`` into an array on disk."""
-        images: NDArray[np.uint8] | None = None
-
-        def read(named: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
-            where, content = named
-            return where, decode(content, self.image_size, self.resize, where)
-
-        pictures = in_threads(read, source.read(rows), self.threads)
-        for number, (where, picture) in enumerate(counted(pictures, len(rows), role)):
-            if images is None:
-                images = scratch_array((len(rows), *picture.shape), self.scratch)
-            if picture.shape != images.shape[1:]:
-                height, width = picture.shape[1:]
-                raise DataError(
-                    f"{where} has {height}x{width} pixels, the images before it have "
-                    f"{images.shape[2]}x{images.shape[3]}: give image_size."
-                )
-            images[number] = picture
-        if images is None:
+        if not len(rows):
             raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
-        return images
+        _, first = self._decode(next(source.read(rows[:1])))
+        shape = (len(rows), *first.shape)
+        if is_large(shape):
+            encoded = collected(source.read(rows), self.scratch, math.prod(shape))
+            if encoded is not None:
+                scaling = Scaling(self.image_size, self.resize)
+                images = EncodedImages(encoded, shape, scaling, self.threads)
+                return cast(NDArray[np.uint8], images)  # behaves like an array
+        array = scratch_array(shape, self.scratch)
+        pictures = in_threads(self._decode, source.read(rows), self.threads)
+        for row, (where, picture) in enumerate(counted(pictures, len(rows), role)):
+            if picture.shape != first.shape:
+                raise DataError(
+                    f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, the images before "
+                    f"it have {first.shape[1]}x{first.shape[2]}: give image_size."
+                )
+            array[row] = picture
+        return array
+
+    def _decode(self, image: NamedImage) -> tuple[str, NDArray[np.uint8]]:
+        where, content = image
+        return where, decode(content, self.image_size, self.resize, where)
 
     def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> dict[str, Any]:
-        mean, std = (self.mean, self.std) if self.mean is not None else channel_statistics(images)
-        classes = sources["train"].classes
-        return {
+        mean, std = self.mean, self.std
+        if mean is None:
+            mean, std = channel_statistics(images)
+        facts = {
             "n_classes": self.n_classes,
             "image_shape": images.shape[1:],
             "mean": mean,
             "std": std,
-            "sources": [dict(file) for source in sources.values() for file in source.files()],
-            **({} if classes is None else {"classes": list(classes)}),
+            "sources": [file for source in sources.values() for file in source.files()],
         }
+        classes = sources["train"].classes
+        return facts if classes is None else {**facts, "classes": list(classes)}
+
+
+def _as_list(paths: str | list[str]) -> list[str]:
+    return [paths] if isinstance(paths, str) else list(paths)
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
@@ -234,7 +206,8 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
 
     Raises DataError: a channel is constant.
     """
-    total, squares = np.zeros(images.shape[1], np.int64), np.zeros(images.shape[1], np.int64)
+    total = np.zeros(images.shape[1], np.int64)
+    squares = np.zeros(images.shape[1], np.int64)
     for part in chunked(images):
         chunk = part.astype(np.int64)
         total += chunk.sum(axis=(0, 2, 3))
@@ -244,20 +217,21 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     if (std < 0.01).any():
         raise DataError("A channel of the training images is constant: give mean and std.")
-    return [round(float(value) / 255, 4) for value in mean], [
-        round(float(value) / 255, 4) for value in std
-    ]
+    return _rounded(mean), _rounded(std)
+
+
+def _rounded(values: NDArray[np.float64]) -> list[float]:
+    return [round(float(value) / 255, 4) for value in values]
 
 
 def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
-    wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if not len(labels):
         raise DataError(f"{files} contains no images: correct the path.")
+    wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if len(wrong):
         raise DataError(
             f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are "
-            f"{n_classes} classes, "
-            f"0..{n_classes - 1}: correct it, or give n_classes."
+            f"{n_classes} classes, 0..{n_classes - 1}: correct it, or give n_classes."
         )
 
 
@@ -266,10 +240,10 @@ def _count_classes(train: Source, files: str) -> int:
     if train.classes is not None:
         return len(train.classes)
     present = np.unique(train.labels[train.labels >= 0])
-    if len(missing := np.flatnonzero(present != np.arange(len(present)))):
+    missing = np.flatnonzero(present != np.arange(len(present)))
+    if len(missing):
         raise DataError(
             f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct "
-            f"the labels, or give "
-            "n_classes."
+            f"the labels, or give n_classes."
         )
     return max(len(present), 1)

@@ -88,7 +88,7 @@ class Pictures:
         source = Encoded(
             lambda row: self.store.read(members[row]),
             lambda row: f"'{members[row]}' in {self.store.place}",
-            lambda: sum(map(self.store.size, members)),
+            sum(map(self.store.size, members)),
         )
         shape = (len(rows), 3, SIZE, SIZE)
         images = EncodedImages(

@@ -1,7 +1,6 @@
 """Decoding of image files (JPEG, PNG, ...) to RGB pixels of one size."""
 
 import io
-import math
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 
@@ -17,6 +16,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 #: modes that an 8-bit conversion would clip
 DEEP_MODES = ("I", "F")
+#: most pixels of an image, before and after scaling: the number at which Pillow warns of a bomb
+MAX_PIXELS = 2**30 // 4 // 3
 #: images between two steps of the progress
 STEP = 512
 
@@ -41,7 +42,8 @@ def decode(
     ``size`` x ``size`` pixels, as by ``Resize`` and ``CenterCrop`` of torchvision. With
     ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, as by ``Resize((size, size))``.
     The orientation in the metadata of the file is ignored. Raises DataError: the content is not an
-    image, is truncated, or has more than 8 bits per channel.
+    image, is truncated, has more than 8 bits per channel, or more than ``MAX_PIXELS`` pixels before
+    or after scaling.
 
     Parameters
     ----------
@@ -51,9 +53,7 @@ def decode(
     """
     try:
         picture = Image.open(io.BytesIO(content), formats=FORMATS)
-        if picture.width * picture.height > (
-            Image.MAX_IMAGE_PIXELS or math.inf
-        ):  # Pillow itself would only warn
+        if picture.width * picture.height > MAX_PIXELS:  # Pillow itself would only warn
             raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
         picture.load()
     except UnidentifiedImageError:
@@ -74,26 +74,31 @@ def decode(
             f"{where} has more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits."
         )
     rgb = picture.convert("RGB")
-    scaling = FILTERS[interpolation]
-    fitted = (
-        rgb.resize((size, size), scaling) if stretch and size else _fit(rgb, size, resize, scaling)
-    )
-    return np.asarray(fitted).transpose(2, 0, 1)
+    if size is not None and stretch:
+        rgb = rgb.resize((size, size), FILTERS[interpolation])
+    elif size is not None:
+        rgb = _scaled(rgb, resize or size, where, interpolation)
+        left = round((rgb.width - size) / 2.0)
+        top = round((rgb.height - size) / 2.0)
+        rgb = rgb.crop((left, top, left + size, top + size))
+    return np.asarray(rgb).transpose(2, 0, 1)
 
 
-def _fit(
-    picture: Image.Image, size: int | None, resize: int | None, scaling: Image.Resampling
+def _scaled(
+    picture: Image.Image, shorter: int, where: str, interpolation: Interpolation
 ) -> Image.Image:
-    if size is None:
+    """Scale an image in proportion until its shorter side has ``shorter`` pixels."""
+    before = min(picture.size)
+    if before == shorter:
         return picture
-    shorter = resize or size
-    if min(picture.size) != shorter:
-        width, height = (
-            max(shorter, int(side * shorter / min(picture.size))) for side in picture.size
+    width = max(shorter, int(picture.width * shorter / before))
+    height = max(shorter, int(picture.height * shorter / before))
+    if width * height > MAX_PIXELS:
+        raise DataError(
+            f"{where} has {picture.width} x {picture.height} pixels, which would be scaled to "
+            f"{width} x {height}: crop it, or choose a smaller size."
         )
-        picture = picture.resize((width, height), scaling)
-    left, top = (round((side - size) / 2.0) for side in picture.size)
-    return picture.crop((left, top, left + size, top + size))
+    return picture.resize((width, height), FILTERS[interpolation])
 
 
 def counted(items: Iterable[Item], total: int, title: str) -> Iterator[Item]:

@@ -34,13 +34,31 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded images: functions for the bytes and the name in messages of a row, and the total
-    bytes.
+    """Encoded images.
+
+    Attributes
+    ----------
+    read, name : return the bytes of a row, and its name in messages.
+    n_bytes : bytes of all images.
     """
 
     read: Callable[[int], bytes]
     name: Callable[[int], str]
-    size: Callable[[], int]
+    n_bytes: int
+
+    @classmethod
+    def concatenated(
+        cls,
+        content: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        name: Callable[[int], str],
+    ) -> "Encoded":
+        """Images from concatenated bytes: row i is ``offsets[i]`` to ``offsets[i + 1]``."""
+
+        def read(row: int) -> bytes:
+            return content[offsets[row] : offsets[row + 1]].tobytes()
+
+        return cls(read, name, int(offsets[-1]))
 
 
 class EncodedImages:
@@ -48,7 +66,9 @@ class EncodedImages:
 
     Parameters
     ----------
-    source : the images. shape : shape of the array.
+    source : the images.
+    shape : shape of the array.
+    scaling : how each image is scaled and cropped.
     threads : number of decoding threads; the pixels do not depend on it.
     """
 
@@ -68,15 +88,17 @@ class EncodedImages:
         if not chosen.ndim:
             return self._decode(int(chosen))
         images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
-        for place, picture in enumerate(in_threads(self._decode, chosen.tolist(), self._threads)):
-            images[place] = picture
+        pictures = in_threads(self._decode, chosen.tolist(), self._threads)
+        for position, picture in enumerate(pictures):
+            images[position] = picture
         return images
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> NDArray[np.uint8]:
         return self[:]
 
     def _decode(self, row: int) -> NDArray[np.uint8]:
-        where, scaling = self._source.name(row), self.scaling
+        where = self._source.name(row)
+        scaling = self.scaling
         picture = decode(
             self._source.read(row),
             scaling.size,
@@ -88,8 +110,7 @@ class EncodedImages:
             height, width = picture.shape[1:]
             raise DataError(
                 f"{where} has {height}x{width} pixels, other images have "
-                f"{self.shape[2]}x{self.shape[3]}: give "
-                "image_size."
+                f"{self.shape[2]}x{self.shape[3]}: give image_size."
             )
         return picture
 
@@ -100,7 +121,7 @@ class EncodedImages:
     @property
     def encoded_bytes(self) -> int:
         """Bytes of all encoded images."""
-        return self._source.size()
+        return self._source.n_bytes
 
 
 def is_large(shape: Sequence[int]) -> bool:
@@ -114,24 +135,11 @@ def stays_encoded(parts: Sequence[Any]) -> bool:
     """Whether images of one file stay encoded: they are encoded, large, and not smaller as an
     array.
     """
-    shape = (sum(map(len, parts)), *parts[0].shape[1:])
-    encoded = all(isinstance(part, EncodedImages) for part in parts)
-    return (
-        encoded
-        and is_large(shape)
-        and sum(part.encoded_bytes for part in parts) <= math.prod(shape)
-    )
-
-
-def concatenated(
-    content: NDArray[np.uint8], offsets: NDArray[np.int64], where: Path | str
-) -> Encoded:
-    """Images from concatenated bytes: row i is ``offsets[i]`` to ``offsets[i + 1]``."""
-    return Encoded(
-        lambda row: content[offsets[row] : offsets[row + 1]].tobytes(),
-        lambda row: f"Image {row} of {where}",
-        lambda: int(offsets[-1]),
-    )
+    if not all(isinstance(part, EncodedImages) for part in parts):
+        return False
+    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    n_bytes = sum(part.encoded_bytes for part in parts)
+    return is_large(shape) and n_bytes <= math.prod(shape)
 
 
 def collected(
@@ -145,7 +153,8 @@ def collected(
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    offsets, names = [0], []
+    offsets = [0]
+    names = []
     with tempfile.TemporaryFile(dir=folder) as file:
         for name, content in pictures:
             file.write(content)
@@ -154,5 +163,5 @@ def collected(
             if offsets[-1] > most:
                 return None
         file.flush()
-        found = concatenated(np.memmap(file, dtype=np.uint8, mode="r"), np.array(offsets), "")
-    return Encoded(found.read, names.__getitem__, found.size)
+        joined = np.memmap(file, dtype=np.uint8, mode="r")
+    return Encoded.concatenated(joined, np.array(offsets), names.__getitem__)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.components.registry import register
-from calgrid.datasets._image_files import LIMITS, ImageFiles, Rows, Source
+from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.datasets._pictures import SUFFIXES
 from calgrid.errors import DataError
 from calgrid.storage.sources import files_below
@@ -39,63 +39,95 @@ class ImageFolder(ImageFiles):
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """List the images of one split; see :class:`ImageFiles`."""
-        folders = [Path(data_root or "", name) for name in names]
-        pictures = [_pictures(folder) for folder in folders]
-        found = {file.split("/")[0] for part in pictures for file in part}
-        classes = tuple(sorted(found)) if train is None else train.classes or ()
-        if unknown := sorted(found - set(classes)):
-            raise DataError(
-                f"{', '.join(map(str, folders))}: the class '{unknown[0]}' has no folder in the "
-                f"training split."
-            )
-        number = {name: index for index, name in enumerate(classes)}
+        return FolderSource(data_root, names, None if train is None else train.classes)
+
+
+class FolderSource(Source):
+    """Images of one or more folders with the same class folders.
+
+    Raises DataError: a folder is missing, or has an empty or an unknown class.
+
+    Parameters
+    ----------
+    data_root, names : the folders are ``data_root/name``.
+    classes : classes of the training split; None if this is the training split.
+    """
+
+    def __init__(
+        self, data_root: Path | None, names: Sequence[str], classes: tuple[str, ...] | None
+    ) -> None:
+        self.folders = {name: Path(data_root or "", name) for name in names}
+        self.pictures = {name: _pictures(folder) for name, folder in self.folders.items()}
         # sorted by class first, because a class may be in several folders
         listed = sorted(
-            (file.split("/")[0], place, file)
-            for place, part in enumerate(pictures)
-            for file in part
+            (_class_of(picture), position, picture)
+            for position, pictures in enumerate(self.pictures.values())
+            for picture in pictures
         )
-        paths = [folders[place] / file for _, place, file in listed]
-        labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
+        present = {name for name, _, _ in listed}
+        self.classes = tuple(sorted(present)) if classes is None else classes
+        unknown = sorted(present - set(self.classes))
+        if unknown:
+            raise DataError(
+                f"{', '.join(map(str, self.folders.values()))}: the class '{unknown[0]}' has no "
+                f"folder in the training split."
+            )
+        number = {name: index for index, name in enumerate(self.classes)}
+        self.labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
+        folders = list(self.folders.values())
+        self.paths = [folders[position] / picture for _, position, picture in listed]
 
-        def read(rows: Rows) -> Iterator[tuple[str, bytes]]:
-            for row in rows:
-                yield str(paths[row]), paths[row].read_bytes()
+    def read(self, rows: Rows) -> Iterator[NamedImage]:
+        """Yield the encoded images at some rows."""
+        for row in rows:
+            yield str(self.paths[row]), _read(self.paths[row])
 
-        def files() -> list[dict[str, Any]]:
-            return [
-                _record(folder, name, part)
-                for folder, name, part in zip(folders, names, pictures, strict=True)
-            ]
-
-        return Source(labels, read, files, classes)
+    def files(self) -> list[dict[str, Any]]:
+        """Number and total size of the images of each folder, and the SHA-256 of their paths and
+        contents in sorted order.
+        """
+        records = []
+        for name, folder in self.folders.items():
+            sha256 = hashlib.sha256()
+            size = 0
+            for picture in self.pictures[name]:
+                content = _read(folder / picture)
+                size += len(content)
+                sha256.update(f"{picture}\0{len(content)}\0".encode() + content)
+            count = len(self.pictures[name])
+            records.append(
+                {"path": name, "files": count, "size": size, "sha256": sha256.hexdigest()}
+            )
+        return records
 
 
 def _pictures(folder: Path) -> list[str]:
     """Relative paths of all images below the class folders; an empty class folder is an error."""
     if not folder.is_dir():
         raise DataError(f"{folder} must be a folder with one folder per class.")
-    found = [
+    pictures = [
         file for file, _ in files_below(folder) if "/" in file and file.lower().endswith(SUFFIXES)
     ]
     classes = {
         path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     }
-    if empty := sorted(classes - {file.split("/")[0] for file in found}):
+    empty = sorted(classes - set(map(_class_of, pictures)))
+    if empty:
         raise DataError(
             f"{folder / empty[0]} contains no image ({', '.join(SUFFIXES)}): fill or remove the "
             f"folder."
         )
-    return found
+    return pictures
 
 
-def _record(folder: Path, name: str, pictures: Sequence[str]) -> dict[str, Any]:
-    """Number and total size of the images of a folder, and the SHA-256 of their paths and contents
-    in sorted order.
-    """
-    sha256, size = hashlib.sha256(), 0
-    for picture in pictures:
-        content = (folder / picture).read_bytes()
-        size += len(content)
-        sha256.update(f"{picture}\0{len(content)}\0".encode() + content)
-    return {"path": name, "files": len(pictures), "size": size, "sha256": sha256.hexdigest()}
+def _class_of(picture: str) -> str:
+    return picture.split("/", maxsplit=1)[0]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}): replace or remove it."
+        ) from None

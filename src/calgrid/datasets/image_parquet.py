@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calgrid.components.registry import register
-from calgrid.datasets._image_files import LIMITS, ImageFiles, Rows, Source
+from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.errors import DataError
 from calgrid.storage.sources import record
 
@@ -56,105 +56,130 @@ class ImageParquet(ImageFiles):
         **options: Any,
     ) -> None:
         super().__init__(train=train, test=test, **options)
-        self.image_columns = IMAGE_COLUMNS if image_column is None else (image_column,)
-        self.label_columns = LABEL_COLUMNS if label_column is None else (label_column,)
+        self.image_column, self.label_column = image_column, label_column
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the Parquet files of one split; see :class:`ImageFiles`."""
-        paths = [Path(data_root or "", name) for name in names]
-        labels = [self._labels(path) for path in paths]
+        return ParquetSource(data_root, names, self.image_column, self.label_column)
 
-        def read(rows: Rows) -> Iterator[tuple[str, bytes]]:
-            start = 0
-            for path, own in zip(paths, labels, strict=True):
-                inside = rows[(rows >= start) & (rows < start + len(own))] - start
-                yield from self._pictures(path, inside)
-                start += len(own)
 
-        def files() -> list[dict[str, Any]]:
-            return [record(path, name) for path, name in zip(paths, names, strict=True)]
+class ParquetSource(Source):
+    """Images of one or more Parquet files.
 
-        return Source(np.concatenate(labels), read, files)
+    Raises DataError: a file cannot be read, or has not the columns.
 
-    def _labels(self, path: Path) -> Rows:
-        with _opened(path) as file:
-            name = _column(file, self.label_columns, path)
-            with _readable(path):
-                column = file.read(columns=[name]).column(name)
-        if not pa.types.is_integer(column.type) or column.null_count:
-            raise DataError(
-                f"The column '{name}' of {path} must have an integer label in every row, but is "
-                f"{column.type}."
-            )
-        try:
-            return column.cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): "
-                f"correct them."
-            ) from None
+    Parameters
+    ----------
+    data_root, names : the files are ``data_root/name``.
+    image_column, label_column : names of the columns; the usual ones if None.
+    """
 
-    def _pictures(self, path: Path, rows: Rows) -> Iterator[tuple[str, bytes]]:
-        """Encoded images at ascending rows of one file; row groups without such rows are not read."""
-        with _opened(path) as file:
-            name = _column(file, self.image_columns, path)
-            leaf = _leaf(file, name, path)
-            sizes = [
-                file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)
-            ]
-            starts = np.cumsum([0, *sizes])
-            for group in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
-                begin = int(starts[group])
-                for batch in _batches(file, path, leaf, group):
-                    column = batch.column(0)
-                    values = column.field("bytes") if pa.types.is_struct(column.type) else column
-                    first, last = np.searchsorted(rows, (begin, begin + len(values)))
-                    for row in rows[first:last]:
-                        content = values[int(row) - begin].as_py()
-                        if content is None:
-                            raise DataError(
-                                f"Row {row} of {path} has no image bytes in '{name}': write the "
-                                f"images into the file."
-                            )
-                        yield f"Row {row} of {path}", content
-                    begin += len(values)
+    def __init__(
+        self,
+        data_root: Path | None,
+        names: Sequence[str],
+        image_column: str | None,
+        label_column: str | None,
+    ) -> None:
+        self.image_column = image_column
+        self.paths = {name: Path(data_root or "", name) for name in names}
+        self.labels_of = {name: _labels(path, label_column) for name, path in self.paths.items()}
+        self.labels = np.concatenate(list(self.labels_of.values()))
+
+    def read(self, rows: Rows) -> Iterator[NamedImage]:
+        """Yield the encoded images at ascending rows."""
+        start = 0
+        for name, path in self.paths.items():
+            stop = start + len(self.labels_of[name])
+            inside = rows[(start <= rows) & (rows < stop)] - start
+            yield from _pictures(path, self.image_column, inside)
+            start = stop
+
+    def files(self) -> list[dict[str, Any]]:
+        """Sizes and SHA-256 of the files."""
+        return [record(path, name) for name, path in self.paths.items()]
+
+
+def _labels(path: Path, column: str | None) -> Rows:
+    with _opened(path) as file:
+        name = _column(file, path, column, LABEL_COLUMNS, "label_column")
+        labels = file.read(columns=[name]).column(name)
+    if not pa.types.is_integer(labels.type) or labels.null_count:
+        raise DataError(
+            f"The column '{name}' of {path} must have an integer label in every row, but is "
+            f"{labels.type}."
+        )
+    try:
+        return labels.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): "
+            f"correct them."
+        ) from None
+
+
+def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage]:
+    """Encoded images at ascending rows of one file; row groups without such rows are not read."""
+    with _opened(path) as file:
+        name = _column(file, path, column, IMAGE_COLUMNS, "image_column")
+        leaf = _leaf(file, name, path)
+        start = 0
+        for group in range(file.num_row_groups):
+            stop = start + file.metadata.row_group(group).num_rows
+            inside = rows[(start <= rows) & (rows < stop)]
+            if len(inside):
+                contents = _contents(file, leaf, group, inside - start)
+                for row, content in zip(inside, contents, strict=True):
+                    if content is None:
+                        raise DataError(
+                            f"Row {row} of {path} has no image bytes in '{name}': write the "
+                            f"images into the file."
+                        )
+                    yield f"Row {row} of {path}", content
+            start = stop
+
+
+def _contents(file: pq.ParquetFile, leaf: str, group: int, rows: Rows) -> Iterator[bytes | None]:
+    """Values at ascending rows of a row group, read in batches."""
+    start = 0
+    for batch in file.iter_batches(BATCH, row_groups=[group], columns=[leaf]):
+        values = batch.column(0)
+        if pa.types.is_struct(values.type):
+            values = values.field("bytes")
+        for row in rows[(start <= rows) & (rows < start + len(values))]:
+            yield values[int(row) - start].as_py()
+        start += len(values)
 
 
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path} is not a readable Parquet file ({reason}): replace it.") from None
-
-
-def _opened(path: Path) -> pq.ParquetFile:
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file, and turn errors of its content into a DataError."""
     if path.is_dir():
         raise DataError(
             f"{path} is a folder, not a Parquet file; if save_to_disk wrote it, convert it: "
             f"datasets.load_from_disk('{path}').to_parquet('{path}.parquet')."
         )
-    with _readable(path):
-        return pq.ParquetFile(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path} is not a readable Parquet file ({reason}): replace it.") from None
 
 
-def _batches(file: pq.ParquetFile, path: Path, leaf: str, group: int) -> Iterator[pa.RecordBatch]:
-    with _readable(path):
-        yield from file.iter_batches(BATCH, row_groups=[group], columns=[leaf])
-
-
-def _column(file: pq.ParquetFile, names: Sequence[str], path: Path) -> str:
-    """Name of the only column of the file that is in ``names``."""
-    present = file.schema_arrow.names
-    found = [name for name in names if name in present]
-    if len(found) == 1:
-        return found[0]
-    option = "image_column" if set(names) & set(IMAGE_COLUMNS) else "label_column"
+def _column(
+    file: pq.ParquetFile, path: Path, name: str | None, usual: Sequence[str], option: str
+) -> str:
+    """Name of the only column of the file that is ``name``, or that has a usual name."""
+    names = usual if name is None else (name,)
+    columns = file.schema_arrow.names
+    present = [name for name in names if name in columns]
+    if len(present) == 1:
+        return present[0]
+    problem = "has several of the columns" if present else "has no column"
     wanted = " or ".join(f"'{name}'" for name in names)
-    problem = "has several of the columns" if found else "has no column"
     raise DataError(
-        f"{path} {problem} {wanted} (it has {', '.join(present)}): give its name as {option}."
+        f"{path} {problem} {wanted} (it has {', '.join(columns)}): give its name as {option}."
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.datasets.base import ImageSplit
-from calgrid.datasets.encoded import EncodedImages, Scaling, concatenated
+from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
 from calgrid.storage.records import FILES, Record, digest_of, read_record
 
@@ -174,7 +174,7 @@ def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
         raise DataError(
             f"{path} does not have the size in its manifest: prepare the data set again."
         )
-    source = concatenated(content, offsets, path)
+    source = Encoded.concatenated(content, offsets, lambda row: f"Image {row} of {path}")
     return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
 
 

@@ -38,7 +38,8 @@ def identity(data_root: str | Path | None, name: str) -> str:
         ) from None
     except OSError as error:
         raise ConfigError(
-            f"'{error.filename}' cannot be read ({error.strerror}): correct its permissions."
+            f"'{error.filename or path}' cannot be read ({error.strerror}): replace it, or correct "
+            f"its permissions."
         ) from None
 
 
