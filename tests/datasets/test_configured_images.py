@@ -2,7 +2,6 @@
 sources.
 """
 
-import json
 import os
 import shutil
 
@@ -585,25 +584,6 @@ def test_a_specification_is_for_one_data_set_and_a_kind_needs_one(files, tmp_pat
         prepare(
             "yours", tmp_path / "out", data_root=files, configured=specification(files, **PARQUET)
         )
-
-
-def test_a_specification_survives_the_command_line(files, tmp_path, monkeypatch):
-    from calgrid.cli import main
-
-    spec = json.dumps(specification(files, **PARQUET))
-    arguments = [
-        "data",
-        "--unit",
-        "mine",
-        "--out",
-        str(tmp_path / "out"),
-        "--spec",
-        spec,
-        "--data-root",
-        str(files),
-    ]
-    assert main(arguments) == 0
-    assert open_prepared(tmp_path / "out").n_classes == 3
 
 
 def test_unneeded_row_groups_are_not_read(files, monkeypatch):

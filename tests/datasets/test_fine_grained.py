@@ -150,7 +150,10 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
         make_config(grid, protocols=protocols, datasets=datasets, data_root=str(tmp_path)), home
     )
     prepare(
-        "large", tmp_path / "out", data_root=tmp_path, configured=Plan(study).data_spec("large")
+        "large",
+        tmp_path / "out",
+        data_root=tmp_path,
+        configured=Plan(study).data_spec("large")["configured"],
     )
     made = open_prepared(tmp_path / "out")
     assert (

@@ -147,7 +147,10 @@ def test_a_fifth_is_drawn_by_the_seed():
 def test_a_variant_draws_by_another_seed(archives, make_config, home):
     study = Study(make_config(datasets={"second": {"base": "imagenet", "split_seed": 5}}), home)
     prepare(
-        "second", archives / "out", data_root=archives, configured=Plan(study).data_spec("second")
+        "second",
+        archives / "out",
+        data_root=archives,
+        configured=Plan(study).data_spec("second")["configured"],
     )
     mine, plain = Imagenet(split_seed=5).build(archives)["val"], Imagenet().build(archives)["val"]
     assert not np.array_equal(mine.rows, plain.rows)

@@ -136,7 +136,9 @@ def plan(make_config, home, root):
 
 
 def test_the_official_protocol_trains_on_all_and_validates_on_the_test_split(root, plan):
-    prepare("tiny_fc", root / "fc", data_root=root, configured=plan().data_spec("tiny_fc"))
+    prepare(
+        "tiny_fc", root / "fc", data_root=root, configured=plan().data_spec("tiny_fc")["configured"]
+    )
     made = open_prepared(root / "fc", verify=True)
     assert {name: len(split) for name, split in made.splits.items()} == OFFICIAL
     assert np.array_equal(made.splits["val"].images, made.splits["test"].images)
@@ -165,7 +167,7 @@ def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
 
 
 def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch, refuses):
-    silent = dict(plan().data_spec("tiny_fc"))
+    silent = dict(plan().data_spec("tiny_fc")["configured"])
     silent["info"] = {name: fact for name, fact in silent["info"].items() if name != "repeats"}
     with refuses(DataError, "Splits val and test of 'tiny_fc' share 7 source rows"):
         prepare("tiny_fc", root / "fc", data_root=root, configured=silent)
