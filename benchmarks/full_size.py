@@ -9,19 +9,19 @@ ask for.
     python benchmarks/full_size.py --only jobs --configfile config/config.yaml       of a study that was run here
 
 ``costs``      seconds of fit and prediction of every calibrator.
-``calibrate``  the stage ``calibrate`` of a run of ``config/papers/smart/study.yaml`` with its nine calibrators,
-               on made-up logits (1,000 classes, 2,048 features) of val, test and some corruptions. It is
+``calibrate``  the job ``calibrate`` of a run of ``config/papers/smart/study.yaml`` with its nine
+               calibrators, on made-up logits (1,000 classes, 2,048 features) of val, test and some
+               corruptions. It is
                killed once with SIGKILL and goes on; ``--undisturbed`` also runs it without, and
                compares the bytes.
-``jobs``       of each job of a finished study below the working directory, the memory that it asks for and its peak, as
-               its record or Snakemake's benchmark file has it.
+``jobs``       of a finished study below the working directory, the memory that jobs ask for and the
+               peaks in their records.
 
 Memory of ``calibrate`` is the resident memory of its processes together, looked at ten times a
 second.
 """
 
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -45,8 +45,9 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import CalgridError
+from calgrid.jobs.calibrate import FITS
 from calgrid.storage.arrays import write_head
-from calgrid.storage.layout import head_file, logits_file, run_key
+from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
 from posthoc import print_row
@@ -61,6 +62,14 @@ CLEAR, CORRUPTED = 0.48, 0.22
 COST_SIZES = ((2000, 10), (2000, 100), (2000, 1000))
 COST_FEATURES = 512
 LOOKS_A_SECOND = 10
+#: the job in a process of its own; arguments: specification, logits, folder of the result, threads
+CALIBRATE_RUN = """
+import json, sys
+from pathlib import Path
+from calgrid.jobs.calibrate import calibrate
+spec, predicted, out, threads = sys.argv[1:]
+calibrate(json.loads(Path(spec).read_text()), Path(predicted), Path(out), int(threads))
+"""
 #: resident memory of the Snakemake that runs a job on a node
 NODE_MB = 200
 
@@ -148,7 +157,7 @@ class Network:
 def calibrate(folder: Path, options: argparse.Namespace) -> None:
     """Print seconds of each calibrator and condition, memory, and what follows for the whole job."""
     spec = specification(options)
-    run, out = folder / "run", folder / "part"
+    run, out = folder / "predict", folder / "calibrate"
     make_run(run, spec, options)
     size = sum(path.stat().st_size for path in run.rglob("*.parquet")) / 1e9
     print_lines(
@@ -168,7 +177,7 @@ def calibrate(folder: Path, options: argparse.Namespace) -> None:
     record = read_record(out / "calibrate.json")
     print_seconds(record, options)
     if options.undisturbed:
-        shutil.rmtree(run / "calibrators")
+        shutil.rmtree(folder / FITS)
         again = evaluate(spec, run, folder / "undisturbed", options)
         print_lines("undisturbed", {"seconds": again.seconds, "peak MB": again.peak})
         for path in sorted(out.glob("*.parquet")):
@@ -194,25 +203,23 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
 def make_run(run: Path, spec: dict[str, Any], options: argparse.Namespace) -> None:
     """Write logits as the stage ``predict`` does, with their record."""
     network, (checkpoint,) = Network(features=options.features), spec["checkpoints"]
-    metadata = {"fingerprint": spec["logits_fingerprint"]}
 
-    def part(count: int, clarity: float, seed: int, **columns: Any) -> Logits:
+    def part(name: str, count: int, clarity: float, seed: int, **columns: Any) -> Logits:
         logits, features, labels = network.rows(count, clarity, seed)
         index = np.arange(count, dtype=np.int32)
+        metadata = {"fingerprint": spec["logits"][name]}
         return Logits(index, labels, logits, features=features, metadata=metadata, **columns)
 
     def corrupted(number: int) -> Logits:
         names = np.full(options.rows, f"corruption_{number}")
         severity = np.full(options.rows, 5, dtype=np.int8)
-        return part(options.rows, CORRUPTED, 10 + number, shift=names, severity=severity)
+        return part(family, options.rows, CORRUPTED, 10 + number, shift=names, severity=severity)
 
     (family,) = spec["families"]
-    write_logits(run / logits_file(checkpoint, "val"), part(options.val, CLEAR, 1))
-    write_logits(run / logits_file(checkpoint, "test"), part(options.test, CLEAR, 2))
+    write_logits(run / logits_file(checkpoint, "val"), part("val", options.val, CLEAR, 1))
+    write_logits(run / logits_file(checkpoint, "test"), part("test", options.test, CLEAR, 2))
     write_logits(run / logits_file(checkpoint, family), map(corrupted, range(options.conditions)))
-    write_head(
-        run / head_file(checkpoint), network.weight, network.bias, spec["logits_fingerprint"]
-    )
+    write_head(run / head_file(checkpoint), network.weight, network.bias, spec["run_fingerprint"])
     names = [str(path.relative_to(run)) for path in sorted(run.rglob("*.*")) if path.is_file()]
     write_record(run / PREDICT, {FILES: listed(run, names)})
 
@@ -244,12 +251,11 @@ def evaluate(
     """Run the stage, and kill it with SIGKILL when so many results are kept."""
     path = run.parent / "spec.json"
     path.write_text(json.dumps(spec), encoding="utf-8")
-    command = [sys.executable, "-m", "calgrid", "calibrate-run"]
-    command += ["--spec", str(path), "--run", str(run), "--out", str(out)]
-    attempt = Attempt([*command, "--threads", str(options.threads)])
+    arguments = [str(path), str(run), str(out), str(options.threads)]
+    attempt = Attempt([sys.executable, "-c", CALIBRATE_RUN, *arguments])
     while attempt.process.poll() is None:
         attempt.look()
-        attempt.kept = len(list(out.glob(".calgrid/calibrate/*.partial/kept-*.json")))
+        attempt.kept = len(list(out.with_name(f"{out.name}.partial").glob("kept-*.json")))
         if kill_after is not None and attempt.kept >= kill_after:
             os.killpg(attempt.process.pid, signal.SIGKILL)
         time.sleep(1 / LOOKS_A_SECOND)
@@ -350,75 +356,31 @@ def processor_seconds(function: Callable[..., object], *arguments: object) -> fl
 
 
 def jobs(folder: Path, options: argparse.Namespace) -> None:
-    """Print the memory of the jobs of a finished study: of each kind the one that came nearest to
-    what it asked for.
+    """Print the memory of the jobs of a finished study: of each rule the largest peak, beside what
+    the job asks for.
 
     A cluster counts the Snakemake on the node too, for which every job asks.
     """
     study = Study(yaml.safe_load(options.configfile.read_text(encoding="utf-8")), HOME)
-    needs, found = Resources(study, gpus=0), defaultdict(list)
-    results = Path(study.layout.results)
-    for path in sorted((results / "benchmarks").rglob("*.tsv")):
-        job = path.relative_to(results / "benchmarks").with_suffix("")
-        asked = memory_asked(needs, job, study)
-        if asked is not None:
-            seen = max(
-                float(row["max_rss"])
-                for row in csv.DictReader(path.open(encoding="utf-8"), delimiter="\t")
-            )
-            peak = max(seen, recorded_mb(results, job, study)) + NODE_MB
-            found[kind(job, study)].append((peak / asked, str(job), asked, peak))
+    needs, measured = Resources(study, gpus=0), defaultdict(list)
+    for job in Plan(study).jobs:
+        if Path(job.folder, job.record).is_file():
+            peak = read_record(Path(job.folder, job.record))["peak_memory_mb"] + NODE_MB
+            measured[job.rule].append((peak, job.about))
     print_row(["job", "jobs", "asked MB", f"peak MB, {NODE_MB} of them Snakemake", "share %"])
     print_row(["---", *["---:"] * 4])
-    for each in found.values():
-        share, job, asked, peak = max(each)
-        print_row([job, str(len(each)), f"{asked:.0f}", f"{peak:.0f}", f"{100 * share:.0f}"])
+    for rule, peaks in measured.items():
+        peak, about = max(peaks)
+        asked = needs.memory("prepare" if rule == "data" else rule)(wildcards(about), 1)
+        cells = [str(len(peaks)), f"{asked:.0f}", f"{peak:.0f}", f"{100 * peak / asked:.0f}"]
+        print_row([f"{rule}, {about}", *cells])
 
 
-def kind(job: Path, study: Study) -> str:
-    """Name of the rule."""
-    first, *rest = job.parts
-    return {"data": "prepare"}.get(first, first) if first != study.layout.study else rest[0]
-
-
-def wildcards(job: Path) -> SimpleNamespace:
-    """Wildcards of a job of a run, whose path ends in the run's, or in a probe of it."""
-    *_, protocol, dataset, backbone, method, seed = (
-        job.parts if job.parts[-1].startswith("seed") else job.parts[:-1]
-    )
-    named = {"protocol": protocol, "dataset": dataset, "backbone": backbone, "method": method}
-    return SimpleNamespace(**named, seed=seed.removeprefix("seed"))
-
-
-def memory_asked(needs: Resources, job: Path, study: Study) -> float | None:
-    """MB that a job asks for in its first attempt; None for those that ask for a fixed amount."""
-    rule = kind(job, study)
-    if rule in ("tables", "figures", "report"):
-        return needs.report_memory(rule)
-    if rule == "aggregate":
-        return needs.aggregate_memory(None, 1)
-    if rule == "prepare":
-        return needs.prepare_memory(SimpleNamespace(unit=job.name), 1)
-    if (
-        rule in ("train", "predict", "calibrate", "probe", "import")
-        and run_key(wildcards(job)) in study.runs
-    ):
-        return getattr(needs, f"{rule}_memory")(wildcards(job), 1)
-    return None
-
-
-def recorded_mb(results: Path, job: Path, study: Study) -> float:
-    """Peak memory in the record of a job, in MB; 0 where there is none."""
-    rule = kind(job, study)
-    run = "/".join(job.parts[-5:])
-    path = {
-        "prepare": results / "data" / job.name / "prepare.json",
-        "train": results / "runs" / run / "train.json",
-        "predict": results / "runs" / run / "predict.json",
-        "calibrate": results / study.layout.study / "parts" / run / "calibrate.json",
-        "probe": results / "runs" / "/".join(job.parts[-6:-1]) / "probes" / f"{job.name}.json",
-    }.get(rule, Path())
-    return read_record(path).get("peak_memory_mb", 0.0) if path.is_file() else 0.0
+def wildcards(about: str) -> SimpleNamespace:
+    """Wildcards of a job of a run, from the path of the run, or of a data set."""
+    run, _, seed = about.rpartition("/seed")
+    names = ("protocol", "dataset", "backbone", "method")
+    return SimpleNamespace(unit=about, seed=seed, **dict(zip(names, run.split("/"), strict=False)))
 
 
 MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
