@@ -131,9 +131,9 @@ def test_an_aggregation_of_many_runs_has_several_processes(make):
 
 def shipped(home):
     """Shipped studies whose files are all here."""
-    for path in sorted((home / "config").glob("*.yaml")) + sorted(
-        (home / "config/papers").glob("*.yaml")
-    ):
+    config = home / "config"
+    paths = [*config.glob("*.yaml"), *config.glob("papers/*/study.yaml")]
+    for path in sorted([*paths, *config.glob("studies/*.yaml")]):
         try:
             yield Study(read_configuration(path), home)
         except ConfigError as error:
