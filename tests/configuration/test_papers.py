@@ -23,12 +23,12 @@ TABLE = {
 
 
 @pytest.fixture
-def load(tmp_path, home):
+def load(tmp_path):
     def run(name="table3.yaml", **changes):
         path = tmp_path / name
         content = {key: value for key, value in {**TABLE, **changes}.items() if value is not None}
         path.write_text(yaml.safe_dump(content))
-        return load_table(path, home / "workflow" / "schemas" / "table.schema.yaml", "mine")
+        return load_table(path, "mine")
 
     return run
 
@@ -160,7 +160,7 @@ def load_claim(tmp_path, home):
             for claim in claims
         ]
         path.write_text(yaml.safe_dump({"claims": changed}))
-        return load_claims(path, home / "workflow" / "schemas" / "claims.schema.yaml", tables)
+        return load_claims(path, tables)
 
     return run
 

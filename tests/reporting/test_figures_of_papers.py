@@ -40,7 +40,6 @@ from calgrid.storage.tables import read_frame, read_published, write_frame
 pytestmark = pytest.mark.slow
 
 PAPERS = ("fedlas", "maccal", "smart")
-SCHEMA = HOME / "workflow" / "schemas" / "figures.schema.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -393,4 +392,4 @@ def test_bad_lists_are_refused_in_one_sentence(figures, said, tmp_path):
     path = tmp_path / "made.yaml"
     path.write_text(yaml.safe_dump({"figures": figures}))
     with pytest.raises(ConfigError, match=said):
-        load_figures(path, SCHEMA)
+        load_figures(path)

@@ -1,4 +1,4 @@
-"""Location of the workflow: rules, schemas, protocols, studies and definitions of paper tables."""
+"""Location of the workflow: rules, protocols, studies and definitions of paper tables."""
 
 from pathlib import Path
 

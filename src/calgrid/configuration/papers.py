@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from calgrid.configuration.files import fill_defaults, read_valid
+from calgrid.configuration.files import read_yaml
+from calgrid.configuration.paper_model import PaperClaim, PaperClaims, PaperFigures, PaperTable
+from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs.papers import CellKey, Claim, ClaimSetting, Entry, Paper, PaperFigure, TableSpec
 
@@ -26,8 +28,6 @@ NEEDED = ("dataset", "backbone", "method", "metric")
 AVERAGE = "average"
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
-#: keys of a figure that list the results that it needs
-WANTED = ("dataset", "backbone", "method", "calibrator", "shift")
 
 
 def cell_key(table: TableSpec, row: Entry, column: Entry) -> CellKey:
@@ -49,10 +49,10 @@ def paper_folders(home: Path) -> dict[str, Path]:
 def paper(home: Path, name: str, where: str) -> Paper:
     """Read and check tables, claims and figures of a paper, tables in the order of their numbers.
 
-    ``home`` has ``config`` and ``workflow/schemas``; ``where`` is the location of the name, for
-    messages. An unknown paper or an invalid file raises ConfigError.
+    ``home`` has ``config``; ``where`` is the location of the name, for messages. An unknown paper
+    or an invalid file raises ConfigError.
     """
-    folders, schemas = paper_folders(home), Path(home, "workflow", "schemas")
+    folders = paper_folders(home)
     if name not in folders:
         raise unknown_id("paper", name, list(folders), where)
     folder = folders[name]
@@ -64,7 +64,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
             f"{where}: '{name}' has tables but no published numbers; add the file {published}."
         )
     paths = sorted((folder / "tables").glob("*.yaml"), key=_place)
-    tables = [load_table(path, schemas / "table.schema.yaml", name) for path in paths]
+    tables = [load_table(path, name) for path in paths]
     result: Paper = {
         "name": name,
         "published": str(published),
@@ -73,9 +73,9 @@ def paper(home: Path, name: str, where: str) -> Paper:
         "figures": [],
     }
     if claims.is_file():
-        result["claims"] = load_claims(claims, schemas / "claims.schema.yaml", tables)
+        result["claims"] = load_claims(claims, tables)
     if figures.is_file():
-        result["figures"] = load_figures(figures, schemas / "figures.schema.yaml")
+        result["figures"] = load_figures(figures)
     return result
 
 
@@ -83,35 +83,31 @@ def paper(home: Path, name: str, where: str) -> Paper:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def load_table(path: Path, schema: Path, paper: str) -> TableSpec:
+def load_table(path: Path, paper: str) -> TableSpec:
     """Read and check the file of one table of a paper."""
     what = f"table {paper}/{path.name}"
     of_figure, number = _place(path)
-    table = fill_defaults(read_valid(path, schema, what), schema)
-    where = {**DEFAULTS, **table.get("where", {})}
-    row_axes = table.get(
-        "row_names", list(dict.fromkeys(axis for block in table["rows"] for axis in block))
-    )
+    table = validated(PaperTable, read_yaml(path, what), what)
+    where = {**DEFAULTS, **table.where}
+    row_axes: list[str] = [*table.row_names]
+    if not row_axes:
+        row_axes = list(dict.fromkeys(axis for block in table.rows for axis in block))
     result: TableSpec = {
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
-        "title": table["title"],
-        "best_over": table["best_over"],
-        "digits": table["digits"],
-        "spread": table["spread"],
-        "note": table.get("note", ""),
-        "scale": table.get("scale"),
-        "means": [
-            {"where": each["where"], "over": _lists(each["over"])}
-            for each in table.get("means", ())
-        ],
-        "ranks": table.get("ranks", {}),
+        "title": table.title,
+        "best_over": [*table.best_over],
+        "digits": table.digits,
+        "spread": table.spread,
+        "note": table.note,
+        "scale": table.scale,
+        "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
+        "ranks": table.ranks,
         "where": where,
         "row_axes": row_axes,
-        "rows": [_entry(row, row_axes, table["names"], where) for row in _products(table["rows"])],
+        "rows": [_entry(row, row_axes, table.names, where) for row in _products(table.rows)],
         "columns": [
-            _entry(column, list(column), table["names"], {})
-            for column in _products(table["columns"])
+            _entry(column, list(column), table.names, {}) for column in _products(table.columns)
         ],
     }
     _check_table(result, what)
@@ -195,13 +191,13 @@ def _check_table(table: TableSpec, what: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def load_claims(path: Path, schema: Path, tables: Sequence[TableSpec]) -> list[Claim]:
+def load_claims(path: Path, tables: Sequence[TableSpec]) -> list[Claim]:
     """Read and check the claims of a paper about its tables."""
     what = f"claims {path.parent.name}/{path.name}"
-    claims = read_valid(path, schema, what)["claims"]
-    _check_distinct([claim["id"] for claim in claims], f"{what}: the id", "rename one")
+    claims = validated(PaperClaims, read_yaml(path, what), what).claims
+    _check_distinct([claim.id for claim in claims], f"{what}: the id", "rename one")
     by_number = {table["table"]: table for table in tables}
-    return [_claim(claim, by_number, f"{what}: {claim['id']}") for claim in claims]
+    return [_claim(claim, by_number, f"{what}: {claim.id}") for claim in claims]
 
 
 def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
@@ -210,14 +206,12 @@ def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
             raise ConfigError(f"{what} '{name}' appears twice; {fix}.")
 
 
-def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str) -> Claim:
-    table = tables.get(str(claim["table"]))
+def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Claim:
+    table = tables.get(claim.table)
     if table is None:
-        raise ConfigError(
-            f"{where}: there is no table {claim['table']}; valid: {', '.join(tables)}."
-        )
+        raise ConfigError(f"{where}: there is no table {claim.table}; valid: {', '.join(tables)}.")
     cells = _cells(table)
-    wanted = [{**claim.get("where", {}), **better} for better in _combinations(claim["better"])]
+    wanted = [{**claim.where, **better} for better in _combinations(claim.better)]
     # ranks and means over data sets are included only if the claim names them
     single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
     named = wanted[0].get("dataset") == AVERAGE
@@ -230,29 +224,29 @@ def _claim(claim: Mapping[str, Any], tables: Mapping[str, TableSpec], where: str
         {"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found
     ]
     settings = [setting for setting in settings if setting["rivals"]]
-    at_least = claim.get("at_least", len(settings))
+    at_least = len(settings) if claim.at_least is None else claim.at_least
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
-            f"{where}: only {len(settings)} cells of table {claim['table']} match and have a "
+            f"{where}: only {len(settings)} cells of table {claim.table} match and have a "
             f"rival; correct where, "
             "better, than or at_least."
         )
     return {
-        "id": claim["id"],
-        "text": claim["text"],
+        "id": claim.id,
+        "text": claim.text,
         "table": table["id"],
         "at_least": at_least,
-        "margin": claim.get("margin", 0.0),
+        "margin": claim.margin,
         "settings": settings,
     }
 
 
 def _rivals(
-    claim: Mapping[str, Any], table: TableSpec, cells: Sequence[CellKey], number: int
+    claim: PaperClaim, table: TableSpec, cells: Sequence[CellKey], number: int
 ) -> list[int]:
     mine = cells[number]
-    if "than" in claim:
-        named = [{**mine, **other} for other in _combinations(claim["than"])]
+    if claim.than is not None:
+        named = [{**mine, **other} for other in _combinations(claim.than)]
         found = [n for n, cell in enumerate(cells) if cell in named]
         return found if len(found) == len(named) else []
     fixed = {axis: value for axis, value in mine.items() if axis not in table["best_over"]}
@@ -263,24 +257,20 @@ def _rivals(
 # --------------------------------------------------------------------------------------------------------------
 
 
-def load_figures(path: Path, schema: Path) -> list[PaperFigure]:
+def load_figures(path: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper."""
     what = f"figures {path.parent.name}/{path.name}"
-    entries = read_valid(path, schema, what)["figures"]
+    entries = validated(PaperFigures, read_yaml(path, what), what).figures
     _check_distinct(
-        [entry["number"] for entry in entries], f"{what}: the number", "name its part, as in '2b'"
+        [entry.number for entry in entries], f"{what}: the number", "name its part, as in '2b'"
     )
-    texts = dict.fromkeys(("number", "shows", "figure", "needs", "note"), "")
-    figures = []
     for entry in entries:
-        if not {"figure", "note"} & set(entry):
-            number = entry["number"]
+        if not entry.figure and not entry.note:
             raise ConfigError(
-                f"{what}: '{number}' has no figure of ours; set 'figure', or explain it in 'note'."
+                f"{what}: '{entry.number}' has no figure of ours; set 'figure', or explain it in "
+                f"'note'."
             )
-        wanted = _lists({key: entry.get(key, []) for key in WANTED})
-        figures.append(cast(PaperFigure, {**texts, **entry, **wanted}))
-    return figures
+    return [cast(PaperFigure, entry.model_dump()) for entry in entries]
 
 
 # modules
@@ -308,9 +298,9 @@ class DrawnFigure:
 def drawn_figures(home: Path) -> list[DrawnFigure]:
     """Figures that the modules of all papers draw, by paper, in the order of ``figures.yaml``."""
     return [
-        DrawnFigure(module=f"{PAPERS}.{name}.{figure['id']}", **figure)
+        DrawnFigure(module=f"{PAPERS}.{name}.{figure.id}", **figure.model_dump())
         for name, content in _modules(home).items()
-        for figure in content["drawn"]
+        for figure in content.drawn
     ]
 
 
@@ -319,7 +309,7 @@ def table_modules(home: Path) -> list[str]:
     return [
         f"{PAPERS}.{name}.{table}"
         for name, content in _modules(home).items()
-        for table in content["tabulated"]
+        for table in content.tabulated
     ]
 
 
@@ -334,12 +324,11 @@ def figure_files(home: Path) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _modules(home: Path) -> dict[str, dict[str, Any]]:
-    """Name of a paper -> checked content of its ``figures.yaml``, with defaults."""
-    schema = Path(home, "workflow", "schemas", "figures.schema.yaml")
+def _modules(home: Path) -> dict[str, PaperFigures]:
+    """Name of a paper -> content of its ``figures.yaml``."""
     contents = {}
     for path in figure_files(home):
         name = path.parent.name
-        content = read_valid(path, schema, f"figures {name}/{path.name}")
-        contents[name] = fill_defaults(content, schema)
+        what = f"figures {name}/{path.name}"
+        contents[name] = validated(PaperFigures, read_yaml(path, what), what)
     return contents

@@ -20,7 +20,7 @@ class TableSpec(TypedDict):
 
     ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
     ``figure{N}``; ``row_axes`` are the axes of the parts of a row's heading.
-    ``workflow/schemas/table.schema.yaml`` explains the other keys.
+    See also :class:`calgrid.configuration.paper_model.PaperTable`.
     """
 
     id: str
