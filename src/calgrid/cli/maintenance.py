@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Plan
-from calgrid.errors import CalgridError, ConfigError, StateError
+from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.storage.layout import MANIFEST, SUMMARIES
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import (
@@ -115,7 +115,7 @@ def _summary_damage(study: Path, path: Path) -> str:
 
 
 def _report(path: Path, reason: str, delete: bool) -> None:
-    sys.stdout.write(f"{path}: {reason}\n")
+    sys.stdout.write(f"{visible_lines(path)}: {visible_lines(reason)}\n")
     if delete:
         remove(path)
 
@@ -149,7 +149,7 @@ def clean(options: argparse.Namespace) -> None:
         return
     sizes = [_size(path) for path in tqdm(folders, "sizes", leave=False, delay=SILENT_SECONDS)]
     for folder, size in zip(folders, sizes, strict=True):
-        sys.stdout.write(f"{size / 1e6:10,.1f} MB  {folder}\n")
+        sys.stdout.write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
     sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} folders: {title}\n")
     if not (options.yes or _agrees()):
         sys.stdout.write("Nothing was removed.\n")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, visible_lines
 from calgrid.reporting.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
 
@@ -21,13 +21,13 @@ def show(options: argparse.Namespace) -> None:
             f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}."
         )
     run = Run.newest(_folder(options.run_folder, options.results))
-    said = describe(run, options.checkpoint, options.bins)
+    text = describe(run, options.checkpoint, options.bins)
     if options.plot:
         require_writable(options.plot)
         figure = draw(run, options.checkpoint, options.bins)
         with replacing(options.plot) as temporary:
             figure.savefig(temporary, format=options.plot.suffix[1:].lower())
-    sys.stdout.write(said)
+    sys.stdout.write(visible_lines(text))
 
 
 def _folder(text: str, results: Path) -> Path:

@@ -17,6 +17,7 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Job, Plan
+from calgrid.errors import visible_lines
 from calgrid.storage.layout import Layout, probe_job
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import Record
@@ -72,7 +73,7 @@ def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
     plan = Plan(read_study(options.configuration))
     if options.why:
-        sys.stdout.write("\n".join(why(plan, options.why)) + "\n")
+        sys.stdout.write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
     found = jobs(plan)
     name = plan.study.layout.study
