@@ -25,10 +25,10 @@ PIN = runpy.run_path(str(ROOT / "envs" / "pin.py"))
 NETWORK = ("losses", "procedures", "backbones")
 ROOTS = {
     "data": ("datasets",),
-    "train": ("stages.train", "stages.predict", *NETWORK),
-    "probe": ("stages.probe", "probes", *NETWORK),
-    "calibrate": ("stages.calibrate", "stages.external", "calibrators"),
-    "report": ("stages.aggregate", "reporting"),
+    "train": ("jobs.train", "jobs.predict", *NETWORK),
+    "probe": ("jobs.probe", "probes", *NETWORK),
+    "calibrate": ("jobs.calibrate", "jobs.import_logits", "calibrators"),
+    "report": ("jobs.aggregate", "reporting"),
 }
 #: packages that no calgrid module imports, with the library that does
 NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photographs with it"}}

@@ -412,7 +412,7 @@ def published(tmp_path):
 
 def test_published_numbers_are_taken(published, home):
     own = published(HEAD, ROW, "", ROW.replace("3.7", "3.7e1"))
-    paths = [own, *(home / "config" / "published").glob("*.csv")]
+    paths = [own, *(home / "config" / "papers").glob("*/published.csv")]
     assert len(paths) == 4
     for path in paths:
         check_published(path, "published[0]")
