@@ -200,7 +200,8 @@ def test_a_study_of_external_runs_has_costs_with_types(study):
 def test_the_record_says_what_was_aggregated_and_where(small_batches):
     found = read_json(record_of(small_batches))
     assert found["fingerprint"] == "f"
-    assert found["spec"]["configuration"] == {"study": "made up"}
+    manifest = read_json(small_batches / "manifest.json")
+    assert manifest["configuration"] == {"study": "made up"}
     assert found["rows"]["metrics"] == 1300
     assert found["rows"]["costs"] == 13 + 2 * 12
     assert {"commit", "python", "pandas", "cpu", "machine"} <= set(found["environment"])
@@ -234,7 +235,7 @@ def test_metrics_of_another_fingerprint_are_refused(study):
     ("kept", "kind", "message"),
     [
         ([*range(100), 5], DataError, r"each number once.*'metric': 'ece'"),
-        ([], StateError, "delete it and run again"),
+        ([], StateError, "remove it with 'calgrid verify --delete' and run again"),
     ],
     ids=["a row twice", "no rows"],
 )
