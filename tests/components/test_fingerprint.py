@@ -213,7 +213,13 @@ CONFIG = {
     "study": "small",
     "data_root": "data",
     "grids": [
-        {**PLACE, "methods": list(METHODS), "seeds": [1], "calibrators": ["none", "ts"]},
+        {
+            **PLACE,
+            "methods": list(METHODS),
+            "seeds": [1],
+            "calibrators": ["none", "ts"],
+            "shifts": ["digits_c"],
+        },
         {**PUBLISHED_PLACE, "methods": ["ce"], "seeds": [1], "calibrators": ["none", "ts"]},
     ],
 }

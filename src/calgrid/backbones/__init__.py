@@ -27,6 +27,10 @@ def __getattr__(name: str) -> Any:
     return Backbone
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
     """Return a network with random weights (from the global torch generator).
 

@@ -379,10 +379,11 @@ def _described(component: ComponentSpec) -> str:
     return f"{component.kind} of {plugins.shown(component.module)}"
 
 
+@plugins.cached
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
     """All valid components of a kind by identifier, in alphabetical order, without importing them."""
     components = _files(kind).specs
-    return {id: components[of, id] for of, id in sorted(components) if of == kind}
+    return MappingProxyType({id: components[of, id] for of, id in sorted(components) if of == kind})
 
 
 def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
@@ -392,13 +393,13 @@ def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
     ``library/member`` is a member of a component that is registered as a library; its file checks
     whether the member exists.
     """
-    known = _files(kind).specs
-    if (kind, name) in known:
-        return known[kind, name]
+    known = specs(kind)
+    if name in known:
+        return known[name]
     library, slash, _ = name.partition("/")
-    if slash and (kind, library) in known and known[kind, library].info.get("library", False):
-        return dataclasses.replace(known[kind, library], id=name)
-    raise missing([kind], kind, name, specs(kind), where)
+    if slash and library in known and known[library].info.get("library", False):
+        return dataclasses.replace(known[library], id=name)
+    raise missing([kind], kind, name, known, where)
 
 
 def taken(kind: str, name: str) -> str:
