@@ -1,5 +1,6 @@
 """What works without the extras, and what is said where one is missing."""
 
+import json
 import tomllib
 
 import numpy as np
@@ -12,6 +13,8 @@ from calgrid import load_study
 from calgrid import optional as extras
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
 from calgrid.metrics import evaluate
 from calgrid.optional import EXTRAS, MissingLibraryError, say_extra
 
@@ -104,11 +107,13 @@ def test_the_report_of_logits_files_needs_no_extra_and_scores_fitted_calibrators
     )  # a study has float32
 
 
-def test_what_is_missing_is_named_with_its_extra(core):
+def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_path):
+    plan = Plan(Study(make_config(), home))
+    (tmp_path / "plan.json").write_text(json.dumps(plan.file()))
     printed = core(
         "import sys; sys.stderr = sys.stdout\n"
-        "print(main(['data', '--unit', 'digits', '--out', 'data/digits']))\n"
-        "from calgrid.configuration.jobs import extras\n"
+        f"print(main(['data', '--plan', 'plan.json', '--out', {plan.data_folder('digits')!r}]))\n"
+        "from calgrid import optional as extras\n"
         "for step in (lambda: __import__('calgrid.losses').losses.Loss, lambda: "
         "extras.require('train')):\n"
         "    try:\n        step()\n    except ImportError as error:\n        print(error)\n"

@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
@@ -30,23 +30,31 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Plugin:
-    """A folder with components, as given or of an installed package."""
+    """A folder with components, as given or of an installed package.
 
-    #: top-level name of its modules: the folder name, or the package of an entry point
+    ``package`` is the name of its modules: that of the folder, or the package of an entry point.
+    """
+
     package: str
     folder: Path
     installed: bool = False
 
 
 _configured: tuple[tuple[str, Path], ...] = ()
-_forget: list[Callable[[], None]] = []
+_clear_caches: list[Callable[[], None]] = []
 
 
 def cached(function: Callable[P, R]) -> Callable[P, R]:
     """Cache like :func:`functools.cache`, until other plugins are used."""
-    kept = functools.cache(function)
-    _forget.append(kept.cache_clear)
-    return cast(Callable[P, R], kept)
+    cache = functools.cache(function)
+    _clear_caches.append(cache.cache_clear)
+    return cast(Callable[P, R], cache)
+
+
+def forget() -> None:
+    """Clear all caches, after files or the environment variable have changed."""
+    for clear in _clear_caches:
+        clear()
 
 
 def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
@@ -57,26 +65,17 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     """
     global _configured  # noqa: PLW0603  (imports are global to the process)
     before = _configured
-    _configured = tuple(
-        (f"{where}[{number}]", Path(folder)) for number, folder in enumerate(folders)
-    )
-    if (
-        before or _configured
-    ):  # files of a plugin may change during a process, those of calgrid do not
+    _configured = tuple((f"{where}[{n}]", Path(folder)) for n, folder in enumerate(folders))
+    if before or _configured:  # files of a plugin may change in a process, those of calgrid do not
         forget()
     found()
 
 
 def export() -> None:
     """Make child processes use the same plugins."""
-    if folders := [str(plugin.folder) for plugin in found() if not plugin.installed]:
+    folders = [str(plugin.folder) for plugin in found() if not plugin.installed]
+    if folders:
         os.environ[VARIABLE] = os.pathsep.join(folders)
-
-
-def forget() -> None:
-    """Clear all caches, after files or the environment variable have changed."""
-    for clear in _forget:
-        clear()
 
 
 @cached
@@ -86,8 +85,10 @@ def found() -> tuple[Plugin, ...]:
 
     Raises ConfigError: the folder is not a plugin.
     """
-    named = os.environ.get(VARIABLE, "").split(os.pathsep)
-    folders = [*_configured, *((VARIABLE, Path(folder)) for folder in named if folder)]
+    folders = list(_configured)
+    for name in os.environ.get(VARIABLE, "").split(os.pathsep):
+        if name:
+            folders.append((VARIABLE, Path(name)))
     plugins: dict[Path, Plugin] = {}
     for where, folder in folders:
         if not folder.is_dir():
@@ -98,15 +99,14 @@ def found() -> tuple[Plugin, ...]:
         plugins.setdefault(folder.resolve(), Plugin(folder.resolve().name, folder))
     for plugin in _installed()[0]:
         plugins.setdefault(plugin.folder.resolve(), plugin)
-    names: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     for plugin in plugins.values():
-        if plugin.package in names:
+        other = by_name.setdefault(plugin.package, plugin)
+        if other is not plugin:
             raise ConfigError(
-                f"The plugins {names[plugin.package].folder} and {plugin.folder} have the same "
-                f"name, which their "
-                "modules carry: rename one of the folders."
+                f"The plugins {other.folder} and {plugin.folder} have the same name, which their "
+                f"modules carry: rename one of the folders."
             )
-        names[plugin.package] = plugin
     return tuple(plugins.values())
 
 
@@ -118,78 +118,79 @@ def problems() -> list[str]:
 @functools.cache
 def _installed() -> tuple[list[Plugin], list[str]]:
     """Plugins of installed packages (without importing them), and messages about invalid ones."""
-    plugins, wrong = [], []
+    plugins, messages = [], []
     for entry in importlib.metadata.entry_points(group=GROUP):
-        top, _, rest = entry.value.partition(".")
-        folder = next((place.joinpath(*rest.split(".")) for place in _places(top)), None)
-        if folder is not None and folder.is_dir():
-            plugins.append(Plugin(entry.value, folder, installed=True))
+        top, *below = entry.value.split(".")
+        folders = [place.joinpath(*below) for place in _places(top)]
+        if folders and folders[0].is_dir():
+            plugins.append(Plugin(entry.value, folders[0], installed=True))
         else:
-            wrong.append(
+            messages.append(
                 f"The entry point '{entry.name}' of the group {GROUP} names '{entry.value}', which "
-                f"is no package that "
-                "is installed: install or remove what it belongs to."
+                f"is no package that is installed: install or remove what it belongs to."
             )
-    return plugins, wrong
+    return plugins, messages
 
 
 def _places(top: str) -> list[Path]:
     """Folders of a package; none if it is no package."""
     try:
-        found = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(top)
     except ValueError:  # a module without a specification
         return []
-    return [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
+    places = spec.submodule_search_locations if spec else None
+    return [Path(place).resolve() for place in places or ()]
 
 
 def check_folder(folder: Path, where: str) -> None:
     """Raise ConfigError unless the folder name is a valid package name; the folder need not exist
     yet.
     """
-    full = folder.resolve()
-    name = full.name
+    name = folder.resolve().name
     if not name.isidentifier():
         raise ConfigError(
             f"{where}: '{name}' is no name of a Python package, which modules in it carry; rename "
-            f"the folder with "
-            "letters, digits and _ alone."
+            f"the folder with letters, digits and _ alone."
         )
-    other = [place for place in _places(name) if place != full]
-    if other or name in sys.builtin_module_names or name in sys.stdlib_module_names:
-        of = f"the package in {other[0]}" if other else "a module of Python"
-        raise ConfigError(f"{where}: the folder '{folder}' has the name of {of}; rename it.")
+    owners = [f"the package in {place}" for place in _places(name) if place != folder.resolve()]
+    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        owners.append("a module of Python")
+    if owners:
+        raise ConfigError(f"{where}: the folder '{folder}' has the name of {owners[0]}; rename it.")
 
 
 def importable(module: str) -> None:
     """Make the plugin of a module importable."""
     for plugin in found():
-        if not plugin.installed and module.startswith(f"{plugin.package}."):
-            parent = str(plugin.folder.resolve().parent)
+        parent = str(plugin.folder.resolve().parent)
+        if module.startswith(f"{plugin.package}.") and not plugin.installed:
             if parent not in sys.path:
                 sys.path.append(parent)  # last, so that it hides nothing
-                importlib.invalidate_caches()
+            importlib.invalidate_caches()
 
 
 @cached
-def _roots() -> Mapping[str, Path]:
+def _roots() -> dict[str, Path]:
     """Top-level package -> its folder, for calgrid and the packages of plugins."""
     roots = {PACKAGE: PACKAGE_ROOT}
     for plugin in found():
-        up = plugin.package.count(".")
-        roots[plugin.package.partition(".")[0]] = (
-            plugin.folder.resolve().parents[up - 1] if up else plugin.folder
-        )
+        top, *below = plugin.package.split(".")
+        folder = plugin.folder.resolve()
+        roots[top] = folder.parents[len(below) - 1] if below else folder
     return roots
 
 
+@cached
 def locate(module: str) -> Path | None:
     """File of a module of calgrid or of a plugin; None for one of any other package."""
     top, *below = module.split(".")
-    root = PACKAGE_ROOT if top == PACKAGE else _roots().get(top)
-    if root is None:
+    roots = {PACKAGE: PACKAGE_ROOT} if top == PACKAGE else _roots()
+    if top not in roots:
         return None
-    base = root.joinpath(*below)
-    paths = [*([base.with_suffix(".py")] if below else []), base / "__init__.py"]
+    base = roots[top].joinpath(*below)
+    paths = [base / "__init__.py"]
+    if below:
+        paths.insert(0, base.with_suffix(".py"))
     return next((path for path in paths if path.is_file()), None)
 
 
