@@ -88,10 +88,9 @@ def test_many_pictures_stay_encoded_unless_arrays_are_smaller(kind, files, tmp_p
         assert np.array_equal(split.images[:], arrays.splits[name].images)
     names = {path.name for path in (tmp_path / "encoded").glob("*_images.*")}
     assert names == {f"{split}_images.bin" for split in ("train", "val", "test")}
-    small = prepared(
-        files, tmp_path / "encoded", **kind
-    )  # the arrays of 8x8 pixels take less than the files
-    assert not list((tmp_path / "encoded").glob("*.bin"))
+    # the arrays of 8x8 pixels take less than the files
+    small = prepared(files, tmp_path / "small", **kind)
+    assert not list((tmp_path / "small").glob("*.bin"))
     assert isinstance(small.splits["train"].images, np.ndarray)
 
 

@@ -1,5 +1,7 @@
 """ImageNet-C from tiny archives and folders in the original layouts."""
 
+import shutil
+
 import numpy as np
 import pytest
 from tests.datasets.archives import expect, write_files, write_tar
@@ -130,6 +132,7 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
 ):
     unpack(root, monkeypatch, settings, {})
     arrays = np.array(prepared(root).splits["shift"].images)
+    shutil.rmtree(root / "out")
     monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
     made = prepared(root)
     assert_settings(made, settings)

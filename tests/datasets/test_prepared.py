@@ -170,27 +170,22 @@ def test_equal_images_and_only_those_have_equal_hashes():
 # interruption
 
 
-def fail_after(monkeypatch, calls):
-    """Let the n-th written array fail."""
-    write, seen = preparation._write_array, []
-
-    def failing(*arguments):
-        seen.append(1)
-        if len(seen) > calls:
-            raise KeyboardInterrupt
-        return write(*arguments)
-
-    monkeypatch.setattr(preparation, "_write_array", failing)
-
-
 @pytest.mark.parametrize("again", [False, True])
-def test_an_interrupted_preparation_leaves_what_was_there(monkeypatch, tmp_path, digits_dir, again):
+def test_an_interrupted_preparation_leaves_no_manifest(monkeypatch, tmp_path, digits_dir, again):
     if again:
         prepare("digits", tmp_path / "digits")
-    fail_after(monkeypatch, 3)
-    with pytest.raises(KeyboardInterrupt):
-        prepare("digits", tmp_path / "digits")
-    assert contents(tmp_path / "digits") == (contents(digits_dir) if again else {})
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, "flush", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare("digits", tmp_path / "digits")
+    with pytest.raises(DataError, match="contains no prepared data"):
+        open_prepared(tmp_path / "digits")
+    prepare("digits", tmp_path / "digits")
+    assert contents(tmp_path / "digits") == contents(digits_dir)
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow
@@ -209,16 +204,6 @@ preparation.prepare("digits", {str(tmp_path / "digits")!r})
         open_prepared(tmp_path / "digits")
     prepare("digits", tmp_path / "digits")
     assert contents(tmp_path / "digits") == contents(digits_dir)
-
-
-def test_an_equal_manifest_stays_in_place_while_arrays_are_rewritten(monkeypatch, tmp_path):
-    path = prepare("digits", tmp_path / "digits")
-    seen = []
-    monkeypatch.setattr(
-        preparation, "write_record", lambda target, manifest: seen.append(path.exists())
-    )
-    prepare("digits", tmp_path / "digits")
-    assert seen == [True]
 
 
 # damage is found on opening
