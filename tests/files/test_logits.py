@@ -415,6 +415,15 @@ def test_more_or_fewer_classes_than_columns(tmp_path, refuses):
         read_any(text, "logits", classes=NAMES[:3])
 
 
+def test_text_as_bytes(tmp_path, refuses):
+    words = np.array(["chat", "chien", "maïs", "noix"])[LABELS]
+    path = npz(tmp_path / "t.npz", logits=LOGITS, label=np.char.encode(words, "utf-8"))
+    assert_read(read_any(path, "logits"))
+    path = npz(tmp_path / "t.npz", logits=LOGITS, label=np.char.encode(words, "latin-1"))
+    with refuses(DataError, "t.npz: labels are not text in UTF-8"):
+        read_any(path, "logits")
+
+
 def test_text_of_categories_and_yes_or_no(tmp_path):
     words = pd.Categorical.from_codes(LABELS, NAMES)
     table = pd.DataFrame(LOGITS).add_prefix("logit_").assign(label=words)

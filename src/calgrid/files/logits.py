@@ -11,6 +11,7 @@ from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.errors import DataError, visible
 from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
 from calgrid.files.formats import HEAD_FORMATS
+from calgrid.files.labels import as_text, class_numbers, is_text
 from calgrid.progress import log
 from calgrid.storage.logits import Logits, validate_logits
 
@@ -23,12 +24,8 @@ VALUE_NAMES = {
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 PROBABILITY_TOLERANCE = 1e-3
-#: integers below it are exact in float64, and their digits as text
-LARGEST_EXACT, EXACT_DIGITS = 2**53, 15
 #: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
-#: names of classes that a message lists
-SHOWN_NAMES = 10
 
 
 def read_any(
@@ -216,9 +213,9 @@ def class_columns(
         return complete[0], classes
     if classes or complete or len(names) < 2 or not columns.all_floating(names):
         return [], classes
-    if labels is None or labels.size == 0 or not _is_text(labels):
+    if labels is None or labels.size == 0 or not is_text(labels):
         return names, None
-    prefix = _common_prefix(names, np.unique(labels.astype(str)).tolist())
+    prefix = _common_prefix(names, np.unique(as_text(labels, columns.path)).tolist())
     if prefix is None or not all(name.startswith(prefix) for name in names):
         return [], None
     return names, [name.removeprefix(prefix) for name in names]
@@ -269,7 +266,7 @@ def _validated(
     _float32(values, kind, path)  # raises DataError if they are not numbers
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
-    labels = _class_numbers(labels, values.shape[1:], classes, path)
+    labels = class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
     validate_logits(data, str(path))
@@ -363,85 +360,3 @@ def _refuse_repeated_rows(data: Logits, path: Path) -> None:
             f"{path} has index {data.index[order][int(same_as_next.argmax())]} more than once, but "
             f"rows are paired by index; make it unique, or remove 'index'."
         )
-
-
-# labels
-# --------------------------------------------------------------------------------------------------
-
-
-def _class_numbers(
-    labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
-) -> np.ndarray:
-    """Convert names of classes, one-hot rows, a column (N, 1) or whole numbers of a float type to
-    class numbers.
-    """
-    if classes and width not in ((), (len(classes),)):
-        raise DataError(
-            f"{path} has {width[0]} columns for the {len(classes)} classes {_shown_names(classes)}."
-        )
-    if labels.shape[1:] == (1,):
-        labels = labels.reshape(-1)
-    if _is_text(labels):
-        return _numbers_of_text(labels.astype(str), width, classes, path)
-    one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
-    if one_hot and (labels.sum(axis=1) == 1).all():
-        return labels.argmax(axis=1)
-    yes_or_no = labels.dtype.kind == "b" and width == (2,)
-    if yes_or_no or (labels.dtype.kind == "f" and _are_whole(labels)):
-        return labels.astype(np.int64)
-    return labels
-
-
-def _are_whole(values: np.ndarray) -> bool:
-    """Whether floats are whole numbers: pandas stores integers so in a column with gaps."""
-    return bool(((values == np.rint(values)) & (np.abs(values) < LARGEST_EXACT)).all())
-
-
-def _is_text(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "OUST"
-
-
-def _numbers_of_text(
-    words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
-) -> np.ndarray:
-    """Class numbers of the names of classes, or of numbers written as text."""
-    names = np.unique(words).tolist()
-    if not classes and all(name.isdecimal() and len(name) <= EXACT_DIGITS for name in names):
-        return words.astype(np.int64)
-    if not classes and width == (len(names),) and _is_only_order(names):
-        log(
-            f"The labels of {path} are text, so the columns are taken in the order "
-            f"{_shown_names(names)}; give --classes (in a study, classes) if it is another one."
-        )
-        classes = names
-    if not classes:
-        raise DataError(
-            f"{path}: labels are text ({_shown_names(names[:3])}); give the classes in the order "
-            f"of the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
-        )
-    number = {name: place for place, name in enumerate(classes)}
-    unknown = [name for name in names if name not in number]
-    if unknown:
-        raise DataError(
-            f"{path}: label '{visible(unknown[0])}' is not one of the classes "
-            f"{_shown_names(classes)}."
-        )
-    numbers = [number[word] for word in words.ravel().tolist()]
-    return np.array(numbers, np.int64).reshape(words.shape)
-
-
-def _is_only_order(names: Sequence[str]) -> bool:
-    """Whether sorting gives one order, with or without case, and by the digits or their numbers."""
-
-    def by_number(name: str) -> list[str | int]:
-        pieces = re.split(r"(\d+)", name)  # text and digits in turn
-        return [int(piece) if piece.isdecimal() else piece for piece in pieces]
-
-    by_case = sorted(names, key=str.casefold)
-    return sorted(names) == by_case == sorted(names, key=by_number)
-
-
-def _shown_names(names: Sequence[str]) -> str:
-    """The names of classes for a message, without control characters; many are cut short."""
-    shown = visible(", ".join(names[:SHOWN_NAMES]))
-    return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."

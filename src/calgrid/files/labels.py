@@ -1,0 +1,118 @@
+"""Class numbers from labels as people have them: numbers, names of classes, one-hot rows."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.errors import DataError, visible
+from calgrid.progress import log
+
+#: integers below it are exact in float64
+LARGEST_EXACT = 2**53
+#: digits of a class number as text; more do not fit into int64
+MOST_DIGITS = 15
+#: names of classes that a message lists
+SHOWN_NAMES = 10
+
+
+def class_numbers(
+    labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
+) -> np.ndarray:
+    """Convert labels (N,), (N, 1) or one-hot (N, K) to class numbers; what is neither is returned
+    as it is.
+
+    Parameters
+    ----------
+    labels : class numbers, also as floats or digits, names of classes, or False and True for two
+        classes.
+    width : (K,), the shape of a row of logits.
+    classes : names of the classes, in the order of the columns, if known.
+    path : file of the logits, for messages.
+
+    Raises
+    ------
+    DataError : there are not K names, or a label is none of them, or their order is unknown.
+    """
+    if classes and width not in ((), (len(classes),)):
+        raise DataError(
+            f"{path} has {width[0]} columns for the {len(classes)} classes {_shown_names(classes)}."
+        )
+    if labels.shape[1:] == (1,):
+        labels = labels.reshape(-1)
+    if is_text(labels):
+        return _numbers_of_text(as_text(labels, path), width, classes, path)
+    one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
+    if one_hot and (labels.sum(axis=1) == 1).all():
+        return labels.argmax(axis=1)
+    yes_or_no = labels.dtype.kind == "b" and width == (2,)
+    if yes_or_no or (labels.dtype.kind == "f" and _are_whole(labels)):
+        return labels.astype(np.int64)
+    return labels
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    """Whether floats are whole numbers: pandas stores integers so in a column with gaps."""
+    return bool(((values == np.rint(values)) & (np.abs(values) < LARGEST_EXACT)).all())
+
+
+def is_text(labels: np.ndarray) -> bool:
+    """Whether labels are text, or objects that are read as such."""
+    return labels.dtype.kind in "OUST"
+
+
+def as_text(labels: np.ndarray, path: Path) -> np.ndarray:
+    """Labels as text; bytes are decoded as UTF-8."""
+    if labels.dtype.kind != "S":
+        return labels.astype(str)
+    try:
+        return np.char.decode(labels, "utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: labels are not text in UTF-8; save them as such.") from None
+
+
+def _numbers_of_text(
+    words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
+) -> np.ndarray:
+    """Class numbers of the names of classes, or of numbers written as text."""
+    names = np.unique(words).tolist()
+    if not classes and all(name.isdecimal() and len(name) <= MOST_DIGITS for name in names):
+        return words.astype(np.int64)
+    if not classes and width == (len(names),) and _is_only_order(names):
+        log(
+            f"The labels of {path} are text, so the columns are taken in the order "
+            f"{_shown_names(names)}; give --classes (in a study, classes) if it is another one."
+        )
+        classes = names
+    if not classes:
+        raise DataError(
+            f"{path}: labels are text ({_shown_names(names[:3])}); give the classes in the order "
+            f"of the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
+        )
+    number = {name: place for place, name in enumerate(classes)}
+    unknown = [name for name in names if name not in number]
+    if unknown:
+        raise DataError(
+            f"{path}: label '{visible(unknown[0])}' is not one of the classes "
+            f"{_shown_names(classes)}."
+        )
+    numbers = [number[word] for word in words.ravel().tolist()]
+    return np.array(numbers, np.int64).reshape(words.shape)
+
+
+def _is_only_order(names: Sequence[str]) -> bool:
+    """Whether sorting gives one order, with or without case, and by the digits or their numbers."""
+
+    def by_number(name: str) -> list[str | int]:
+        pieces = re.split(r"(\d+)", name)  # text and digits in turn
+        return [int(piece) if piece.isdecimal() else piece for piece in pieces]
+
+    by_case = sorted(names, key=str.casefold)
+    return sorted(names) == by_case == sorted(names, key=by_number)
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    """The names of classes for a message, without control characters; many are cut short."""
+    shown = visible(", ".join(names[:SHOWN_NAMES]))
+    return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."
