@@ -93,12 +93,12 @@ class RestTable:
         inside = np.clip(position, 0.0, self._last)
         node = np.minimum(inside.astype(np.intp), self._last - 1)
         x = inside - node
-        here = node * self._count + self._samples
-        there = here + self._count
-        value, slope = self._values.take(here), self._slopes.take(here)
-        rise, slope_there = self._values.take(there) - value, self._slopes.take(there)
-        quadratic = 3.0 * rise - 2.0 * slope - slope_there
-        cubic = slope + slope_there - 2.0 * rise
+        left = node * self._count + self._samples
+        right = left + self._count
+        value, slope = self._values.take(left), self._slopes.take(left)
+        rise, right_slope = self._values.take(right) - value, self._slopes.take(right)
+        quadratic = 3.0 * rise - 2.0 * slope - right_slope
+        cubic = slope + right_slope - 2.0 * rise
         derivative = (slope + x * (2.0 * quadratic + 3.0 * x * cubic)) * (inside == position)
         return value + x * (slope + x * (quadratic + x * cubic)), derivative / (beta * self._step)
 

@@ -38,11 +38,11 @@ class _History:
         self._count += 1
         curvature, square = np.vecdot(step, change), np.vecdot(change, change)
         usable = curvature > np.finfo(np.float64).eps * square
+        weight = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=usable)
         self._weights[slot] = 0.0
-        self._weights[slot, which] = np.divide(
-            1.0, curvature, out=np.zeros_like(curvature), where=usable
-        )
-        self._steps[slot, which], self._changes[slot, which] = step, change
+        self._weights[slot, which] = weight
+        self._steps[slot, which] = step
+        self._changes[slot, which] = change
         self._scale[which[usable]] = curvature[usable] / square[usable]
 
     def direction(self, which: Problems, gradient: Array) -> Array:
@@ -100,17 +100,16 @@ def _backtrack(
     A problem without a decrease keeps its parameters, with step 0.
     """
     slope = np.vecdot(gradient[which], direction)
-    step, trying, taken = np.ones(len(which)), np.arange(len(which)), np.zeros(len(which))
+    step, taken = np.ones(len(which)), np.zeros(len(which))
+    trying = np.arange(len(which))
     for _ in range(HALVINGS):
         trial = parameters[which[trying]] + step[trying, None] * direction[trying]
         trial_loss, trial_gradient = objective(trial, which[trying])
         good = trial_loss <= loss[which[trying]] + SUFFICIENT * step[trying] * slope[trying]
         rows, problems = trying[good], which[trying[good]]
-        parameters[problems], loss[problems], gradient[problems] = (
-            trial[good],
-            trial_loss[good],
-            trial_gradient[good],
-        )
+        parameters[problems] = trial[good]
+        loss[problems] = trial_loss[good]
+        gradient[problems] = trial_gradient[good]
         taken[rows] = step[rows]
         trying = trying[~good]
         if not len(trying):

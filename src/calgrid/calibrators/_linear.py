@@ -40,8 +40,7 @@ def check_classes(calibrator: str, n_classes: int) -> None:
     if n_classes > MAX_CLASSES:
         raise DataError(
             f"calibrator '{calibrator}' has K^2 weights and takes at most {MAX_CLASSES} classes, "
-            f"got {n_classes}: "
-            "use 'svs', which has 2K."
+            f"got {n_classes}: use 'svs', which has 2K."
         )
 
 
@@ -99,9 +98,8 @@ class DiagonalDesign:
 
     def pull(self, block: slice, residual: Array) -> Array:
         """As in :class:`FullDesign`."""
-        return np.stack(
-            [np.einsum("nk,nk->k", residual, self._inputs[block]), residual.sum(axis=0)], axis=1
-        )
+        of_weights = np.einsum("nk,nk->k", residual, self._inputs[block])
+        return np.stack([of_weights, residual.sum(axis=0)], axis=1)
 
     def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
         """As in :class:`FullDesign`."""
@@ -130,9 +128,11 @@ class PenalisedLikelihood:
     def __call__(self, values: Array) -> "LikelihoodPoint":
         """Return the loss at ``values`` and its derivatives."""
         n_samples, n_classes = len(self.labels), len(values)
-        probabilities, gradient, nll = np.empty((n_samples, n_classes)), np.zeros_like(values), 0.0
+        probabilities = np.empty((n_samples, n_classes))
+        gradient, nll = np.zeros_like(values), 0.0
         for block in row_blocks(n_samples, n_classes):
-            scores, rows = self.design.scores(block, values), np.arange(block.stop - block.start)
+            rows = np.arange(block.stop - block.start)
+            scores = self.design.scores(block, values)
             scores -= scores.max(axis=1, keepdims=True)
             nll -= scores[rows, self.labels[block]].sum()
             np.exp(np.maximum(scores, LEAST_EXPONENT, out=scores), out=scores)
@@ -144,9 +144,8 @@ class PenalisedLikelihood:
             gradient += self.design.pull(block, scores)
         shift = values - self.target
         loss = nll / n_samples + float((self.ridge * shift**2).sum())
-        return LikelihoodPoint(
-            self, loss, gradient / n_samples + 2.0 * self.ridge * shift, probabilities
-        )
+        gradient = gradient / n_samples + 2.0 * self.ridge * shift
+        return LikelihoodPoint(self, loss, gradient, probabilities)
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,10 @@ class LikelihoodPoint:
         """Return the Hessian times a direction."""
         result, design = np.zeros_like(direction), self.problem.design
         for block in row_blocks(*self.probabilities.shape):
-            here = self.probabilities[block]
+            probabilities = self.probabilities[block]
             change = design.scores(block, direction)
-            change -= np.vecdot(change, here)[:, None]
-            change *= here
+            change -= np.vecdot(change, probabilities)[:, None]
+            change *= probabilities
             result += design.pull(block, change)
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
 
@@ -186,9 +185,8 @@ class LikelihoodPoint:
 def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
     """Return the mean NLL in nats of a map with a full matrix."""
     values = map.flat()
-    return PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)(
-        values
-    ).loss
+    nll = PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)
+    return nll(values).loss
 
 
 def minimise_within(
@@ -223,10 +221,10 @@ def minimise_within(
         if norm <= tolerance or step == MAX_STEPS:
             break
         direction = _newton_direction(point, slope, ~held, centre, (lower - values, upper - values))
-        found = _search(point, values, slope, direction, (lower, upper))
-        if found is None:
+        lower_loss = _search(point, values, slope, direction, (lower, upper))
+        if lower_loss is None:
             break
-        values, point = found
+        values, point = lower_loss
     return values, point.loss, norm, step
 
 
@@ -243,7 +241,8 @@ def _newton_direction(
     Entries that would cross a bound are moved to it, and the equations of the others are solved
     again.
     """
-    blocks, exact = point.blocks(), min(0.25, float(np.sqrt(np.abs(slope).max())))
+    blocks = point.blocks()
+    exact = min(0.25, float(np.sqrt(np.abs(slope).max())))
     first = direction = _solve(point, -slope, free, centre, blocks, exact)
     for _ in range(MAX_ROUNDS):
         beyond = free & ((direction < reach[0]) | (direction > reach[1]))
@@ -313,10 +312,10 @@ def _search(
     step = 1.0
     while step > SMALLEST_STEP:
         trial = np.clip(values + step * direction, *bounds)
-        found = point.problem(trial)
+        trial_point = point.problem(trial)
         promised = np.vdot(slope, trial - values)
-        if found.loss <= point.loss + SUFFICIENT * promised + ROUNDING * abs(point.loss):
-            return trial, found
+        if trial_point.loss <= point.loss + SUFFICIENT * promised + ROUNDING * abs(point.loss):
+            return trial, trial_point
         step *= 0.5
     return None
 
@@ -358,9 +357,9 @@ def fit_linear(
     first = start.flat()
     lower, upper = np.full_like(first, -np.inf), np.full_like(first, np.inf)
     if bounds is not None:
-        lower[:, :-1], upper[:, :-1] = (
-            LinearMap(limit, start.bias).flat()[:, :-1] for limit in bounds
-        )
+        least, most = bounds
+        lower[:, :-1] = LinearMap(least, start.bias).flat()[:, :-1]
+        upper[:, :-1] = LinearMap(most, start.bias).flat()[:, :-1]
 
     def centred_biases(values: Array) -> Array:
         return np.column_stack([values[:, :-1], centre(values[:, -1])])
@@ -374,14 +373,13 @@ def fit_linear(
     warnings = []
     if at_bound:
         warnings.append(
-            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
-            f"beyond."
+            f"{at_bound} of {limited.sum()} weights with bounds ended "
+            "at one: the loss still falls beyond."
         )
     if gradient_norm > LARGEST_GRADIENT:
         warnings.append(
             f"The fit did not converge: after {steps} steps the largest component of the gradient "
-            f"is "
-            f"{gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
+            f"is {gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
         )
     return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
         "loss": loss,

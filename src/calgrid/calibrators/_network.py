@@ -71,9 +71,8 @@ class MLP:
         """
         parameters = np.zeros(self.n_parameters)
         for weight, _ in self.layers(parameters):
-            weight[...] = generator.uniform(-1.0, 1.0, weight.shape) * np.sqrt(
-                6.0 / sum(weight.shape)
-            )
+            limit = np.sqrt(6.0 / sum(weight.shape))
+            weight[...] = generator.uniform(-1.0, 1.0, weight.shape) * limit
         return parameters
 
     def layers(self, parameters: Array) -> list[tuple[Array, Array]]:
@@ -82,13 +81,10 @@ class MLP:
         """
         views, begin = [], 0
         for fan_in, fan_out in pairwise(self.sizes):
-            middle, end = begin + fan_in * fan_out, begin + (fan_in + 1) * fan_out
-            views.append(
-                (
-                    parameters[begin:middle].reshape(fan_out, fan_in),
-                    parameters[middle:end].reshape(-1, 1),
-                )
-            )
+            middle = begin + fan_in * fan_out
+            end = middle + fan_out
+            weight = parameters[begin:middle].reshape(fan_out, fan_in)
+            views.append((weight, parameters[middle:end].reshape(fan_out, 1)))
             begin = end
         return views
 
@@ -96,17 +92,17 @@ class MLP:
         """Return the output ``(N,)`` for inputs ``(D, N)``, and each layer's input for
         :meth:`gradient`.
         """
-        signal, kept = inputs, []
+        signal, layer_inputs = inputs, []
         layers = self.layers(parameters)
         for depth, (weight, bias) in enumerate(layers):
-            kept.append(signal)
+            layer_inputs.append(signal)
             signal = weight @ signal
             signal += bias
             if depth < len(layers) - 1:
                 np.maximum(signal, 0.0, out=signal)
-        return signal[0], kept
+        return signal[0], layer_inputs
 
-    def gradient(self, parameters: Array, kept: list[Array], d_output: Array) -> Array:
+    def gradient(self, parameters: Array, layer_inputs: list[Array], d_output: Array) -> Array:
         """Return d loss / d parameters ``(P,)`` from d loss / d output ``(N,)`` and the inputs of
         layers.
         """
@@ -114,11 +110,12 @@ class MLP:
         slots = self.layers(result)
         delta = d_output[None, :]
         for depth in reversed(range(len(slots))):
-            slots[depth][0][...] = delta @ kept[depth].T
-            slots[depth][1][...] = delta.sum(axis=1, keepdims=True)
+            weight, bias = slots[depth]
+            weight[...] = delta @ layer_inputs[depth].T
+            bias[...] = delta.sum(axis=1, keepdims=True)
             if depth:
                 delta = self.layers(parameters)[depth][0].T @ delta
-                delta *= kept[depth] > 0.0
+                delta *= layer_inputs[depth] > 0.0
         return result
 
 

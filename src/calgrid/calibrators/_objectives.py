@@ -3,7 +3,7 @@
 All objectives use :class:`Evidence`, which has no N x K array. With gaps ``g_k = z_top - z_k``, the
 margin m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
 
-    ln sum_k exp(-beta g_k)   = softplus(rest(beta) - beta m)                                        =: A(beta)
+    A(beta) = ln sum_k exp(-beta g_k) = softplus(rest(beta) - beta m)
     confidence                = exp(-A(beta))
     -ln p_y                   = beta g_y + A(beta)
     ln sum_k p_k^2            = A(2 beta) - 2 A(beta)
@@ -183,9 +183,8 @@ class SoftBinning(SoftBinned):
         weight, by_mass, by_total, centre, mass_centre, total_centre = self._sums(
             kernel, scale, d_mass, d_total
         )
-        pull = (
-            mass_centre - confidence * by_mass + residual * (total_centre - confidence * by_total)
-        )
+        pull = mass_centre - confidence * by_mass
+        pull = pull + residual * (total_centre - confidence * by_total)
         drift = centre - confidence * weight
         return loss, by_total + (pull - drift * (by_mass + residual * by_total)) / self.sigma**2
 
@@ -196,10 +195,8 @@ class SoftBinning(SoftBinned):
         mean = total / (mass + EPSILON)
         root = np.sqrt(mean**2 + self.delta**2)
         # |r| is not differentiable at 0: use 0, as for any other delta
-        penalty, slope = (
-            root - self.delta,
-            np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0),
-        )
+        slope = np.divide(mean, root, out=np.zeros_like(mean), where=root > 0.0)
+        penalty = root - self.delta
         share = mass / (mass + EPSILON)
         loss = float(mass @ penalty) / n_samples
         return loss, (penalty - slope * mean * share) / n_samples, slope * share / n_samples
@@ -217,8 +214,9 @@ class PointwiseBinning(SoftBinned):
     def of_confidence(self, confidence: Array, correct: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d confidence ``(N,)``; see :class:`SoftBinned`."""
         kernel, scale = self._kernels(confidence)
-        wrong, right = np.hypot(CENTRES, self.delta), np.hypot(1.0 - CENTRES, self.delta)
-        sums = self._sums(kernel, scale, wrong, right - wrong)
+        penalty_wrong = np.hypot(CENTRES, self.delta)
+        penalty_right = np.hypot(1.0 - CENTRES, self.delta)
+        sums = self._sums(kernel, scale, penalty_wrong, penalty_right - penalty_wrong)
         weight, if_wrong, change, centre, if_wrong_centre, change_centre = sums
         penalty = if_wrong + correct * change
         pull = if_wrong_centre + correct * change_centre - confidence * penalty
@@ -277,9 +275,8 @@ class SquaredLoss(Objective):
         label = np.exp(-beta * gap - value) * usable
         d_label = -label * (gap + slope)
         scale = 1.0 / (len(beta) * (evidence.n_classes if self.per_class else 1))
-        return float((1.0 - 2.0 * label + squares).sum()) * scale, (
-            d_squares - 2.0 * d_label
-        ) * scale
+        loss = float((1.0 - 2.0 * label + squares).sum()) * scale
+        return loss, (d_squares - 2.0 * d_label) * scale
 
 
 def build_objective(name: str, *, sigma: float, delta: float, alpha: float) -> Objective:

@@ -75,9 +75,14 @@ class TemperatureFit:
 
     def history(self) -> dict[str, Any]:
         """Return the entries of ``fit_history`` for one temperature."""
-        bounds = {"at_lower_bound": self.at_lower_bound, "at_upper_bound": self.at_upper_bound}
-        found = {"temperature": self.temperature, "beta": self.beta, "loss": self.loss}
-        return {**found, **bounds, "warnings": self.warnings}
+        return {
+            "temperature": self.temperature,
+            "beta": self.beta,
+            "loss": self.loss,
+            "at_lower_bound": self.at_lower_bound,
+            "at_upper_bound": self.at_upper_bound,
+            "warnings": self.warnings,
+        }
 
 
 def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
@@ -94,13 +99,14 @@ def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
     """
     n_samples, n_classes = logits.shape
     total, first, second = np.empty((3, n_samples))
-    each = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
-    floor, ones = LEAST_EXPONENT / each, np.ones(n_classes)
+    betas = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
+    floor = LEAST_EXPONENT / betas
+    ones = np.ones(n_classes)
     for block in row_blocks(n_samples, n_classes):
         # smaller terms are lost in the sum; -inf times 0 would be NaN, and denormal numbers are
         # slow
         finite = np.maximum(logits[block], floor[block])
-        weights = finite * each[block]
+        weights = finite * betas[block]
         np.exp(weights, out=weights)
         np.matmul(weights, ones, out=total[block])
         weights *= finite
@@ -118,15 +124,20 @@ def temperature_range(
     """Return the entries of ``fit_history`` for several temperatures, with a warning of samples
     ``(N,)`` at a bound.
     """
-    history = {
-        f"temperature_{name}": float(getattr(temperature, name)())
-        for name in ("min", "mean", "max")
+    at_lower = temperature <= bounds[0] * (1.0 + AT_BOUND)
+    at_bound = at_lower | (temperature >= bounds[1] * (1.0 - AT_BOUND))
+    warnings = []
+    if at_bound.any():
+        warnings.append(
+            f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or "
+            "largest allowed."
+        )
+    return {
+        "temperature_min": float(temperature.min()),
+        "temperature_mean": float(temperature.mean()),
+        "temperature_max": float(temperature.max()),
+        "warnings": warnings,
     }
-    at_bound = (temperature <= bounds[0] * (1.0 + AT_BOUND)) | (
-        temperature >= bounds[1] * (1.0 - AT_BOUND)
-    )
-    text = f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or largest allowed."
-    return {**history, "warnings": [text] if at_bound.any() else []}
 
 
 def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
@@ -143,7 +154,8 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     labels : ``(N,)``.
     """
     usable = possible_labels(logits, labels)
-    used, n_left_out = logits if usable.all() else logits[usable], int((~usable).sum())
+    used = logits if usable.all() else logits[usable]
+    n_left_out = int((~usable).sum())
     true_mean = float(logits[np.arange(len(labels)), labels][usable].mean())
     losses: list[float] = []
 
@@ -186,14 +198,15 @@ def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
     objective : see :data:`Objective`.
     n_samples : N.
     """
-    step, some = (BETA_BOUNDS[1] / BETA_BOUNDS[0]) ** (1.0 / N_SCANNED), -(-n_samples // N_ROWS)
+    step = (BETA_BOUNDS[1] / BETA_BOUNDS[0]) ** (1.0 / N_SCANNED)
+    stride = max(1, -(-n_samples // N_ROWS))
     grid = np.sort(np.append(np.geomspace(*BETA_BOUNDS, N_SCANNED + 1), 1.0))
-    partial = functools.cache(lambda beta: objective(beta, slice(None, None, max(1, some))))
+    partial = functools.cache(lambda beta: objective(beta, slice(None, None, stride)))
     losses = np.array([partial(beta)[0] for beta in grid.tolist()])
     # among equal losses the beta closest to 1
     start = float(min(grid[losses <= losses.min() + EQUAL], key=lambda beta: abs(np.log(beta))))
     beta = _root(partial, start, step)
-    if some > 1:
+    if stride > 1:
         partial = functools.cache(lambda beta: objective(beta, slice(None)))
         beta = _root(partial, beta, FINE_STEP)
     return TemperatureFit(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
@@ -201,13 +214,13 @@ def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
 
 def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio: float) -> float:
     """Return the local minimum next to ``start``: the zero of the derivative, or the bound."""
-    here, begin = objective(start)[1], start
-    if abs(here) <= EQUAL:
+    slope = objective(start)[1]
+    if abs(slope) <= EQUAL:
         return start
-    bound = BETA_BOUNDS[int(here < 0.0)]
+    begin, bound = start, BETA_BOUNDS[int(slope < 0.0)]
     while begin != bound:
-        end = max(begin / ratio, bound) if here > 0.0 else min(begin * ratio, bound)
-        if objective(end)[1] * here <= 0.0:
+        end = max(begin / ratio, bound) if slope > 0.0 else min(begin * ratio, bound)
+        if objective(end)[1] * slope <= 0.0:
             return float(
                 brentq(
                     lambda beta: objective(beta)[1], *sorted((begin, end)), xtol=1e-300, rtol=1e-10

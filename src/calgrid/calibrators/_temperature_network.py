@@ -77,19 +77,19 @@ class NetworkObjective:
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d parameters ``(P,)``."""
-        output, kept = self.network.forward(parameters, self.inputs)
+        output, layer_inputs = self.network.forward(parameters, self.inputs)
         temperature, d_output = self.link(output)
         beta = 1.0 / temperature
         loss, d_beta = self.objective(self.evidence, beta)
-        return loss, self.network.gradient(parameters, kept, -d_beta * beta**2 * d_output)
+        d_temperature = -d_beta * beta**2
+        return loss, self.network.gradient(parameters, layer_inputs, d_temperature * d_output)
 
     def traced(self, parameters: Array) -> dict[str, float]:
         """Return NLL, ECE and the L2 norm of the gradient, as in Figs. 2 and 3 of the SMART paper."""
         beta = 1.0 / self.link(self.network.forward(parameters, self.inputs)[0])[0]
         probability, _ = self.evidence.confidence(beta)
-        sums = count(
-            make_cuts(probability, TRACE_BINS, "width"), probability, self.evidence.correct
-        )
+        cuts = make_cuts(probability, TRACE_BINS, "width")
+        sums = count(cuts, probability, self.evidence.correct)
         return {
             "trace_nll": LogLoss()(self.evidence, beta)[0],
             "trace_ece": float(np.abs(sums.scores - sums.correct).sum()) / len(beta),
@@ -152,9 +152,9 @@ class TemperatureNetwork(Calibrator):
 
     def _temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, both in units of the logits."""
-        return self._link(
-            self.network.forward(self._parameters, standardise(values, self._scaling))[0]
-        )[0]
+        inputs = standardise(values, self._scaling)
+        output, _ = self.network.forward(self._parameters, inputs)
+        return self._link(output)[0]
 
     def _problem(
         self, logits: Array, labels: Labels, values: Array, objective: Objective
@@ -162,9 +162,8 @@ class TemperatureNetwork(Calibrator):
         """Return the objective for inputs ``(D, N)``, standardised by :attr:`_scaling`."""
         lower, upper = self.tabulated
         evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
-        return NetworkObjective(
-            self.network, standardise(values, self._scaling), self._link, evidence, objective
-        )
+        inputs = standardise(values, self._scaling)
+        return NetworkObjective(self.network, inputs, self._link, evidence, objective)
 
     def _temperature_history(self, values: Array) -> dict[str, Any]:
         """Return the entries of ``fit_history`` for the temperatures of inputs ``(D, N)``: range
@@ -235,10 +234,16 @@ class FullBatchNetwork(TemperatureNetwork):
         trace: bool = False,
     ) -> None:
         super().__init__()
-        self.seed, self.objective = seed, objective
-        self.sigma, self.delta, self.alpha = sigma, delta, alpha
-        self.learning_rate, self.max_epochs = learning_rate, max_epochs
-        self.patience, self.min_delta, self.trace = patience, min_delta, trace
+        self.seed = seed
+        self.objective = objective
+        self.sigma = sigma
+        self.delta = delta
+        self.alpha = alpha
+        self.learning_rate = learning_rate
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.min_delta = min_delta
+        self.trace = trace
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         """Return initial weights ``(P,)``, and entries for the history; T is near that of
@@ -252,9 +257,8 @@ class FullBatchNetwork(TemperatureNetwork):
         return self.network.initial(np.random.default_rng(self.seed))
 
     def _single_temperature(self, logits: Array, labels: Labels) -> float:
-        return float(
-            np.clip(fit_temperature(logits, labels).temperature, 2 * self.floor, T_MAX / 10)
-        )
+        temperature = fit_temperature(logits, labels).temperature
+        return float(np.clip(temperature, 2 * self.floor, T_MAX / 10))
 
     def _link(self, output: Array) -> tuple[Array, Array]:
         value = softplus(output) + self.floor
@@ -270,11 +274,12 @@ class FullBatchNetwork(TemperatureNetwork):
             self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
         )
         problem = self._problem(logits, labels, values, objective)
-        traced: list[dict[str, float]] = []
+        trace: dict[str, list[float]] = {}
 
         def watch(epoch: int, parameters: Array) -> None:
             if self.trace and epoch % TRACE_INTERVAL == 0:
-                traced.append({"trace_epoch": epoch, **problem.traced(parameters)})
+                for name, value in {"trace_epoch": epoch, **problem.traced(parameters)}.items():
+                    trace.setdefault(name, []).append(value)
 
         self._parameters, history = minimise(
             problem,
@@ -285,5 +290,4 @@ class FullBatchNetwork(TemperatureNetwork):
             min_delta=self.min_delta,
             watch=watch,
         )
-        trace = {name: [each[name] for each in traced] for name in traced[0]} if traced else {}
         return {**history, **start_history, **trace, **self._temperature_history(values)}

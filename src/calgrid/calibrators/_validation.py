@@ -38,20 +38,20 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
         raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise DataError(
-            f"logits must be real numbers, got {array.dtype}: convert them if they really are "
-            f"logits."
+            f"logits must be real numbers, got {array.dtype}: convert "
+            "them if they really are logits."
         )
     if n_classes is not None and array.shape[1] != n_classes:
         raise DataError(
             f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}: "
-            f"use the same model."
+            "use the same model."
         )
     largest = array.max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():
         row = int(np.argmin(np.isfinite(largest[:, 0])))
         raise DataError(
             f"logits row {row} has NaN, +inf or no finite value: remove such rows, or run the "
-            f"model in float32."
+            "model in float32."
         )
     with np.errstate(over="ignore"):
         shifted = np.subtract(array, largest, dtype=np.float64)
@@ -75,10 +75,9 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
             f"{n_classes - 1}."
         )
     if array.min() < 0 or array.max() >= n_classes:
-        one_based = (array.min(), array.max()) == (1, n_classes)
-        mend = (
-            "subtract 1, as they seem to count from 1" if one_based else "remove unlabelled samples"
-        )
+        mend = "remove unlabelled samples"
+        if (array.min(), array.max()) == (1, n_classes):
+            mend = "subtract 1, as they seem to count from 1"
         raise DataError(
             f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}: {mend}."
         )
@@ -99,7 +98,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
     if width is not None and array.shape[1] != width:
         raise DataError(
             f"features have width {array.shape[1]}, but the calibrator was fitted on {width}: use "
-            f"the same model."
+            "the same model."
         )
     if not np.isfinite(array).all():
         raise DataError(

@@ -39,8 +39,8 @@ def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
         return []
     end = "smallest" if chosen == min(grid) else "largest"
     return [
-        f"The {name} that was chosen, {chosen:g}, is the {end} of those tried: one beyond may do "
-        f"better."
+        f"The {name} that was chosen, {chosen:g}, is the {end} of those "
+        "tried: one beyond may do better."
     ]
 
 
@@ -125,11 +125,9 @@ class Calibrator(ABC):
         history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
-        found = {
-            name: value * factors[name] if name in factors else value
-            for name, value in history.items()
-        }
-        self.fit_history = {"warnings": [], **found}
+        self.fit_history = {"warnings": [], **history}
+        for name in factors.keys() & history.keys():
+            self.fit_history[name] = history[name] * factors[name]
         self.fit_seconds = time.perf_counter() - begin
         self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
         return self
@@ -149,8 +147,8 @@ class Calibrator(ABC):
         """
         self._require_fitted()
         scores = self._checked(logits, self.n_classes)
-        given = self._required_features(features, len(scores), self._feature_width)
-        return self._transform(in_units(scores, self._unit), given)
+        inputs = self._required_features(features, len(scores), self._feature_width)
+        return self._transform(in_units(scores, self._unit), inputs)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
@@ -206,8 +204,8 @@ class Calibrator(ABC):
     def _require_fitted(self) -> None:
         if self.n_classes is None:
             raise StateError(
-                f"Calibrator '{self.id}' is not fitted: call fit(logits, labels) first, or load a "
-                f"file."
+                f"Calibrator '{self.id}' is not fitted: call fit(logits, "
+                "labels) first, or load a file."
             )
 
     def _required_features(
@@ -217,8 +215,8 @@ class Calibrator(ABC):
             return None
         if features is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs features (N, d): export the penultimate layer's "
-                f"output too."
+                f"Calibrator '{self.id}' needs features (N, d): export "
+                "the penultimate layer's output too."
             )
         return check_features(features, n_samples, width)
 
@@ -227,8 +225,8 @@ class Calibrator(ABC):
             return None
         if head is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs head (weight, bias): export the model's last layer "
-                f"too."
+                f"Calibrator '{self.id}' needs head (weight, bias): export "
+                "the model's last layer too."
             )
         return check_head(head, n_classes, features.shape[1])
 
@@ -249,15 +247,14 @@ class Calibrator(ABC):
         By default these are the attributes that the fit has set. Raises ConfigError: one is no
         array or number.
         """
-        found = {name: getattr(self, name) for name in sorted(self._fitted)}
-        for name, value in found.items():
+        state = {name: getattr(self, name) for name in sorted(self._fitted)}
+        for name, value in state.items():
             if not isinstance(value, (np.ndarray, np.number, np.bool_, int, float)):
                 raise ConfigError(
                     f"Calibrator '{self.id}' keeps {name} of its fit, which is neither an array "
-                    f"nor a number: define "
-                    "_state() and _load_state()."
+                    "nor a number: define _state() and _load_state()."
                 )
-        return {name: np.asarray(value) for name, value in found.items()}
+        return {name: np.asarray(value) for name, value in state.items()}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore fitted arrays."""

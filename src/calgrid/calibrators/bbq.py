@@ -46,8 +46,8 @@ def binnings(
 
 
 @register(
-    source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian Binning, AAAI 2015; "
-    "code pakdaman/calibration, BBQ/build.m",
+    source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian "
+    "Binning, AAAI 2015; code pakdaman/calibration, BBQ/build.m",
     keeps_argmax=False,
     parameters="<= 10 N^(1/3) (5 N^(1/3) + 1)",
 )
@@ -60,7 +60,8 @@ class BayesianBinningIntoQuantiles(Calibrator):
     the centre clipped to [0.005, 0.995]::
 
         ln w  = sum over bins of  ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi))
-        value = (n_1 + p_0) / (n + 1),  p_0 = (sum of confidences of correct samples + c) / (n_1 + 1)
+        value = (n_1 + p_0) / (n + 1)
+        p_0   = (sum of confidences of correct samples + c) / (n_1 + 1)
 
     with B the beta function and weights proportional to w. This is the authors' code; the paper's
     values are posterior means under the prior of the score. Two details differ: we do not prune
@@ -79,8 +80,8 @@ class BayesianBinningIntoQuantiles(Calibrator):
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         sizes = binning_sizes(len(labels))
-        found = binnings(confidence, (predicted == labels).astype(np.float64), sizes)
-        cuts, values, scores = zip(*found, strict=True)
+        correct = (predicted == labels).astype(np.float64)
+        cuts, values, scores = zip(*binnings(confidence, correct, sizes), strict=True)
         weights = np.exp(np.array(scores) - max(scores))
         weights /= weights.sum()
         # the steps of the average are the weighted steps of all binnings at their cuts

@@ -69,8 +69,10 @@ class ClassTemperatures:
 
     def __init__(self, logits: Array, labels: Labels, start: float, n_bins: int) -> None:
         self.temperatures = np.full(logits.shape[1], start)
-        self._rows, self._columns = logits, np.ascontiguousarray(logits.T)
-        self._labels, self._n_bins = labels, n_bins
+        self._rows = logits
+        self._columns = np.ascontiguousarray(logits.T)
+        self._labels = labels
+        self._n_bins = n_bins
         n_samples = len(labels)
         self._first, self._second, self._total = np.empty((3, n_samples))
         self._first_class, self._second_class = np.empty((2, n_samples), dtype=np.intp)
@@ -88,12 +90,11 @@ class ClassTemperatures:
         scaled = self._rows[samples] / self.temperatures
         total = np.exp(scaled - scaled.max(axis=1, keepdims=True)).sum(axis=1)
         first, first_class, second, second_class = two_largest(scaled)
-        self._total[samples], self._first[samples], self._first_class[samples] = (
-            total,
-            first,
-            first_class,
-        )
-        self._second[samples], self._second_class[samples] = second, second_class
+        self._total[samples] = total
+        self._first[samples] = first
+        self._first_class[samples] = first_class
+        self._second[samples] = second
+        self._second_class[samples] = second_class
 
     def current(self) -> tuple[float, int]:
         """Return the calibration error and the number of correct predictions at the current
@@ -113,30 +114,24 @@ class ClassTemperatures:
         column, others = self._columns[label], self._others(label)
         bounds = column / GRID[[0, -1], None] - others.largest
         term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
-        least, most = (
-            1.0 / (others.total + term),
-            1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0))),
-        )
+        least = 1.0 / (others.total + term)
+        most = 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
         # this may be off by one at an edge; the comparison with the edges then selects the exact
         # computation
         cell = np.clip(np.ceil(most * self._n_bins).astype(np.intp) - 1, 0, self._n_bins - 1)
-        simple = (
-            (bounds.max(axis=0) < 0.0)
-            & (least > self._edges[cell])
-            & (most <= self._edges[cell + 1])
-        )
+        in_cell = (least > self._edges[cell]) & (most <= self._edges[cell + 1])
+        simple = (bounds.max(axis=0) < 0.0) & in_cell
         moving = simple & (term > LOST * others.total)
 
-        right = others.winner == self._labels
+        others_correct = others.winner == self._labels
         still = np.flatnonzero(simple & ~moving)
         fixed = np.bincount(cell[still], 1.0 / others.total[still], minlength=self._n_bins)
-        correct = np.bincount(cell[simple], right[simple], minlength=self._n_bins)
-        gaps = (fixed - correct)[:, None] + self._moving_sums(
-            np.flatnonzero(moving), cell, column, others
-        )
+        correct = np.bincount(cell[simple], others_correct[simple], minlength=self._n_bins)
+        moved = self._moving_sums(np.flatnonzero(moving), cell, column, others)
+        gaps = (fixed - correct)[:, None] + moved
         crossing, correct = self._crossing_gaps(np.flatnonzero(~simple), label, column, others)
         error = np.abs(gaps + crossing).sum(axis=0) / len(column)
-        return error, correct + int(right[simple].sum())
+        return error, correct + int(others_correct[simple].sum())
 
     def accept(self, label: int, temperature: float) -> None:
         """Set the temperature of one class."""
@@ -144,9 +139,8 @@ class ClassTemperatures:
         before, after = column / self.temperatures[label], column / temperature
         self.temperatures[label] = temperature
         anew = (self._first_class == label) | (self._second_class == label) | (after >= self._first)
-        self._total += np.exp(np.minimum(after - self._first, 0.0)) - np.exp(
-            np.minimum(before - self._first, 0.0)
-        )
+        term_before = np.exp(np.minimum(before - self._first, 0.0))
+        self._total += np.exp(np.minimum(after - self._first, 0.0)) - term_before
         rises = (after > self._second) | ((after == self._second) & (label < self._second_class))
         self._second = np.where(rises, after, self._second)
         self._second_class = np.where(rises, label, self._second_class)
@@ -169,11 +163,9 @@ class ClassTemperatures:
 
     def _moving_sums(self, samples: Indices, cell: Indices, column: Array, others: Others) -> Array:
         """Return the sum of confidences ``(M, G)`` of samples that do not change their bin."""
-        samples = samples[
-            np.argsort(
-                cell[samples].astype(np.uint8 if self._n_bins < 256 else np.intp), kind="stable"
-            )
-        ]
+        # bytes are sorted in linear time
+        number_type = np.uint8 if self._n_bins < 256 else np.intp
+        samples = samples[np.argsort(cell[samples].astype(number_type), kind="stable")]
         ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
         logit, largest, total = column[samples], others.largest[samples], others.total[samples]
         sums = np.zeros((self._n_bins, len(GRID)))
@@ -198,26 +190,20 @@ class ClassTemperatures:
         scaled = column[samples] / GRID[:, None]
         largest, winner = others.largest[samples], others.winner[samples]
         lead = scaled - largest
-        confidence = 1.0 / (
-            others.total[samples] * np.exp(-np.maximum(lead, 0.0)) + np.exp(np.minimum(lead, 0.0))
-        )
+        total = others.total[samples] * np.exp(-np.maximum(lead, 0.0))
+        confidence = 1.0 / (total + np.exp(np.minimum(lead, 0.0)))
         wins = (scaled > largest) | ((scaled == largest) & (label < winner))
         correct = np.where(wins, self._labels[samples] == label, winner == self._labels[samples])
-        n_temperatures = len(GRID)
-        place = (
-            bin_index(confidence, self._n_bins) * n_temperatures
-            + np.arange(n_temperatures)[:, None]
-        )
-        gaps = np.bincount(
-            place.ravel(), (confidence - correct).ravel(), minlength=self._n_bins * n_temperatures
-        )
-        return gaps.reshape(self._n_bins, n_temperatures).astype(
-            np.float64, copy=False
-        ), correct.sum(axis=1)
+        shape = (self._n_bins, len(GRID))
+        place = bin_index(confidence, self._n_bins) * len(GRID) + np.arange(len(GRID))[:, None]
+        residual = confidence - correct
+        gaps = np.bincount(place.ravel(), residual.ravel(), minlength=shape[0] * shape[1])
+        return gaps.reshape(shape).astype(np.float64, copy=False), correct.sum(axis=1)
 
 
 @register(
-    source="Frenkel & Goldberger, Network Calibration by Class-based Temperature Scaling, EUSIPCO 2021",
+    source="Frenkel & Goldberger, Network Calibration by Class-based Temperature Scaling, EUSIPCO "
+    "2021",
     keeps_argmax=False,
     parameters="K",
     limits={"sweeps": "[1, inf)", "n_bins": "[1, 1000000]"},
@@ -258,7 +244,8 @@ class ClassTemperatureScaling(Calibrator):
         n_classes = logits.shape[1]
         start = float(np.clip(fit_temperature(logits, labels).temperature, GRID[0], GRID[-1]))
         search = ClassTemperatures(centred(logits), labels, start, self.n_bins)
-        present, losses = np.unique(labels), [search.current()[0]]
+        present = np.unique(labels)
+        losses = [search.current()[0]]
         changed: list[int] = []
         while len(changed) < self.sweeps and (not changed or changed[-1]):
             changed.append(self._sweep(search, present))
@@ -268,8 +255,7 @@ class ClassTemperatureScaling(Calibrator):
         at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
         warning = (
             f"{at_end} of {n_classes} classes have the smallest or largest temperature of the "
-            f"grid, "
-            f"{GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
+            f"grid, {GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
         )
         return {
             "loss": losses,
@@ -285,13 +271,13 @@ class ClassTemperatureScaling(Calibrator):
         lowest, correct = search.current()
         changed = 0
         for label in classes.tolist():
-            errors, right = search.errors(label)
+            errors, n_correct = search.errors(label)
             if self.keep_accuracy:
-                errors = np.where(right >= correct, errors, np.inf)
+                errors = np.where(n_correct >= correct, errors, np.inf)
             best = int(errors.argmin())
             if errors[best] < lowest - LEAST_GAIN:
                 search.accept(label, float(GRID[best]))
-                lowest, correct = float(errors[best]), int(right[best])
+                lowest, correct = float(errors[best]), int(n_correct[best])
                 changed += 1
         return changed
 

@@ -14,7 +14,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 @register(
-    source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code dirichletcal/experiments_dnn",
+    source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code "
+    "dirichletcal/experiments_dnn",
     keeps_argmax=False,
     parameters="K^2 + K",
     limits={"strength": "(0, inf)"},

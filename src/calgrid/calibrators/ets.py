@@ -55,8 +55,8 @@ def quadratic_on_simplex(matrix: Array, vector: Array) -> Array:
     For each face of the simplex (n is small) the minimum over its plane solves a linear system; the
     best minimum that lies in the simplex is returned.
     """
-    n, best = len(vector), np.eye(len(vector))[0]
-    lowest = np.inf
+    n = len(vector)
+    best, lowest = np.eye(n)[0], np.inf
     for size in range(1, n + 1):
         for face in map(list, combinations(range(n), size)):
             system = np.ones((size + 1, size + 1))
@@ -89,7 +89,7 @@ def likelihood_on_simplex(members: Array) -> Array:
     n_members = members.shape[1]
     options = {"ftol": 0.0, "gtol": 1e-10, "maxiter": 1000}
     start = np.full(n_members, 1.0 / n_members)
-    found = minimize(
+    result = minimize(
         objective,
         start,
         jac=True,
@@ -97,7 +97,7 @@ def likelihood_on_simplex(members: Array) -> Array:
         bounds=[(0.0, None)] * n_members,
         options=options,
     )
-    return found.x / found.x.sum()
+    return result.x / result.x.sum()
 
 
 @register(
@@ -137,12 +137,12 @@ class EnsembleTemperatureScaling(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         if self.objective == "mse":
-            found = lowest_beta(squared_error(logits, labels), len(labels))
+            fit = lowest_beta(squared_error(logits, labels), len(labels))
         else:
-            found = fit_temperature(logits, labels)
-        self.beta, warnings = found.beta, found.warnings
+            fit = fit_temperature(logits, labels)
+        self.beta, warnings = fit.beta, fit.warnings
         matrix, members = self._inner_products(logits, labels)
-        vector, alone = members.mean(axis=0), np.array([1.0, 0.0, 0.0])
+        vector = members.mean(axis=0)
 
         if self.objective == "mse":
             self.weights = quadratic_on_simplex(matrix, vector)
@@ -151,8 +151,8 @@ class EnsembleTemperatureScaling(Calibrator):
         if self.weights[2] > 1.0 - TIE_BREAK:
             self.weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
             warnings.append(
-                "All weight is on the uniform distribution: the predictions are unrelated to the "
-                "labels."
+                "All weight is on the uniform distribution: the predictions "
+                "are unrelated to the labels."
             )
 
         def loss(weights: Array) -> float:
@@ -160,13 +160,15 @@ class EnsembleTemperatureScaling(Calibrator):
                 return float(weights @ matrix @ weights - 2.0 * vector @ weights + 1.0)
             return float(-np.log(np.maximum(members @ weights, LEAST)).mean())
 
-        names = ("w_tempered", "w_plain", "w_uniform")
+        tempered, plain, uniform = self.weights.tolist()
         return {
             "temperature": 1.0 / self.beta,
             "beta": self.beta,
-            **dict(zip(names, self.weights.tolist(), strict=True)),
+            "w_tempered": tempered,
+            "w_plain": plain,
+            "w_uniform": uniform,
             "loss": loss(self.weights),
-            "temperature_loss": loss(alone),
+            "temperature_loss": loss(np.array([1.0, 0.0, 0.0])),
             "warnings": warnings,
         }
 
@@ -181,9 +183,8 @@ class EnsembleTemperatureScaling(Calibrator):
         for block in row_blocks(n_samples, n_classes):
             pair = (softmax(self.beta * logits[block]), softmax(logits[block]))
             for row in range(2):
-                members[block, row] = np.take_along_axis(pair[row], labels[block, None], axis=1)[
-                    :, 0
-                ]
+                of_label = np.take_along_axis(pair[row], labels[block, None], axis=1)
+                members[block, row] = of_label[:, 0]
                 for column in range(row, 2):
                     products[row, column] += np.vdot(pair[row], pair[column])
         matrix[:2, :2] = (products + np.triu(products, 1).T) / n_samples

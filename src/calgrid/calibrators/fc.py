@@ -44,9 +44,9 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
     # an impossible class (-inf) does not match any head
     if not (np.isfinite(gap) and gap <= 1e-6 - TOLERANCE * logits.min()):
         raise DataError(
-            f"features and head do not give these logits (features @ weight.T + bias is off by up "
-            f"to {gap:.3g}): "
-            "export features, head and logits from the same checkpoint, without masking classes."
+            "features and head do not give these logits (features @ weight.T + bias is off by up "
+            f"to {gap:.3g}): export features, head and logits from the same checkpoint, without "
+            "masking classes."
         )
 
 
@@ -90,8 +90,9 @@ class FeatureClipping(Calibrator):
         least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
-        tried = [self._trial(features, labels, c) for c in coarse]
-        if not any(kept > least for *_, kept in tried):
+        trials = [self._trial(features, labels, c) for c in coarse]
+        accurate = [trial for trial in trials if trial[2] > least]
+        if not accurate:
             self.threshold = np.inf
             return {
                 "n_tried": len(coarse),
@@ -100,21 +101,22 @@ class FeatureClipping(Calibrator):
                 "clipped": False,
             }
         edges = np.concatenate([[0.0], coarse, coarse[-1:]])
-        below = int(np.searchsorted(coarse, -min(trial for trial in tried if trial[2] > least)[1]))
+        below = int(np.searchsorted(coarse, -min(accurate)[1]))
         fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
-        tried += [self._trial(features, labels, c) for c in fine]
-        objective, minus_threshold, kept = min(trial for trial in tried if trial[2] > least)
+        trials += [self._trial(features, labels, c) for c in fine]
+        objective, minus_threshold, clipped = min(trial for trial in trials if trial[2] > least)
         self.threshold = -minus_threshold
+        warnings = []
+        if below == 0:
+            warnings = end_of_grid("threshold", self.threshold, (fine[0], np.inf))
         return {
-            "n_tried": len(tried),
+            "n_tried": len(trials),
             "accuracy_unclipped": unclipped,
-            "accuracy": kept,
+            "accuracy": clipped,
             "clipped": True,
             "threshold": self.threshold,
             "objective": objective,
-            "warnings": end_of_grid("threshold", self.threshold, (fine[0], np.inf))
-            if below == 0
-            else [],
+            "warnings": warnings,
         }
 
     def _trial(
@@ -123,14 +125,10 @@ class FeatureClipping(Calibrator):
         """Return objective, minus the threshold (of equal objectives the largest is taken), and
         accuracy.
         """
-        predictions = Predictions(
-            softmax(clipped_logits(features, (self.weight, self.bias), threshold)), labels
-        )
-        objective = (
-            ece(predictions, labels, N_BINS)
-            if self.criterion == "ece"
-            else nll(predictions, labels)
-        )
+        logits = clipped_logits(features, (self.weight, self.bias), threshold)
+        predictions = Predictions(softmax(logits), labels)
+        criteria = {"ece": ece, "nll": nll}
+        objective = criteria[self.criterion](predictions, labels, N_BINS)
         return objective, -float(threshold), accuracy(predictions, labels)
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -35,6 +35,6 @@ class GroupEnsembleTemperatureScaling(GroupTemperatureScaling):
     def _average(self, logits: Array, parameters: Array) -> Array:
         beta, tempered, plain, uniform = np.moveaxis(parameters, 2, 0)[..., None]
         total = plain.sum(axis=0) * softmax(logits) + uniform.sum(axis=0) / logits.shape[1]
-        for own_beta, share in zip(beta, tempered, strict=True):
-            total += share * softmax(logits * own_beta)
+        for partition_beta, share in zip(beta, tempered, strict=True):
+            total += share * softmax(logits * partition_beta)
         return total / len(parameters)

@@ -18,8 +18,7 @@ from calgrid.components.registry import register
 
 SOURCE = (
     "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic "
-    "Aware Grouping, "
-    "NeurIPS 2023; code ThyrixYang/group_calibration, methods/group_calibration.py"
+    "Aware Grouping, NeurIPS 2023; code ThyrixYang/group_calibration, methods/group_calibration.py"
 )
 LIMITS = {
     "seed": "[0, 4294967295]",
@@ -108,10 +107,9 @@ class PartitionLoss:
         shape = (len(self.weights), self.n_groups, self.features.shape[1])
         weight = generator.uniform(-1.0, 1.0, shape).reshape(shape[0], -1) / np.sqrt(shape[2])
         log_beta = np.full(shape[:2], -np.log(START_TEMPERATURE))
-        found, losses, failed = minimise_each(
-            self, np.concatenate([weight, log_beta], axis=1), MAX_ITERATIONS
-        )
-        return found[:, : -self.n_groups].reshape(shape), losses, failed
+        start = np.concatenate([weight, log_beta], axis=1)
+        parameters, losses, failed = minimise_each(self, start, MAX_ITERATIONS)
+        return parameters[:, : -self.n_groups].reshape(shape), losses, failed
 
 
 @register(
@@ -168,13 +166,17 @@ class GroupTemperatureScaling(Calibrator):
         min_group: int = 50,
     ) -> None:
         super().__init__()
-        self.n_partitions, self.n_groups, self.penalty = n_partitions, n_groups, penalty
-        self.held_out, self.min_group, self.seed = held_out, min_group, seed
+        self.seed = seed
+        self.n_partitions = n_partitions
+        self.n_groups = n_groups
+        self.penalty = penalty
+        self.held_out = held_out
+        self.min_group = min_group
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         """Return the parameters ``(P,)`` of one group's calibrator, and the warnings of its fit."""
-        found = fit_temperature(logits, labels)
-        return np.array([found.beta]), found.warnings
+        fit = fit_temperature(logits, labels)
+        return np.array([fit.beta]), fit.warnings
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         """Return the mean over partitions ``(N, K)`` for each sample's parameters ``(U, N, P)``."""
@@ -199,21 +201,18 @@ class GroupTemperatureScaling(Calibrator):
         weights = shapes / shapes.sum(axis=1, keepdims=True)
         search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
         self.weight, loss, unfinished = search.minimum(generator)
-        fitted, warned = self._fit_groups(
-            logits[possible], labels[possible], self._groups(standard), held
-        )
+        groups = self._groups(standard)
+        fitted, counts = self._fit_groups(logits[possible], labels[possible], groups, held)
+        warnings = [f"In {count} of {fitted} groups: {text}" for text, count in counts.items()]
+        if unfinished:
+            warnings.insert(
+                0, f"The search for {unfinished} of {len(loss)} partitions did not converge."
+            )
         return {
             "partition_loss": float(loss.mean()),
             "n_groups_fitted": fitted,
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,
-            "warnings": [
-                *(
-                    [f"The search for {unfinished} of {len(loss)} partitions did not converge."]
-                    if unfinished
-                    else []
-                ),
-                *(f"In {count} of {fitted} groups: {text}" for text, count in warned.items()),
-            ],
+            "warnings": warnings,
         }
 
     def _held(self, n_samples: int, generator: np.random.Generator) -> NDArray[np.bool_]:
@@ -231,9 +230,8 @@ class GroupTemperatureScaling(Calibrator):
         Returns the number of groups with their own calibrator, and their warnings with the number
         of groups of each.
         """
-        self.parameters = np.tile(
-            self._fit_group(logits, labels)[0], (self.n_partitions, self.n_groups, 1)
-        )
+        of_all, _ = self._fit_group(logits, labels)
+        self.parameters = np.tile(of_all, (self.n_partitions, self.n_groups, 1))
         fitted, warned = 0, Counter[str]()
         for partition, group in np.ndindex(self.n_partitions, self.n_groups):
             rows = np.flatnonzero(held[partition] & (groups[partition] == group))
@@ -255,7 +253,6 @@ class GroupTemperatureScaling(Calibrator):
         partitions = np.arange(self.n_partitions)[:, None]
         result = np.empty_like(logits)
         for block in row_blocks(*logits.shape):
-            result[block] = self._average(
-                logits[block], self.parameters[partitions, groups[:, block]]
-            )
+            parameters = self.parameters[partitions, groups[:, block]]
+            result[block] = self._average(logits[block], parameters)
         return result

@@ -11,8 +11,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian "
-    "Classifiers, ICML 2001",
+    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and "
+    "Naive Bayesian Classifiers, ICML 2001",
     keeps_argmax=False,
     parameters="n_bins",
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},

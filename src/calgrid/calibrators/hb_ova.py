@@ -11,8 +11,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian "
-    "Classifiers, ICML 2001; Guo, Pleiss, Sun, Weinberger, ICML 2017",
+    source="Zadrozny & Elkan, Obtaining Calibrated Probability Estimates from Decision Trees and "
+    "Naive Bayesian Classifiers, ICML 2001; Guo, Pleiss, Sun, Weinberger, ICML 2017",
     keeps_argmax=False,
     parameters="K n_bins",
     limits={"n_bins": "[1, 1000000]", "prior_count": "[0, inf)"},
@@ -21,7 +21,8 @@ class HistogramBinning(Calibrator):
     """One-vs-all histogram binning: each class's probability becomes the smoothed frequency of the
     class in its bin.
 
-    With n samples in a bin, n_1 of the class, m the mean probability there, and s = ``prior_count``::
+    With n samples in a bin, n_1 of the class, m the mean probability there, and s =
+    ``prior_count``::
 
         q = (n_1 + s m) / (n + s)
 

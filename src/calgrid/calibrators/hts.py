@@ -40,7 +40,8 @@ def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
 
 
 @register(
-    source="Balanya, Maroñas, Ramos, Adaptive Temperature Scaling for Robust Calibration, 2022, arXiv 2208.00461",
+    source="Balanya, Maroñas, Ramos, Adaptive Temperature Scaling for Robust Calibration, 2022, "
+    "arXiv 2208.00461",
     keeps_argmax=True,
     parameters="2",
 )
@@ -66,8 +67,8 @@ class EntropyTemperatureScaling(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        kept = possible_labels(logits, labels)
-        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
+        possible = possible_labels(logits, labels)
+        used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
         inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]
 
         def objective(weights: Array) -> tuple[float, Array]:
@@ -92,7 +93,7 @@ class EntropyTemperatureScaling(Calibrator):
             "loss": min(float(result.fun), start_loss),
             "start_loss": start_loss,
             "evaluations": int(result.nfev),
-            "n_infinite_loss": int((~kept).sum()),
+            "n_infinite_loss": int((~possible).sum()),
             **over_samples,
         }
 

@@ -14,8 +14,9 @@ TIE_BREAK = 1e-9
 
 
 @register(
-    source="Zhang, Kailkhura, Han, Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in "
-    "Deep Learning, ICML 2020; code zhang64-llnl/Mix-n-Match-Calibration, util_calibration.py",
+    source="Zhang, Kailkhura, Han, Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
+    "Calibration in Deep Learning, ICML 2020; code zhang64-llnl/Mix-n-Match-Calibration, "
+    "util_calibration.py",
     keeps_argmax=True,
     parameters="<= N K",
 )

@@ -58,7 +58,8 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
 
 
 @register(
-    source="Zadrozny & Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, KDD 2002",
+    source="Zadrozny & Elkan, Transforming Classifier Scores into Accurate Multiclass Probability "
+    "Estimates, KDD 2002",
     keeps_argmax=False,
     parameters="<= N",
 )

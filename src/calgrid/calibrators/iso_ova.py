@@ -11,7 +11,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Zadrozny & Elkan, Transforming Classifier Scores into Accurate Multiclass Probability Estimates, KDD 2002",
+    source="Zadrozny & Elkan, Transforming Classifier Scores into Accurate Multiclass Probability "
+    "Estimates, KDD 2002",
     keeps_argmax=False,
     parameters="<= K N",
 )

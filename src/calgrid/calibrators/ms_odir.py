@@ -80,13 +80,22 @@ def cross_validate(
     """
     if len(labels) < N_FOLDS:
         return STRENGTHS[0], []
-    fold, maps, scores = folds(labels), [temperature] * N_FOLDS, []
+    fold = folds(labels)
+    maps = [temperature] * N_FOLDS
+    scores: list[float] = []
     for strength in STRENGTHS:
         total = 0.0
         for number in range(N_FOLDS):
             out = fold == number
-            given = (inputs[~out], labels[~out], temperature, maps[number], strength, unit)
-            maps[number], _ = fit_odir(*given, tolerance=FOLD_TOLERANCE)
+            maps[number], _ = fit_odir(
+                inputs[~out],
+                labels[~out],
+                temperature,
+                maps[number],
+                strength,
+                unit,
+                tolerance=FOLD_TOLERANCE,
+            )
             total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
         scores.append(float(total) / len(labels))
         if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
@@ -95,7 +104,8 @@ def cross_validate(
 
 
 @register(
-    source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code dirichletcal/experiments_dnn",
+    source="Kull et al., Beyond Temperature Scaling, NeurIPS 2019; official code "
+    "dirichletcal/experiments_dnn",
     keeps_argmax=False,
     parameters="K^2 + K",
     limits={"strength": "(0, inf)"},
@@ -143,9 +153,10 @@ class MatrixScalingOdir(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         check_classes(self.id, logits.shape[1])
-        kept = self._usable(logits, labels)
-        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
-        inputs, n_classes = self._inputs(used), logits.shape[1]
+        n_classes = logits.shape[1]
+        usable = self._usable(logits, labels)
+        used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
+        inputs = self._inputs(used)
         unit = logit_unit(used)
         beta = fit_temperature(in_units(used, unit), targets).beta / unit
         start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
@@ -154,12 +165,13 @@ class MatrixScalingOdir(Calibrator):
         if strength is None:
             strength, scores = cross_validate(inputs, targets, start, unit)
         (self.weight, self.bias), history = fit_odir(inputs, targets, start, start, strength, unit)
-        history["warnings"] += end_of_grid("penalty", strength, STRENGTHS) if scores else []
+        if scores:
+            history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)
         return {
             **history,
             "strength": strength,
             "fold_nll": scores,
-            "n_infinite_loss": int((~kept).sum()),
+            "n_infinite_loss": int((~usable).sum()),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

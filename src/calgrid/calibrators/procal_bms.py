@@ -27,8 +27,9 @@ BASES: Mapping[str, Callable[[], Calibrator]] = {
 
 
 @register(
-    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural Networks, NeurIPS 2023; "
-    "code MiaoXiong2320/ProximityBias-Calibration, utils/multi_proximity_isotonic.py",
+    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural "
+    "Networks, NeurIPS 2023; code MiaoXiong2320/ProximityBias-Calibration, "
+    "utils/multi_proximity_isotonic.py",
     needs=("logits", "features"),
     keeps_argmax=False,
     parameters="n_bins times those of the base",
@@ -67,13 +68,13 @@ class ProximityBinMeanShift(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         self.points = unit_rows(cast(Array, features)).astype(np.float32)
-        own = proximity(self.points, self.n_neighbours)
-        self.proximity_cuts = equal_count_cuts(np.sort(own), self.n_bins)
-        part = bin_of(self.proximity_cuts, own)
+        proximities = proximity(self.points, self.n_neighbours)
+        self.proximity_cuts = equal_count_cuts(np.sort(proximities), self.n_bins)
+        part = bin_of(self.proximity_cuts, proximities)
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             base._fit_noted(logits[part == number], labels[part == number])
-        return {"n_bins": len(self._bases), "mean_proximity": float(own.mean())}
+        return {"n_bins": len(self._bases), "mean_proximity": float(proximities.mean())}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         part = bin_of(self.proximity_cuts, proximity(self.points, self.n_neighbours, features))
@@ -83,13 +84,11 @@ class ProximityBinMeanShift(Calibrator):
         return result
 
     def _state(self) -> dict[str, NDArray[Any]]:
-        states = [base._state() for base in self._bases]
-        bases = {
-            f"{number}.{name}": value
-            for number, state in enumerate(states)
-            for name, value in state.items()
-        }
-        return {**bases, "points": self.points, "proximity_cuts": self.proximity_cuts}
+        state: dict[str, NDArray[Any]] = {}
+        for number, base in enumerate(self._bases):
+            for name, value in base._state().items():
+                state[f"{number}.{name}"] = value
+        return {**state, "points": self.points, "proximity_cuts": self.proximity_cuts}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         self.points, self.proximity_cuts = state["points"], state["proximity_cuts"]

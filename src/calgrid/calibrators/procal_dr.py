@@ -49,8 +49,9 @@ def log_density(queries: Array, points: Array) -> Array:
 
 
 @register(
-    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural Networks, NeurIPS 2023; "
-    "code MiaoXiong2320/ProximityBias-Calibration, utils/density_ratio_calibration.py",
+    source="Xiong, Deng, Koh, Wu, Li, Xu, Hooi, Proximity-Informed Calibration for Deep Neural "
+    "Networks, NeurIPS 2023; code MiaoXiong2320/ProximityBias-Calibration, "
+    "utils/density_ratio_calibration.py",
     needs=("logits", "features"),
     keeps_argmax=False,
     parameters="N (d + 2)",
@@ -91,10 +92,12 @@ class ProximityDensityRatio(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        right = predicted == labels
+        correct = predicted == labels
         self.points = unit_rows(cast(Array, features)).astype(np.float32)
         points = np.column_stack([confidence, proximity(self.points, self.n_neighbours)])
-        self.right, self.wrong, self.beta = points[right], points[~right], np.nan
+        self.right = points[correct]
+        self.wrong = points[~correct]
+        self.beta = np.nan
         history = {
             "n_right": len(self.right),
             "n_wrong": len(self.wrong),
@@ -112,9 +115,6 @@ class ProximityDensityRatio(Calibrator):
         _, confidence = top_label(logits)
         points = np.column_stack([confidence, proximity(self.points, self.n_neighbours, features)])
         n_right, n_wrong = len(self.right), len(self.wrong)
-        ratio = (
-            log_density(points, self.right)
-            - log_density(points, self.wrong)
-            + np.log(n_right / n_wrong)
-        )
+        ratio = log_density(points, self.right) - log_density(points, self.wrong)
+        ratio += np.log(n_right / n_wrong)
         return top_label_map(logits, never_certain(sigmoid(ratio), n_right + n_wrong))

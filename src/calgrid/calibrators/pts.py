@@ -15,7 +15,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv 2102.12182",
+    source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv "
+    "2102.12182",
     keeps_argmax=True,
     parameters="91",
     limits=LIMITS,

@@ -18,7 +18,8 @@ EPSILON = 1e-7
 
 
 @register(
-    source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv 2102.12182",
+    source="Tomani, Cremers, Buettner, Parameterized Temperature Scaling, ECCV 2022, arXiv "
+    "2102.12182",
     keeps_argmax=True,
     parameters="91",
     slow=True,
@@ -69,12 +70,10 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         steps: int = 100_000,
     ) -> None:
         super().__init__()
-        self.seed, self.learning_rate, self.batch_size, self.steps = (
-            seed,
-            learning_rate,
-            batch_size,
-            steps,
-        )
+        self.seed = seed
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.steps = steps
 
     def _scaled(self, logits: Array) -> Array:
         clipped = np.clip(centred(logits), -BOUND, BOUND)
@@ -94,13 +93,16 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
         problem = self._problem(logits, labels, values, SquaredLoss(per_class=True))
         generator = np.random.default_rng(self.seed)
         self._parameters = self.network.glorot(generator)
-        adam, losses, done = Adam(self._parameters.size, self.learning_rate, EPSILON), [], 0
+        adam = Adam(self._parameters.size, self.learning_rate, EPSILON)
+        losses: list[float] = []
+        done = 0
         while done < self.steps:
             order = generator.permutation(len(labels))
             begins = range(0, len(order), self.batch_size)[: self.steps - done]
             total = 0.0
-            for batch in (order[begin : begin + self.batch_size] for begin in begins):
-                loss, gradient = problem.rows(batch)(self._parameters)
+            for begin in begins:
+                batch = problem.rows(order[begin : begin + self.batch_size])
+                loss, gradient = batch(self._parameters)
                 total += float(loss)
                 adam.step(self._parameters, gradient)
             losses.append(total / len(begins))

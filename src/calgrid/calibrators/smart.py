@@ -60,9 +60,12 @@ class Smart(FullBatchNetwork):
     seeds reach worse minima. Measured on test samples (mean ± sd over seeds; ECE with 15 bins in %,
     NLL in nats), with ``start="temperature"``, with the random start, and temperature scaling:
 
-    - CIFAR-10 ResNet-50, 10 seeds: ECE 0.76 ± 0.02, 0.78 ± 0.06, 1.37; NLL 0.204 ± 0.007, 0.205 ± 0.005, 0.204;
-    - CIFAR-10 LeNet-5, 5 seeds: ECE 1.78 ± 0.10, 2.06 ± 0.31, 2.02; NLL 1.301 ± 0.000, 1.319 ± 0.031, 1.300;
-    - CIFAR-100 DenseNet, 5 seeds: ECE 1.42 ± 0.28, 1.27 ± 0.08, 1.39; NLL 0.886 ± 0.003, 0.896 ± 0.019, 0.876.
+    - CIFAR-10 ResNet-50, 10 seeds: ECE 0.76 ± 0.02, 0.78 ± 0.06, 1.37; NLL 0.204 ± 0.007, 0.205 ±
+      0.005, 0.204;
+    - CIFAR-10 LeNet-5, 5 seeds: ECE 1.78 ± 0.10, 2.06 ± 0.31, 2.02; NLL 1.301 ± 0.000, 1.319 ±
+      0.031, 1.300;
+    - CIFAR-100 DenseNet, 5 seeds: ECE 1.42 ± 0.28, 1.27 ± 0.08, 1.39; NLL 0.886 ± 0.003, 0.896 ±
+      0.019, 0.876.
 
     ``indicator`` replaces the margin by another input of Table 4: entropy or confidence of the
     softmax, the largest logit, the largest minus the mean logit, or all logits (network K-16-1, 16
@@ -209,6 +212,6 @@ class Smart(FullBatchNetwork):
         if self.share_clamped > 0.0:
             log(
                 f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of "
-                f"the fit: clamped."
+                "the fit: clamped."
             )
         return probabilities

@@ -11,7 +11,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
+    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv "
+    "2511.03685; probmetrics",
     keeps_argmax=False,
     parameters="K^2 + K + 1",
     limits={"ridge": "(0, inf)"},

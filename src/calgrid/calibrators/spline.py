@@ -22,8 +22,8 @@ def spline_accuracy(confidence: Array, correct: Array, n_knots: int) -> Array:
 
 
 @register(
-    source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley, Calibration of Neural Networks using Splines, "
-    "ICLR 2021; code kartikgupta-at-anu/spline-calibration",
+    source="Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley, Calibration of Neural "
+    "Networks using Splines, ICLR 2021; code kartikgupta-at-anu/spline-calibration",
     keeps_argmax=False,
     parameters="n_knots",
     limits={"n_knots": "[2, 1000]"},
@@ -63,10 +63,10 @@ class SplineCalibration(Calibrator):
         self.confidence, index, number = np.unique(
             confidence, return_inverse=True, return_counts=True
         )
-        right = np.bincount(index, predicted == labels) / number
+        raw = np.bincount(index, predicted == labels) / number
         index.sort()
-        moved = spline_accuracy(self.confidence[index], right[index], self.n_knots)
-        self.accuracy = never_certain(np.bincount(index, moved) / number, len(labels))
+        smooth = spline_accuracy(self.confidence[index], raw[index], self.n_knots)
+        self.accuracy = never_certain(np.bincount(index, smooth) / number, len(labels))
         return {"n_points": len(self.confidence)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -16,7 +16,8 @@ FLOOR = float(np.log(np.finfo(np.float32).tiny))
 
 
 @register(
-    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
+    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv "
+    "2511.03685; probmetrics",
     keeps_argmax=False,
     parameters="2K + 1",
     limits={"ridge": "(0, inf)"},
@@ -65,8 +66,9 @@ class StructuredVectorScaling(Calibrator):
             weight_ridge=self.ridge * penalty / n_samples,
             bias_ridge=self.ridge * n_classes / n_samples,
         )
-        start = {name: value for name, value in history.items() if name != "loss"}
-        return {**start, **fit_history, "warnings": history["warnings"] + fit_history["warnings"]}
+        warnings = history["warnings"] + fit_history["warnings"]
+        del history["loss"]
+        return {**history, **fit_history, "warnings": warnings}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))

@@ -10,7 +10,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Eq. 9",
+    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Eq. "
+    "9",
     keeps_argmax=True,
     parameters="1",
     limits=LIMITS,

@@ -41,7 +41,8 @@ def confidences(logits: Array) -> Array:
 
 
 @register(
-    source="Mukhoti et al., Calibrating Deep Neural Networks using Focal Loss, NeurIPS 2020; code focal_calibration",
+    source="Mukhoti et al., Calibrating Deep Neural Networks using Focal Loss, NeurIPS 2020; code "
+    "focal_calibration",
     keeps_argmax=True,
     parameters="1",
     limits={"n_bins": "[1, 1000000]"},

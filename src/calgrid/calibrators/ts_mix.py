@@ -14,9 +14,10 @@ def fit_smoothed(logits: Array, labels: Labels) -> tuple[Array, dict[str, Any]]:
     """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the
     ``fit_history``.
     """
-    found, epsilon = fit_temperature(logits, labels), 1.0 / (len(labels) + 1)
-    history = {**found.history(), "n_infinite_loss": found.n_infinite_loss, "epsilon": epsilon}
-    return np.array([found.beta, epsilon]), history
+    fit = fit_temperature(logits, labels)
+    epsilon = 1.0 / (len(labels) + 1)
+    history = {**fit.history(), "n_infinite_loss": fit.n_infinite_loss, "epsilon": epsilon}
+    return np.array([fit.beta, epsilon]), history
 
 
 def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
@@ -30,7 +31,8 @@ def smoothed(logits: Array, beta: float, epsilon: float) -> Array:
 
 
 @register(
-    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv 2511.03685; probmetrics",
+    source="Berta, Holzmüller, Jordan, Bach, Structured Matrix Scaling, AISTATS 2026, arXiv "
+    "2511.03685; probmetrics",
     keeps_argmax=True,
     parameters="1",
 )

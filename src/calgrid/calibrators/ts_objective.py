@@ -26,7 +26,8 @@ class ObjectiveTemperature(Calibrator):
 
     The objectives are those of :mod:`calgrid.calibrators._objectives`. Most are not convex: 100
     temperatures, evenly spaced in ln T, are tried, and golden section refines the best between its
-    neighbours. T is searched from 0.05 to 100 in units of the spread of the logits (``logit_unit``).
+    neighbours. T is searched from 0.05 to 100 in units of the spread of the logits
+    (``logit_unit``).
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried),
     ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum).

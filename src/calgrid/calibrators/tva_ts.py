@@ -25,20 +25,21 @@ def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
     correct = used.argmax(axis=1) == labels[varies]
 
     def objective(beta: float, rows: slice) -> tuple[float, float]:
-        margin, excess, right = margins[rows], excesses[rows], correct[rows]
-        rest, d_rest = np.empty((2, len(right)))
+        margin, excess, is_correct = margins[rows], excesses[rows], correct[rows]
+        rest, d_rest = np.empty((2, len(margin)))
         for block in row_blocks(*excess.shape):
             rest[block], d_rest[block] = log_rest(excess[block], np.array([beta]))
-        score, n_samples = beta * margin - rest, max(1, len(right))
-        loss = softplus(np.where(right, -score, score)).sum()
-        slope = ((sigmoid(score) - right) * (margin - d_rest)).sum()
+        score, n_samples = beta * margin - rest, max(1, len(margin))
+        loss = softplus(np.where(is_correct, -score, score)).sum()
+        slope = ((sigmoid(score) - is_correct) * (margin - d_rest)).sum()
         return float(loss) / n_samples, float(slope) / n_samples
 
     return objective, len(correct)
 
 
 @register(
-    source="Le Coz, Herbin, Adjed, Confidence Calibration of Classifiers with Many Classes, NeurIPS 2024",
+    source="Le Coz, Herbin, Adjed, Confidence Calibration of Classifiers with Many Classes, "
+    "NeurIPS 2024",
     keeps_argmax=True,
     parameters="1",
 )
@@ -59,9 +60,9 @@ class TopVersusAllTemperature(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        found = lowest_beta(*top_versus_all(logits, labels))
-        self.beta = found.beta
-        return found.history()
+        fit = lowest_beta(*top_versus_all(logits, labels))
+        self.beta = fit.beta
+        return fit.history()
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits * self.beta)

@@ -13,7 +13,8 @@ from calgrid.components.registry import register
 
 
 @register(
-    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Sec. 4.2",
+    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, "
+    "Sec. 4.2",
     keeps_argmax=False,
     parameters="2K",
 )
@@ -22,11 +23,12 @@ class VectorScaling(Calibrator):
 
     Fitted by Newton's method from ``w = 1 / T`` of ``ts``. Cases that the paper does not specify:
 
-    - z is the logits minus the mean of their row, because the map is not invariant to a constant added to a row. Public
-      code uses the logits without this.
-    - w is kept in [0.01, 20] in units of the spread of the logits, because the loss of separable data has no minimum.
-    - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0. Otherwise its
-      probability would go to 0.
+    - z is the logits minus the mean of their row, because the map is not invariant to a constant
+      added to a row. Public code uses the logits without this.
+    - w is kept in [0.01, 20] in units of the spread of the logits, because the loss of separable
+      data has no minimum.
+    - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0.
+      Otherwise its probability would go to 0.
 
     Samples whose label has the logit -inf are left out.
 
@@ -45,8 +47,9 @@ class VectorScaling(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        kept, n_classes = possible_labels(logits, labels), logits.shape[1]
-        used, targets = (logits, labels) if kept.all() else (logits[kept], labels[kept])
+        n_classes = logits.shape[1]
+        possible = possible_labels(logits, labels)
+        used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
         beta = fit_temperature(used, targets).beta
         present = np.bincount(targets, minlength=n_classes) > 0
 
@@ -67,7 +70,7 @@ class VectorScaling(Calibrator):
             **history,
             "temperature": 1.0 / beta,
             "n_absent": int((~present).sum()),
-            "n_infinite_loss": int((~kept).sum()),
+            "n_infinite_loss": int((~possible).sum()),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
