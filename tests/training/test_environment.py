@@ -88,11 +88,11 @@ def test_free_memory_is_what_the_machine_and_the_job_leave(tmp_path):
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{used}\n")
     own.write_text("0::/job/step\n")
-    assert list(environment._left_to_groups(tmp_path / "fs", own)) == [4000]
+    assert list(environment.control_group_free_bytes(tmp_path / "fs", own)) == [4000]
     first = tmp_path / "fs" / "memory" / "job"
     first.mkdir(parents=True)
     (first / "memory.limit_in_bytes").write_text("700\n")
     (first / "memory.usage_in_bytes").write_text("900\n")
     own.write_text("3:cpu:/job\n4:memory:/job\n")
-    assert list(environment._left_to_groups(tmp_path / "fs", own)) == [0]
+    assert list(environment.control_group_free_bytes(tmp_path / "fs", own)) == [0]
     assert 0 <= environment.free_bytes(torch.device("cpu")) < 2**50

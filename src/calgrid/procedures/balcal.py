@@ -138,8 +138,7 @@ def map_channels(backbone: Backbone) -> int:
     if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
         raise ConfigError(
             "procedure 'balcal' puts a convolutional block on the last feature map, which this "
-            "backbone does not "
-            "have: use a convolutional backbone."
+            "backbone does not have: use a convolutional backbone."
         )
     training = backbone.training
     backbone.eval()  # so that the zeros do not update BatchNorm statistics
@@ -151,7 +150,8 @@ def map_channels(backbone: Backbone) -> int:
 
 
 @register(
-    source="Ni et al., CVPR 2025, arXiv 2504.10007; JianiNi/BalCAL src/lightning_modules/One_Stage.py",
+    source="Ni et al., CVPR 2025, arXiv 2504.10007; JianiNi/BalCAL "
+    "src/lightning_modules/One_Stage.py",
     losses="stateless",
     linear_head=False,
     limits={"beta": "(0, inf)", "delta": "(0, 1]", "lambda0": "[0, 1]"},
@@ -201,18 +201,17 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         """
         if backbone.num_features < num_classes:
             raise ConfigError(
-                f"procedure 'balcal' needs at least as many features as classes, but the backbone "
-                f"has "
-                f"{backbone.num_features} features for {num_classes} classes: use a wider backbone."
+                "procedure 'balcal' needs at least as many features as classes, but the backbone "
+                f"has {backbone.num_features} features for {num_classes} "
+                "classes: use a wider backbone."
             )
         return BalancedHeads(backbone, num_classes, self.beta)
 
     def begin_training(self, model: BalancedHeads, training: Training) -> None:
         """Allocate memory for an epoch's logits of both heads."""
         shape = (training.samples, training.num_classes)
-        self._linear, self._simplex = (
-            torch.full(shape, math.nan, device=training.device) for _ in range(2)
-        )
+        self._linear = torch.full(shape, math.nan, device=training.device)
+        self._simplex = torch.full(shape, math.nan, device=training.device)
 
     def splits(self, model: BalancedHeads, train: Split, val: Split) -> tuple[Split, Split]:
         """Store the training labels, needed to solve lambda."""
@@ -225,9 +224,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         """Return the mixed logits (B, K) and the weighted loss of both heads."""
         linear, directions, _ = model(batch.images)
         linear = linear.float()
-        simplex = project(
-            directions, model.frame * class_scaling(batch.labels, model.frame.shape[1])
-        )
+        scaling = class_scaling(batch.labels, model.frame.shape[1])
+        simplex = project(directions, model.frame * scaling)
         self._linear.index_copy_(0, batch.index, linear.detach())
         self._simplex.index_copy_(0, batch.index, simplex.detach())
         terms = [(self._weight, linear, batch.labels), (1.0 - self._weight, simplex, batch.labels)]
@@ -239,9 +237,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     ) -> dict[str, float]:
         """Solve lambda; return it with accuracy and mean confidence of the linear head."""
         seen = ~self._linear[:, 0].isnan()  # without a dropped last batch
-        linear, simplex, labels = (
-            each[seen] for each in (self._linear, self._simplex, self._labels)
-        )
+        linear, simplex, labels = self._linear[seen], self._simplex[seen], self._labels[seen]
         self._linear.fill_(math.nan)
         accuracy, confidence = accuracy_and_confidence(linear, simplex, labels, 1.0)
         self._weight = balancing_weight(linear, simplex, labels, self.delta)

@@ -41,9 +41,10 @@ class MaskedClassifierCalibration(SecondStage):
     """Masked two-layer head on frozen features; the retention rate adapts to accuracy and
     confidence.
 
-    At the start of epoch t each weight of a layer is kept with probability p_t, for the whole epoch::
+    At the start of epoch t each weight of a layer is kept with probability p_t, for the whole
+    epoch::
 
-        M ~ Bernoulli(p_t),  z = W2' relu(W1' h + b1) + b2  with  W' = M * W                 (8), (9)
+        M ~ Bernoulli(p_t),  z = W2' relu(W1' h + b1) + b2  with  W' = M * W                (8), (9)
         W <- W - eta M * dL/dW'                                                              (11)
         p_{t+1} = clip(p_t + clip(lambda acc_t - conf_t, -tau_t, tau_t), p_min, 1)           (12)
         tau_t = tau0 exp(-kappa t / T)                                                       (13)
@@ -107,7 +108,11 @@ class MaskedClassifierCalibration(SecondStage):
         cached: bool = False,
     ) -> None:
         super().__init__(cached=cached)
-        self.lambda_, self.p0, self.p_min, self.tau0, self.kappa = lambda_, p0, p_min, tau0, kappa
+        self.lambda_ = lambda_
+        self.p0 = p0
+        self.p_min = p_min
+        self.tau0 = tau0
+        self.kappa = kappa
         self.head = head
         self.bottleneck = bottleneck
         self.straight_through = gradient == "straight_through"
@@ -136,12 +141,11 @@ class MaskedClassifierCalibration(SecondStage):
         """
         super().load_first_stage(model, state)
         if self.head == "linear":
-            own = {
-                name.removeprefix("head."): tensor
-                for name, tensor in state.items()
-                if name.startswith("head.")
-            }
-            load_checked(model.head, {**dict(model.head.named_buffers()), **own}, "linear head")
+            head = dict(model.head.named_buffers())
+            for name, tensor in state.items():
+                if name.startswith("head."):
+                    head[name.removeprefix("head.")] = tensor
+            load_checked(model.head, head, "linear head")
 
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
         """Store seed and epochs."""
@@ -169,11 +173,8 @@ class MaskedClassifierCalibration(SecondStage):
         self, model: FrozenFeatures, epoch: int, means: Mapping[str, float]
     ) -> dict[str, float]:
         """Update the retention rate by (12) and (13); return rate and inputs of the update."""
-        used, accuracy, confidence = (
-            self._retention,
-            means["train_accuracy"],
-            means["train_confidence"],
-        )
+        used = self._retention
+        accuracy, confidence = means["train_accuracy"], means["train_confidence"]
         clip = self.clip(epoch)  # 0 for fixed rates
         self._retention = self.next_retention(used, accuracy, confidence, clip)
         at_floor = self.adaptive and self._retention == self.p_min
@@ -181,9 +182,8 @@ class MaskedClassifierCalibration(SecondStage):
         if self._floor_epochs == FLOOR_EPOCHS:
             log(
                 f"maccal: the retention rate has been at p_min = {self.p_min:g} for {FLOOR_EPOCHS} "
-                f"epochs up to epoch "
-                f"{epoch + 1}, where accuracy suffers: look at it beside the calibration error, or "
-                f"raise lambda_."
+                f"epochs up to epoch {epoch + 1}, where accuracy suffers: look at it beside the "
+                "calibration error, or raise lambda_."
             )
         return {
             "retention": used,
@@ -196,7 +196,9 @@ class MaskedClassifierCalibration(SecondStage):
         """Maximum change tau_t of the retention rate after an epoch, (13)."""
         if not self.adaptive:
             return 0.0
-        return self.tau0 * (math.exp(-self.kappa * epoch / self._epochs) if self.decaying else 1.0)
+        if not self.decaying:
+            return self.tau0
+        return self.tau0 * math.exp(-self.kappa * epoch / self._epochs)
 
     def next_retention(
         self, retention: float, accuracy: float, confidence: float, clip: float

@@ -53,15 +53,14 @@ class MaskedLinear(nn.Linear):
         stored = self.stored()
         self.mask.copy_(mask)
         self.retention.fill_(retention)
-        resting = (
-            torch.zeros_like(stored)
-            if self.straight_through or not keep
-            else stored.masked_fill(self.mask, 0.0)
-        )
-        self.resting.copy_(resting)
-        self.weight.copy_(
-            stored if self.straight_through and keep else stored.masked_fill(~self.mask, 0.0)
-        )
+        if self.straight_through or not keep:
+            self.resting.zero_()
+        else:
+            self.resting.copy_(stored.masked_fill(self.mask, 0.0))
+        if self.straight_through and keep:
+            self.weight.copy_(stored)
+        else:
+            self.weight.copy_(stored.masked_fill(~self.mask, 0.0))
 
     @torch.no_grad()
     def undo_masked_steps(self) -> None:

@@ -71,9 +71,11 @@ class MixupInferenceLast(Procedure):
     ) -> tuple[Tensor, Tensor]:
         """Return the decoupled logits (B, K) of the batch's own images and the mean of both losses."""
         partners = draw_partners(batch)
-        own, other = self.decoupled_logits(model, (batch.images, batch.images[partners]))
-        terms = [(0.5, own, batch.labels), (0.5, other, batch.labels[partners])]
-        return own, weighted_loss(loss, terms, index=batch.index)
+        logits, partner_logits = self.decoupled_logits(
+            model, (batch.images, batch.images[partners])
+        )
+        terms = [(0.5, logits, batch.labels), (0.5, partner_logits, batch.labels[partners])]
+        return logits, weighted_loss(loss, terms, index=batch.index)
 
     def decoupled_logits(self, model: Backbone, pair: Pair) -> Pair:
         """Return the decoupled logits, each (B, K), of a pair of images, each (B, C, H, W)."""
@@ -97,6 +99,5 @@ class MixupInferenceLast(Procedure):
                 return float(l1[fits[0]]), float(l2[fits[0]])
         raise ConfigError(
             f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
-            f"differ by a margin of "
-            f"{self.margin:g}: lower margin or alpha."
+            f"differ by a margin of {self.margin:g}: lower margin or alpha."
         )

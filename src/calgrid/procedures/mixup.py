@@ -47,9 +47,8 @@ class Mixup(Procedure):
         self, model: Backbone, loss: LossFunction, batch: Batch
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) of the mixed images and the two-term loss."""
-        if (
-            self.alpha == 0
-        ):  # draw nothing, so that other random numbers equal those of plain training
+        # draw nothing, so that other random numbers equal those of plain training
+        if self.alpha == 0:
             return super().forward_loss(model, loss, batch)
         self._weight = float(draw_beta(self.alpha, 1))
         partners = draw_partners(batch)
@@ -64,8 +63,8 @@ class Mixup(Procedure):
 
     def correct(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Total weight (B,) of the labels that equal the arg max."""
-        own = super().correct(logits, batch)
+        correct = super().correct(logits, batch)
         if self.alpha == 0:
-            return own
-        other = logits.argmax(dim=1).eq(self._other_labels)
-        return mix(own.float(), other.float(), self._weight)
+            return correct
+        correct_for_partner = logits.argmax(dim=1).eq(self._other_labels)
+        return mix(correct.float(), correct_for_partner.float(), self._weight)

@@ -62,13 +62,14 @@ def block_ends(model: Backbone) -> list[int]:
     For a network with one stage, its parts are used as stages.
     """
     place = {id(parameter): number for number, parameter in enumerate(model.parameters(), start=1)}
-    ends = set()
+    ends: set[int] = set()
     for stage in list(model.stages)[1:] or _parts(model.stages[0]):
         blocks = [child for child in stage.children() if next(child.children(), None) is not None]
-        ends |= {
-            max((place[id(p)] for p in block.parameters()), default=0) for block in (*blocks, stage)
-        }
-    return sorted(ends - {0})
+        for block in (*blocks, stage):
+            numbers = [place[id(parameter)] for parameter in block.parameters()]
+            if numbers:
+                ends.add(max(numbers))
+    return sorted(ends)
 
 
 def _parts(stage: nn.Module) -> list[nn.Module]:

@@ -28,7 +28,8 @@ class FrozenFeatures(Network):
     def __init__(self, body: Backbone, head: nn.Module) -> None:
         super().__init__()
         self.num_features = body.num_features
-        setattr(body, "head", nn.Identity())  # noqa: B010  (replaces the first stage's head, which is no Identity)
+        # replaces the first stage's head, which is no Identity
+        setattr(body, "head", nn.Identity())  # noqa: B010
         self.body: Backbone = body.requires_grad_(False)
         self.head = head
 

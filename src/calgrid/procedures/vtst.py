@@ -30,12 +30,8 @@ class VariationalHead(nn.Module):
 
     def __init__(self, num_features: int, width: int, num_classes: int) -> None:
         super().__init__()
-        self.mean, self.spread = (
-            nn.Sequential(
-                nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width)
-            )
-            for _ in range(2)
-        )
+        self.mean = _latent_network(num_features, width)
+        self.spread = _latent_network(num_features, width)
         self.classifier = nn.Linear(width, num_classes)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,13 +43,18 @@ class VariationalHead(nn.Module):
         return self.classifier(mean + (0.5 * log_variance).exp() * noise)
 
 
+def _latent_network(num_features: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(num_features, 3 * width), nn.ReLU(), nn.Linear(3 * width, width))
+
+
 def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     """Mean over samples and latents, each (N, Z), of ``1/2 (mu^2 + sigma^2 - 1 - log sigma^2)``."""
     return 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).mean()
 
 
 @register(
-    source="Jordahn & Olmos, ICML 2024; MJordahn/Decoupled-Layers-for-Calibrated-NNs src/models/VTST.py",
+    source="Jordahn & Olmos, ICML 2024; MJordahn/Decoupled-Layers-for-Calibrated-NNs "
+    "src/models/VTST.py",
     **FACTS,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
     limits={"hidden": "[1, 16384]", "samples": "[1, 10000]", "kl_weight": "[0, inf)"},
@@ -118,9 +119,9 @@ class VariationalTwoStageTraining(SecondStage):
         features = self.features(model, batch)
         head = cast(VariationalHead, model.head)
         mean, log_variance = head(features)
+        draws = self._noise(batch.index.cpu(), mean.shape[1]).to(mean.device)
         log_probs = [
-            head.classify(mean, log_variance, noise).float().log_softmax(dim=1)
-            for noise in self._noise(batch.index.cpu(), mean.shape[1]).to(mean.device)
+            head.classify(mean, log_variance, noise).float().log_softmax(dim=1) for noise in draws
         ]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(self.samples), features
 
@@ -131,8 +132,8 @@ class VariationalTwoStageTraining(SecondStage):
         blocks, block = (index // NOISE_ROWS).unique(return_inverse=True)
         shape = (NOISE_ROWS, self.samples, width)
         drawn = [
-            torch.randn(shape, generator=generator("cpu", self._seed, "vtst", int(each)))
-            for each in blocks
+            torch.randn(shape, generator=generator("cpu", self._seed, "vtst", number))
+            for number in blocks.tolist()
         ]
         return torch.stack(drawn)[block, index % NOISE_ROWS].transpose(0, 1)
 

@@ -93,18 +93,15 @@ class DeviceImages:
         if crop_size is not None and crop_size > min(images.shape[-2:]):
             raise DataError(
                 f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the "
-                f"protocol's crop_size "
-                f"{crop_size}: use larger ones or another protocol."
+                f"protocol's crop_size {crop_size}: use larger ones or another protocol."
             )
-        self.crop_size, self._sides = crop_size, images.shape[-2:]
+        self.crop_size = crop_size
+        self._sides = images.shape[-2:]
         self.labels = torch.tensor(np.asarray(labels, dtype=np.int64), device=device)
         self._hold(images)
-        centre, spread = (
-            torch.tensor(each, dtype=torch.float32, device=device) for each in (mean, std)
-        )
-        self._scale, self._offset = (
-            each.view(1, -1, 1, 1) for each in (1.0 / (255.0 * spread), centre / spread)
-        )
+        centre = torch.tensor(mean, dtype=torch.float32, device=device).view(1, -1, 1, 1)
+        spread = torch.tensor(std, dtype=torch.float32, device=device).view(1, -1, 1, 1)
+        self._scale, self._offset = 1.0 / (255.0 * spread), centre / spread
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def _hold(self, images: np.ndarray) -> None:
@@ -112,9 +109,8 @@ class DeviceImages:
         self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.labels.device)
         step = max(1, PIECE_BYTES // math.prod(images.shape[1:]))
         for begin in range(0, len(images), step):
-            self._images[begin : begin + step] = torch.tensor(
-                np.asarray(images[begin : begin + step])
-            )
+            piece = slice(begin, begin + step)
+            self._images[piece] = torch.tensor(np.asarray(images[piece]))
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
         """Yield the images of some parts of the split."""
@@ -178,28 +174,27 @@ class StreamedImages(DeviceImages):
         the same objects.
         """
         self._expected = deque(batches)
-        rows = (
-            torch.cat(list(batches)).cpu().split([len(batch) for batch in batches])
-            if batches
-            else ()
-        )
-        self._batches = ahead(self._read, [each.numpy() for each in rows], AHEAD)
+        rows: list[np.ndarray] = []
+        if batches:
+            # one copy from a GPU for all batches
+            on_host = torch.cat(list(batches)).cpu().split([len(batch) for batch in batches])
+            rows = [index.numpy() for index in on_host]
+        self._batches = ahead(self._read, rows, AHEAD)
 
     def _read(self, rows: slice | np.ndarray) -> torch.Tensor:
         images = torch.from_numpy(np.require(self._source[rows], requirements=["C", "W"]))
         return images.pin_memory() if self.labels.device.type == "cuda" else images
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
-        return (
-            images.to(self.labels.device, non_blocking=True)
-            for images in ahead(self._read, parts, AHEAD)
-        )
+        for images in ahead(self._read, parts, AHEAD):
+            yield images.to(self.labels.device, non_blocking=True)
 
     def _at(self, index: torch.Tensor) -> torch.Tensor:
-        is_expected = bool(self._expected) and index is self._expected[0]
-        if is_expected:
+        if self._expected and index is self._expected[0]:
             self._expected.popleft()
-        images = next(self._batches) if is_expected else self._read(index.cpu().numpy())
+            images = next(self._batches)
+        else:
+            images = self._read(index.cpu().numpy())
         return images.to(self.labels.device, non_blocking=True)
 
 
@@ -254,17 +249,17 @@ def augment(
     height, width = sides if crop_size is None else (crop_size, crop_size)
     rows = torch.arange(height, device=device).expand(count, height)
     columns = torch.arange(width, device=device).expand(count, width)
-    down, right = (
-        side + 2 * crop_padding - kept for side, kept in zip(sides, (height, width), strict=True)
-    )
+    # largest offsets of the crop
+    down = sides[0] + 2 * crop_padding - height
+    across = sides[1] + 2 * crop_padding - width
     if crop_padding:
         images = F.pad(images, (crop_padding,) * 4)
-    if down == right and down:
+    if down == across and down:
         offsets = torch.randint(0, down + 1, (2, count, 1), generator=rng, device=device)
         rows, columns = rows + offsets[0], columns + offsets[1]
-    elif down or right:
+    elif down or across:
         rows = rows + torch.randint(0, down + 1, (count, 1), generator=rng, device=device)
-        columns = columns + torch.randint(0, right + 1, (count, 1), generator=rng, device=device)
+        columns = columns + torch.randint(0, across + 1, (count, 1), generator=rng, device=device)
     if flip:
         mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)

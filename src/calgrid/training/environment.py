@@ -21,17 +21,17 @@ CGROUP_FILES = {
 }
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Return the device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises
     ConfigError.
     """
-    if wanted == "auto":
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device: 'cuda' is configured but torch finds no GPU here; use device: cpu or auto."
         )
-    return torch.device(wanted)
+    return torch.device(name)
 
 
 def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
@@ -50,10 +50,10 @@ def prepare(device: torch.device, threads: int, deterministic: bool = False) -> 
         torch.backends.cudnn.deterministic = deterministic
         torch.backends.cudnn.allow_tf32 = not deterministic
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
-    # like use_deterministic_algorithms, without its slow import of the compiler
-    torch.set_deterministic_debug_mode(
-        "error" if deterministic or device.type == "cpu" else "default"
-    )
+    # like use_deterministic_algorithms, without its import of the compiler, which predictions would
+    # wait for
+    strict = deterministic or device.type == "cpu"
+    torch.set_deterministic_debug_mode("error" if strict else "default")
 
 
 @contextlib.contextmanager
@@ -62,13 +62,12 @@ def explained(title: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
-        if not found:
+        operation, phrase, _ = str(error).partition(" does not have a deterministic implementation")
+        if not phrase:
             raise
         raise ConfigError(
             f"{title}: the operation {operation.split()[-1]} has no deterministic kernel; use "
-            f"another backbone or, on "
-            "a GPU, deterministic: false in the protocol."
+            "another backbone or, on a GPU, deterministic: false in the protocol."
         ) from None
 
 
@@ -90,25 +89,27 @@ def free_bytes(device: torch.device) -> int:
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = re.search(r"MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")))
-    machine = (
-        1024 * int(found[1]) if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
-    return min([machine, *_left_to_groups()])
+    available = re.search(r"MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")))
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if available:
+        machine = 1024 * int(available[1])
+    return min([machine, *control_group_free_bytes()])
 
 
-def _left_to_groups(
-    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+def control_group_free_bytes(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> Iterator[int]:
     """Yield the free memory of each control group of this process, for example of a cluster job."""
-    for line in _text(own).splitlines():
+    for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers in CGROUP_FILES:
-            place = root / controllers / path.lstrip("/")
-            for folder in (place, *place.parents):
-                limit, used = (_text(folder / name).strip() for name in CGROUP_FILES[controllers])
-                if limit.isdigit() and used.isdigit():
-                    yield max(int(limit) - int(used), 0)
+        if controllers not in CGROUP_FILES:
+            continue
+        limit_file, used_file = CGROUP_FILES[controllers]
+        group = root / controllers / path.lstrip("/")
+        for folder in (group, *group.parents):
+            limit, used = _text(folder / limit_file).strip(), _text(folder / used_file).strip()
+            if limit.isdigit() and used.isdigit():
+                yield max(int(limit) - int(used), 0)
 
 
 def _text(path: Path) -> str:
@@ -128,14 +129,16 @@ def peak_memory_mb(device: torch.device) -> float:
 
 def describe(device: torch.device) -> dict[str, str | int]:
     """Return versions, device, driver, threads and determinism, for the record of a stage."""
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    name, cuda, driver = platform.machine(), "", ""
+    if device.type == "cuda":
+        name, cuda, driver = torch.cuda.get_device_name(device), torch.version.cuda or "", _driver()
     return {
         **provenance.describe("numpy"),
         "torch": torch.__version__,
         "device": device.type,
-        "device_name": gpu or platform.machine(),
-        "cuda": (torch.version.cuda or "") if gpu else "",
-        "driver": _driver() if gpu else "",
+        "device_name": name,
+        "cuda": cuda,
+        "driver": driver,
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
@@ -155,7 +158,6 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
 
 def _driver() -> str:
     """Version of the NVIDIA kernel driver; empty if unknown."""
-    found = re.search(
-        r"Kernel Module\D*(\d+(?:\.\d+)+)", _text(Path("/proc/driver/nvidia/version"))
-    )
-    return found[1] if found else ""
+    text = _text(Path("/proc/driver/nvidia/version"))
+    version = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", text)
+    return version[1] if version else ""

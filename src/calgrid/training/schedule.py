@@ -20,8 +20,7 @@ def epoch_batches(samples: int, protocol: Protocol) -> tuple[int, int]:
     if not full:
         raise ConfigError(
             f"drop_last leaves no batch of {size} of {samples} training images; use smaller "
-            f"batches or "
-            "drop_last: false."
+            "batches or drop_last: false."
         )
     return full, size
 
@@ -44,12 +43,12 @@ def learning_rate(protocol: Protocol, epoch: int, step: int, steps: int) -> floa
     schedule, base = protocol["schedule"], protocol["optimizer"]["lr"]
     rate = base
     if schedule["name"] == "step":
-        rate = base * schedule["gamma"] ** sum(
-            epoch >= milestone for milestone in schedule["milestones"]
-        )
+        drops = sum(epoch >= milestone for milestone in schedule["milestones"])
+        rate = base * schedule["gamma"] ** drops
     elif schedule["name"] == "cosine":
         progress = (epoch + step / steps) / protocol["epochs"]
         rate = base * 0.5 * (1.0 + math.cos(math.pi * progress))
     warmup = schedule["warmup_epochs"]
-    position = epoch + (step + 1) / steps
-    return rate * min(1.0, position / warmup) if warmup else rate
+    if warmup:
+        rate *= min(1.0, (epoch + (step + 1) / steps) / warmup)
+    return rate

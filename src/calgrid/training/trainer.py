@@ -82,9 +82,15 @@ class Trainer:
         resume_every: float,
         title: str,
     ) -> None:
-        self.model, self.loss, self.procedure, self.protocol = model, loss, procedure, protocol
-        self.seed, self.autocast, self.title = seed, autocast, title
-        self.device, self.streamed = train.labels.device, isinstance(train, StreamedImages)
+        self.model = model
+        self.loss = loss
+        self.procedure = procedure
+        self.protocol = protocol
+        self.seed = seed
+        self.autocast = autocast
+        self.title = title
+        self.device = train.labels.device
+        self.streamed = isinstance(train, StreamedImages)
         augmented = any((*protocol["augmentation"].values(), protocol["crop_size"]))
         facts = Training(
             seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device
@@ -103,14 +109,14 @@ class Trainer:
         if self.last_batch == 1 < protocol["batch_size"]:
             log(
                 f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} "
-                f"training images are "
-                f"dealt to batches of {protocol['batch_size']}; drop_last: true in the protocol "
-                f"leaves it out."
+                f"training images are dealt to batches of {protocol['batch_size']}; drop_last: "
+                "true in the protocol leaves it out."
             )
         self.sampled = sampled_epochs(protocol)
         self.loss.reserve(len(train))
         self.position = Position()
-        self.resume_path, self.resume_every = folder / RESUME_FILE, resume_every
+        self.resume_path = folder / RESUME_FILE
+        self.resume_every = resume_every
         self._restore()
 
     def run(self, stop: StopRequest) -> Position:
@@ -165,9 +171,8 @@ class Trainer:
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
         count = len(batch)
-        weight = (
-            1 if self.loss.reduction == "sum" else count
-        )  # the history has means over samples in both cases
+        # the history has means over samples in both cases
+        weight = 1 if self.loss.reduction == "sum" else count
         parts = {**self.loss.last_terms, **self.procedure.last_terms}
         sums = {
             "train_loss": total * weight,
@@ -183,14 +188,15 @@ class Trainer:
         means = self._epoch_means()
         # before validation, so that it uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
-        validation = self._validation_logits(), self.val_images.labels
-        logits, labels = (each[self.val_rows[CHOICE]] for each in validation)
+        val_logits, val_labels = self._validation_logits(), self.val_images.labels
+        choice, feedback = self.val_rows[CHOICE], self.val_rows[FEEDBACK]
+        logits, labels = val_logits[choice], val_labels[choice]
         val_accuracy = float((logits.argmax(1) == labels).double().mean())
         table = self.loss.sample_table(position.epoch) if position.epoch in self.sampled else None
         if table is not None:
             position.samples.append({"epoch": position.epoch, **table})
         diagnostics.update(self.loss.pop_diagnostics())
-        self.loss.end_epoch(position.epoch, *(each[self.val_rows[FEEDBACK]] for each in validation))
+        self.loss.end_epoch(position.epoch, val_logits[feedback], val_labels[feedback])
         row = {
             "epoch": position.epoch,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
@@ -215,8 +221,7 @@ class Trainer:
             # device
             raise DataError(
                 f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is "
-                f"{means['train_loss']}; lower "
-                "the learning rate of the protocol or clip gradients."
+                f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
             )
         return means
 
@@ -233,12 +238,11 @@ class Trainer:
 
     def states(self) -> dict[str, dict[str, torch.Tensor]]:
         """State of network, loss and procedure for a checkpoint."""
+        procedure = self.procedure.state_dict()
         return {
             "model": self.model.state_dict(),
             "loss": self.loss.state_dict(),
-            "procedure": {
-                name: torch.as_tensor(value) for name, value in self.procedure.state_dict().items()
-            },
+            "procedure": {name: torch.as_tensor(value) for name, value in procedure.items()},
         }
 
     def _save(self) -> None:
@@ -290,6 +294,6 @@ def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> torc
         momentum=settings["momentum"],
         weight_decay=weight_decay,
         nesterov=settings["nesterov"],
-        # on a CPU too, where the default updates one tensor after the other: the same numbers, slower
+        # also on a CPU, where the default, one tensor after the other, gives the same numbers later
         foreach=True,
     )

@@ -40,14 +40,11 @@ def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArra
     if len(labels) < len(PURPOSES):
         raise DataError(
             f"disjoint_validation: {len(labels)} validation rows can't be dealt to {len(PURPOSES)} "
-            f"purposes; use a "
-            "larger validation split."
+            "purposes; use a larger validation split."
         )
     by_class = np.argsort(labels, kind="stable")
     # continued over classes, so that the sizes differ by at most one row
-    return MappingProxyType(
-        {
-            purpose: np.sort(by_class[start :: len(PURPOSES)])
-            for start, purpose in enumerate(PURPOSES)
-        }
-    )
+    rows = {}
+    for start, purpose in enumerate(PURPOSES):
+        rows[purpose] = np.sort(by_class[start :: len(PURPOSES)])
+    return MappingProxyType(rows)
