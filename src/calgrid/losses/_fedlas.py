@@ -3,11 +3,12 @@
 The three modules of the paper, as in its official code (nadarasarbahavan/FEDLAS,
 calibrate/losses/fedlas.py):
 
-- NCI, norm-based confidence indicator (Eqs. 10-12): ``gamma_i = (n_i - mu) / (sigma + eps)``, n the L1 norm of the
-  features, mu and sigma moving averages;
-- BCG, bidirectional calibration gate (Eqs. 8-9): ``psi_i`` in {-1, +1} from the logits, with a straight-through
-  gradient;
-- ASM, adaptive smoothing module (Eq. 7): ``a_i = 2 alpha sigmoid(beta psi_i gamma_i)`` in (0, 2 alpha).
+- NCI, norm-based confidence indicator (Eqs. 10-12): ``gamma_i = (n_i - mu) / (sigma + eps)``, n the
+  L1 norm of the features, mu and sigma moving averages;
+- BCG, bidirectional calibration gate (Eqs. 8-9): ``psi_i`` in {-1, +1} from the logits, with a
+  straight-through gradient;
+- ASM, adaptive smoothing module (Eq. 7): ``a_i = 2 alpha sigmoid(beta psi_i gamma_i)``,
+  in (0, 2 alpha).
 """
 
 import functools
@@ -65,9 +66,9 @@ class StandardisedIndicator(nn.Module):
         # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code
         # is too large
         self.eps = 1e-3 if name == "nci_l1" else 1e-6
-        constants = start == "constants" or (
-            start == "auto" and name == "nci_l1" and momentum >= 0.5
-        )
+        if start == "auto":
+            start = "constants" if name == "nci_l1" and momentum >= 0.5 else "first_batch"
+        constants = start == "constants"
         self.register_buffer("mean", torch.tensor(OFFICIAL_MEAN if constants else 0.0))
         self.register_buffer("std", torch.tensor(OFFICIAL_STD if constants else 1.0))
         self.register_buffer("started", torch.tensor(constants))
@@ -114,9 +115,8 @@ class RandomIndicator(nn.Module):
 
     def forward(self, logits: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return n and gamma, the same standard normal draws (N,)."""
-        draws = torch.randn(len(logits), generator=self.generator).to(
-            logits.device, non_blocking=True
-        )
+        draws = torch.randn(len(logits), generator=self.generator)
+        draws = draws.to(logits.device, non_blocking=True)
         return draws, draws
 
     def get_extra_state(self) -> Tensor:
@@ -207,14 +207,18 @@ class FeDLaS(Loss):
         super().__init__(num_classes)
         self.strength, self.beta = strength, beta
         self.reads_features = indicator == "nci_l1"
-        if indicator in STATISTICS:
-            self.indicator: nn.Module = StandardisedIndicator(indicator, momentum, ema_start)
+        self.indicator: nn.Module
+        if indicator == "const":
+            self.indicator = ConstantIndicator()
+        elif indicator == "random":
+            self.indicator = RandomIndicator()
         else:
-            self.indicator = ConstantIndicator() if indicator == "const" else RandomIndicator()
-        fixed = functools.partial(fixed_gate, 1.0 if gate == "positive" else -1.0)
-        self.gate: Callable[[Tensor], Tensor] = (
-            LearnedGate(num_classes) if gate == "learned" else fixed
-        )
+            self.indicator = StandardisedIndicator(indicator, momentum, ema_start)
+        self.gate: Callable[[Tensor], Tensor]
+        if gate == "learned":
+            self.gate = LearnedGate(num_classes)
+        else:
+            self.gate = functools.partial(fixed_gate, 1.0 if gate == "positive" else -1.0)
         self.samples = SampleRecord()
 
     @property
@@ -235,7 +239,8 @@ class FeDLaS(Loss):
         with torch.no_grad():
             norm, nci = self.indicator(logits, features)
         gate = self.gate(logits)
-        return Modulation(norm, nci, gate, 2 * self.strength * (gate * (self.beta * nci)).sigmoid())
+        smoothing = 2 * self.strength * (gate * (self.beta * nci)).sigmoid()
+        return Modulation(norm, nci, gate, smoothing)
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None
@@ -246,8 +251,13 @@ class FeDLaS(Loss):
         modulation = self.modulate(logits, features)
         if self.training and index is not None:
             largest, predicted = log_probs.detach().max(dim=1)
-            known = {"label": labels, "correct": predicted == labels, "confidence": largest.exp()}
-            self.samples.write(index, **known, **modulation._asdict())
+            self.samples.write(
+                index,
+                label=labels,
+                correct=predicted == labels,
+                confidence=largest.exp(),
+                **modulation._asdict(),
+            )
         amount = modulation.smoothing
         total = ce.lerp(regulariser, amount).mean()  # (1 - a) CE + a Reg
         return total, {

@@ -99,11 +99,10 @@ class SampleRecord(nn.Module):
         # recorded samples have a confidence of at least 1/C
         index = rows[:, list(COLUMNS).index("confidence")].nonzero().squeeze(1)
         chosen = rows[index].unbind(dim=1)
-        columns = {
-            name: values.to(dtype)
-            for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True)
-        }
-        return {"index": index.int(), **columns}
+        table = {"index": index.int()}
+        for (name, dtype), values in zip(COLUMNS.items(), chosen, strict=True):
+            table[name] = values.to(dtype)
+        return table
 
     def pop(self) -> dict[str, float]:
         """Return the statistics of the current epoch, and begin the next."""
@@ -126,14 +125,14 @@ def smoothing_statistics(table: dict[str, Floats]) -> dict[str, float]:
     """Share of samples in positive mode, mean and quantiles of the smoothing a_i; NaN without
     samples.
     """
-    amounts = table["smoothing"].astype(np.float64)
-    some = len(amounts) > 0
-    quantiles = np.quantile(amounts, QUANTILES) if some else np.full(len(QUANTILES), math.nan)
     names = [f"smoothing_q{100 * quantile:02.0f}" for quantile in QUANTILES]
+    amounts = table["smoothing"].astype(np.float64)
+    if len(amounts) == 0:
+        return dict.fromkeys(("positive_share", "mean_smoothing", *names), math.nan)
     return {
-        "positive_share": float((table["gate"] > 0).mean()) if some else math.nan,
-        "mean_smoothing": float(amounts.mean()) if some else math.nan,
-        **dict(zip(names, quantiles.tolist(), strict=True)),
+        "positive_share": float((table["gate"] > 0).mean()),
+        "mean_smoothing": float(amounts.mean()),
+        **dict(zip(names, np.quantile(amounts, QUANTILES).tolist(), strict=True)),
     }
 
 

@@ -9,7 +9,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Ghosh et al., NeurIPS 2022, arXiv 2211.11838; 3mcloud/adafocal losses/adafocal.py, utils/metrics.py",
+    source="Ghosh et al., NeurIPS 2022, arXiv 2211.11838; 3mcloud/adafocal losses/adafocal.py, "
+    "utils/metrics.py",
     sees_validation=True,
     hard_labels=True,
     state="epoch",

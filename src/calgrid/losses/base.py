@@ -27,10 +27,13 @@ class Loss(nn.Module):
 
     Facts in ``@register``, as literals:
 
-    - ``hard_labels`` : True if ``t * loss(s, y1) + (1 - t) * loss(s, y2)`` is not the loss of the mixed label, because
-      the loss is not affine in the one-hot label or each call changes its state;
-    - ``needs`` : inputs of the call beside logits and labels, among ``"features"`` and ``"index"``; default ``()``;
-    - ``sees_validation`` : True if :meth:`end_epoch` uses the validation split (an information advantage);
+    - ``hard_labels`` : True if ``t * loss(s, y1) + (1 - t) * loss(s, y2)`` is not the loss of the
+      mixed label, because the loss is not affine in the one-hot label or each call changes its
+      state;
+    - ``needs`` : inputs of the call beside logits and labels, among ``"features"`` and ``"index"``;
+      default ``()``;
+    - ``sees_validation`` : True if :meth:`end_epoch` uses the validation split (an information
+      advantage);
     - ``state`` : when the state of the loss changes, ``"step"`` or ``"epoch"``; default ``"none"``.
 
     Parameters
@@ -176,8 +179,8 @@ class Loss(nn.Module):
         ):
             shape, kind = tuple(logits.shape), logits.dtype
             raise DataError(
-                f"loss '{self.id}': logits must be floating (N, {self.num_classes}), got {kind} "
-                f"{shape}."
+                f"loss '{self.id}': logits must be floating (N, {self.num_classes}), "
+                f"got {kind} {shape}."
             )
         count = logits.shape[0]
         if count == 0:
@@ -210,18 +213,15 @@ class Loss(nn.Module):
         self._labels_seen = True
 
     def _check_finite(self, logits: Tensor) -> None:
-        if math.isfinite(
-            logits.sum()
-        ):  # one pass; checked again below, because the sum of finite logits may overflow
+        # one pass; checked again below, because the sum of finite logits may overflow
+        if math.isfinite(logits.sum()):
             return
         wrong = (~logits.isfinite()).any(dim=1).nonzero()
         if len(wrong) > 0:
             raise DataError(
                 f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are "
-                f"not finite, first "
-                f"row {int(wrong[0])}; training diverged or the input is damaged: lower the "
-                f"learning rate or clip "
-                "gradients."
+                f"not finite, first row {int(wrong[0])}; training diverged or the input is "
+                "damaged: lower the learning rate or clip gradients."
             )
 
     def _check_integers(self, name: str, values: Tensor, count: int) -> None:

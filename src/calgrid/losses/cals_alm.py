@@ -16,7 +16,8 @@ LAMBDA_MIN, LAMBDA_MAX = 1e-6, 1e6
 
 
 @register(
-    source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS calibrate/lagrangian/aug_lagrangian_class.py",
+    source="Liu et al., CVPR 2023, arXiv 2211.15088; by-liu/CALS "
+    "calibrate/lagrangian/aug_lagrangian_class.py",
     sees_validation=True,
     # the penalty does not depend on the label, and the state changes at the end of an epoch
     hard_labels=False,

@@ -17,7 +17,8 @@ BLOCK_ENTRIES = 2**20
 
 
 @register(
-    source="Cheng & Vasconcelos, CVPR 2022; no authors' code, by-liu/CALS calibrate/losses/cpc_loss.py and its config",
+    source="Cheng & Vasconcelos, CVPR 2022; no authors' code, by-liu/CALS "
+    "calibrate/losses/cpc_loss.py and its config",
     hard_labels=True,
     limits={"lambda_d": "[0, inf)", "lambda_e": "[0, inf)"},
 )
@@ -76,10 +77,9 @@ class PairSum(torch.autograd.Function):
         # process
         values, slopes = torch.empty_like(logits), torch.empty_like(logits)
         rows = max(BLOCK_ENTRIES // logits.shape[1] ** 2, 1)
-        for block in zip(
-            *(tensor.split(rows) for tensor in (logits, others, values, slopes)), strict=True
-        ):
-            _pair_block(*block)
+        for begin in range(0, len(logits), rows):
+            block = slice(begin, begin + rows)
+            _pair_block(logits[block], others[block], values[block], slopes[block])
         ctx.save_for_backward(slopes.mul_(others))
         return (values * others).sum()
 

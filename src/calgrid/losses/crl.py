@@ -14,7 +14,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Moon et al., ICML 2020, arXiv 2007.01458; daintlab/confidence-aware-learning crl_utils.py, train.py",
+    source="Moon et al., ICML 2020, arXiv 2007.01458; daintlab/confidence-aware-learning "
+    "crl_utils.py, train.py",
     needs=("index",),
     hard_labels=True,  # affine in the label, but the correctness of a mixed label is undefined
     state="step",

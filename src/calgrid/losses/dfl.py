@@ -8,7 +8,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Tao et al., ICML 2023, arXiv 2305.13665; Linwei94/ICML2023-DualFocalLoss dual_focal_loss.py and README",
+    source="Tao et al., ICML 2023, arXiv 2305.13665; Linwei94/ICML2023-DualFocalLoss "
+    "dual_focal_loss.py and README",
     dataset_defaults={
         "cifar10/resnet110": {"gamma": 4.5},
         "cifar10/wrn26_10": {"gamma": 2.6},

@@ -10,7 +10,8 @@ from calgrid.losses._terms import uniform_cross_entropy
 
 
 @register(
-    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 4 and 7; nadarasarbahavan/FEDLAS calibrate/losses/fedlas.py",
+    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 4 and 7; nadarasarbahavan/FEDLAS "
+    "calibrate/losses/fedlas.py",
     dataset_defaults={
         "cifar100": {"alpha": 0.1, "momentum": 0.5},
         "tiny_imagenet": {"momentum": 0.5},

@@ -12,7 +12,8 @@ from calgrid.losses._terms import margin_excess
 
 
 @register(
-    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 6 and 7; nadarasarbahavan/FEDLAS calibrate/losses/fedlas.py",
+    source="FeDLaS, ECCV 2026, arXiv 2606.28654, Eqs. 6 and 7; nadarasarbahavan/FEDLAS "
+    "calibrate/losses/fedlas.py",
     dataset_defaults={
         "cifar100": {"beta": 1.0, "momentum": 0.5},
         "tiny_imagenet": {"lambda_": 0.05, "margin": 10.0, "momentum": 0.5},

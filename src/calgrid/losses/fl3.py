@@ -10,7 +10,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Mukhoti et al., NeurIPS 2020, arXiv 2002.09437; torrvision/focal_calibration Losses/focal_loss.py",
+    source="Mukhoti et al., NeurIPS 2020, arXiv 2002.09437; torrvision/focal_calibration "
+    "Losses/focal_loss.py",
     hard_labels=True,
     limits={"gamma": "[0, inf)"},
 )

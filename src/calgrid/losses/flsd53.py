@@ -9,7 +9,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Mukhoti et al., NeurIPS 2020; torrvision/focal_calibration Losses/focal_loss_adaptive_gamma.py",
+    source="Mukhoti et al., NeurIPS 2020; torrvision/focal_calibration "
+    "Losses/focal_loss_adaptive_gamma.py",
     hard_labels=True,
     limits={"gamma": "[0, inf)", "gamma_hard": "[0, inf)", "threshold": "[0, 1]"},
 )

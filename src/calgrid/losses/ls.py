@@ -8,7 +8,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Müller et al., When Does Label Smoothing Help?, NeurIPS 2019; alpha as in the FeDLaS paper",
+    source="Müller et al., When Does Label Smoothing Help?, NeurIPS 2019; alpha as in the FeDLaS "
+    "paper",
     dataset_defaults={"cifar100": {"alpha": 0.1}},
     hard_labels=False,
     limits={"alpha": "[0, 1]"},
@@ -37,8 +38,6 @@ class LabelSmoothing(Loss):
         ``uniform``.
         """
         log_probs = logits.log_softmax(dim=1)
-        ce, uniform = (
-            cross_entropy(log_probs, labels).mean(),
-            uniform_cross_entropy(log_probs).mean(),
-        )
+        ce = cross_entropy(log_probs, labels).mean()
+        uniform = uniform_cross_entropy(log_probs).mean()
         return (1 - self.alpha) * ce + self.alpha * uniform, {"ce": ce, "uniform": uniform}

@@ -8,7 +8,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Liu et al., The Devil is in the Margin, CVPR 2022; by-liu/MbLS calibrate/losses/logit_margin_l1.py",
+    source="Liu et al., The Devil is in the Margin, CVPR 2022; by-liu/MbLS "
+    "calibrate/losses/logit_margin_l1.py",
     dataset_defaults={
         "tiny_imagenet": {"margin": 10.0, "lambda_": 0.05},
         "cub200": {"margin": 10.0, "lambda_": 0.05},

@@ -8,7 +8,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Hebbalaguppe et al., A Stitch in Time Saves Nine, CVPR 2022; mdca-loss/MDCA-Calibration solvers/loss.py",
+    source="Hebbalaguppe et al., A Stitch in Time Saves Nine, CVPR 2022; "
+    "mdca-loss/MDCA-Calibration solvers/loss.py",
     hard_labels=True,
     limits={"beta": "[0, inf)"},
 )

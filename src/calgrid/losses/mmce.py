@@ -8,7 +8,8 @@ from calgrid.losses.base import Loss, LossTerms
 
 
 @register(
-    source="Kumar et al., ICML 2018; aviralkumar2907/MMCE, torrvision/focal_calibration Losses/mmce.py (MMCE)",
+    source="Kumar et al., ICML 2018; aviralkumar2907/MMCE, torrvision/focal_calibration "
+    "Losses/mmce.py (MMCE)",
     hard_labels=True,
     limits={"lambda_": "[0, inf)"},
 )

@@ -16,7 +16,8 @@ COUNT_GUARD = 1e-5
 
 
 @register(
-    source="Kumar et al., ICML 2018; aviralkumar2907/MMCE 20ng_mmce.py, torrvision Losses/mmce.py (MMCE_weighted)",
+    source="Kumar et al., ICML 2018; aviralkumar2907/MMCE 20ng_mmce.py, torrvision Losses/mmce.py "
+    "(MMCE_weighted)",
     hard_labels=True,
     limits={"lambda_": "[0, inf)"},
 )

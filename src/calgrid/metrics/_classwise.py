@@ -53,9 +53,11 @@ class ClasswiseBins:
         sums = self.sums(np.ones((1, len(self._probs))))
         square = np.asarray(self._p_above.power(2).sum(axis=1)).reshape(-1, self._n_bins)
         square[:, 0] += np.square(self._probs).sum(axis=0) - square.sum(axis=1)
-        own = (self._labels @ self._label_probs).reshape(square.shape)
-        found = sums.confidence[:, 0] - square, square - 2 * own + sums.correct[:, 0]
-        return tuple(each.clip(min=0) for each in found)  # rounding errors of the first bin
+        of_labels = (self._labels @ self._label_probs).reshape(square.shape)
+        expected = sums.confidence[:, 0] - square
+        observed = square - 2 * of_labels + sums.correct[:, 0]
+        # rounding errors of the first bin
+        return expected.clip(min=0), observed.clip(min=0)
 
     def _per_cell(self, cells: sparse.csr_array, weights: Floats) -> Floats:
         sums = (cells @ weights.T).reshape(self._probs.shape[1], self._n_bins, -1)

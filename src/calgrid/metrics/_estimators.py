@@ -64,11 +64,11 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
         positions = (occupied + 0.5) / SMOOTH_CELLS
     residual = (predictions.correct - predictions.confidence) / predictions.n_samples
 
-    def each(weights: Floats) -> Floats:
+    def errors(weights: Floats) -> Floats:
         sums = (np.bincount(cell, row * residual, minlength=len(positions)) for row in weights)
         return np.array([smooth.best_witness(positions, row) for row in sums])
 
-    return lambda weights: Draws({"smce": each(weights)}, {"smce": each(weights - 1)})
+    return lambda weights: Draws({"smce": errors(weights)}, {"smce": errors(weights - 1)})
 
 
 def function_estimator(
@@ -77,13 +77,13 @@ def function_estimator(
     """Estimator of any metrics: slow, one call of each function per resample."""
     rows = np.arange(predictions.n_samples)
 
-    def each(weights: Floats) -> list[float]:
+    def of_resample(weights: Floats) -> list[float]:
         drawn = np.repeat(rows, weights.astype(np.int64))
-        one = Predictions(predictions.probs[drawn], predictions.labels[drawn])
-        return [metric.function(one, one.labels, n_bins) for metric in metrics]
+        resample = Predictions(predictions.probs[drawn], predictions.labels[drawn])
+        return [metric.function(resample, resample.labels, n_bins) for metric in metrics]
 
     def estimate(weights: Floats) -> Draws:
-        values = np.array([each(row) for row in weights]).T
+        values = np.array([of_resample(row) for row in weights]).T
         return Draws({metric.id: drawn for metric, drawn in zip(metrics, values, strict=True)}, {})
 
     return estimate
@@ -154,11 +154,13 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
     def estimate(weights: Floats) -> Draws:
         weights = np.take(weights, predictions.order, axis=1)
         ranks = _weighted.Ranks(_weighted.cumulative(weights))
-        right, drawn = _ordered.carry(weights, correct), _ordered.carry(weights, residual)
+        drawn_correct = _ordered.carry(weights, correct)
+        drawn = _ordered.carry(weights, residual)
         carried = drawn, _ordered.noise(drawn)
         edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
+        swept_errors = _ordered.sweep(drawn_correct, ranks, carried, norm=1)
         both: list[dict[str, Floats]] = []
-        for one, swept in zip(carried, _ordered.sweep(right, ranks, carried, norm=1), strict=True):
+        for one, swept in zip(carried, swept_errors, strict=True):
             adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
             both.append(
                 {
@@ -168,7 +170,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
                     "ks": np.abs(one.cumulated[:, ends]).max(axis=1) / n,
                 }
             )
-        failure = Confidences(ends, ranks.before, right.cumulated)
+        failure = Confidences(ends, ranks.before, drawn_correct.cumulated)
         separation = {
             "aurc": failure.aurc(),
             "auroc_failure": failure.auroc(),
@@ -183,9 +185,10 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     bins = ClasswiseBins(predictions, n_bins)
     plain = classwise_sums(predictions, n_bins)
     sample = binning.BinSums(
-        *(part[:, None] for part in (plain.count, plain.confidence, plain.correct))
+        plain.count[:, None], plain.confidence[:, None], plain.correct[:, None]
     )
-    centre, scale = _centre(sample.gap, *(part[:, None] for part in bins.variances()))
+    expected, observed = bins.variances()
+    centre, scale = _centre(sample.gap, expected[:, None], observed[:, None])
     base = binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
@@ -240,10 +243,8 @@ def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Es
 
 def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
     """Estimator of the out-of-distribution metrics of one score, from scores (N,) and (M,)."""
-    order_id, order_ood = (
-        np.argsort(scores_id, kind="stable"),
-        np.argsort(scores_ood, kind="stable"),
-    )
+    order_id = np.argsort(scores_id, kind="stable")
+    order_ood = np.argsort(scores_ood, kind="stable")
     positive, negative = scores_id[order_id], scores_ood[order_ood]
 
     def estimate(weights_id: Floats, weights_ood: Floats) -> dict[Callable[..., float], Floats]:

@@ -78,28 +78,20 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
 
 def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
     """Return validated ``probs`` as float64 (N, K); ``name`` is the argument in messages."""
-    given = _as_numbers(probs, name)
-    if given.ndim != 2 or 0 in given.shape:
-        raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {given.shape}.")
-    tolerance = (
-        TOLERANCE
-        if given.dtype.kind in "iub" or given.dtype.itemsize >= 8
-        else TOLERANCE_LOW_PRECISION
-    )
-    rows = np.asarray(
-        given, dtype=np.float64, order="C"
-    )  # rounding of sums must not depend on the layout
+    array = _as_numbers(probs, name)
+    if array.ndim != 2 or 0 in array.shape:
+        raise DataError(f"{name} must have shape (N, K) with N >= 1 and K >= 1, got {array.shape}.")
+    is_exact = array.dtype.kind in "iub" or array.dtype.itemsize >= 8
+    tolerance = TOLERANCE if is_exact else TOLERANCE_LOW_PRECISION
+    # rounding of sums must not depend on the layout
+    rows = np.asarray(array, dtype=np.float64, order="C")
     lowest, highest = rows.min(), rows.max()
     if not (np.isfinite(lowest) and np.isfinite(highest)):
         raise _bad_entry(name, rows, ~np.isfinite(rows), "must be finite")
     if lowest < -tolerance or highest > 1 + tolerance:
         outside = (rows < -tolerance) | (rows > 1 + tolerance)
-        raise _bad_entry(
-            name,
-            rows,
-            outside,
-            "must hold probabilities in [0, 1] (apply a softmax to logits first)",
-        )
+        rule = "must hold probabilities in [0, 1] (apply a softmax to logits first)"
+        raise _bad_entry(name, rows, outside, rule)
     if lowest < 0 or highest > 1:
         rows = rows.clip(0, 1)
     _check_sums(rows.sum(axis=1), name, tolerance)
@@ -141,20 +133,18 @@ def _check_sums(sums: NDArray[np.float64], name: str, tolerance: float) -> None:
 
 
 def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[np.int64]:
-    given = _as_numbers(labels, "labels")
-    if given.ndim != 1 or len(given) != n_samples:
+    array = _as_numbers(labels, "labels")
+    if array.ndim != 1 or len(array) != n_samples:
         raise DataError(
-            f"labels must have shape ({n_samples},) as probs has that many rows, got {given.shape}."
+            f"labels must have shape ({n_samples},) as probs has that many rows, got {array.shape}."
         )
-    if given.dtype.kind not in "iu":
-        raise DataError(f"labels must be integers, got dtype {given.dtype}.")
-    bad = (given < 0) | (given >= n_classes)
+    if array.dtype.kind not in "iu":
+        raise DataError(f"labels must be integers, got dtype {array.dtype}.")
+    bad = (array < 0) | (array >= n_classes)
     if bad.any():
         row = int(bad.argmax())
-        hint = (
-            " (rows without a label, such as out-of-distribution ones, cannot be scored)"
-            if given[row] == -1
-            else ""
-        )
-        raise DataError(f"labels must be in [0, {n_classes}), got {given[row]} in row {row}{hint}.")
-    return given.astype(np.int64)
+        hint = ""
+        if array[row] == -1:
+            hint = " (rows without a label, such as out-of-distribution ones, cannot be scored)"
+        raise DataError(f"labels must be in [0, {n_classes}), got {array[row]} in row {row}{hint}.")
+    return array.astype(np.int64)

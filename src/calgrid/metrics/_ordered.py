@@ -84,25 +84,24 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
     norm : norm of the gaps, 1 or 2.
     """
     n = len(correct.values)
-    found = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
+    errors = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
     separated = _separated(correct)
-    for values, one in zip(found, carried, strict=True):
-        each = np.diff(one.cumulated[separated], axis=1)
-        values[separated] = _norm(each, np.maximum(correct.weights[separated], 1), n, norm)
+    for values, one in zip(errors, carried, strict=True):
+        gaps = np.diff(one.cumulated[separated], axis=1)
+        values[separated] = _norm(gaps, np.maximum(correct.weights[separated], 1), n, norm)
     rows, n_bins = np.flatnonzero(~separated), 2
     while len(rows) and n_bins <= n:
         borders = -(-np.arange(n_bins + 1) * n // n_bins)
         size, inner = np.diff(borders), borders[1:-1]
         holders = ranks.holders(inner, rows)
         accuracy = np.diff(correct.up_to(inner, ranks, holders, rows), axis=1) / size
-        kept = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
-        rows, holders = rows[kept], holders[kept]
-        for values, one in zip(found, carried, strict=True):
-            values[rows] = _norm(
-                np.diff(one.up_to(inner, ranks, holders, rows), axis=1), size, n, norm
-            )
+        rises = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
+        rows, holders = rows[rises], holders[rises]
+        for values, one in zip(errors, carried, strict=True):
+            gaps = np.diff(one.up_to(inner, ranks, holders, rows), axis=1)
+            values[rows] = _norm(gaps, size, n, norm)
         n_bins += 1
-    return found
+    return errors
 
 
 def _separated(correct: Carried) -> NDArray[np.bool_]:

@@ -42,9 +42,9 @@ class Ranks:
         self, ranks: NDArray[Any], rows: NDArray[np.intp] | slice = slice(None)
     ) -> NDArray[np.intp]:
         """Index of the sample at each rank (Q,) in each resample of ``rows``, (R, Q)."""
-        wanted = ranks + self._shift[rows]
-        found = np.searchsorted(self._ascending, wanted.ravel(), side="right").reshape(wanted.shape)
-        return found - self.before.shape[1] * self._row[rows] - 1
+        shifted = ranks + self._shift[rows]
+        position = np.searchsorted(self._ascending, shifted.ravel(), side="right")
+        return position.reshape(shifted.shape) - self.before.shape[1] * self._row[rows] - 1
 
 
 def tie_ends(ascending: Floats) -> NDArray[np.intp]:
@@ -64,11 +64,11 @@ def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray
     confidence : (N,) in ascending order. ranks : of the resamples of these samples.
     """
     n = len(confidence)
-    wanted = np.linspace(0, n, n_bins + 1)
-    below = np.minimum(np.floor(wanted), n - 1)
+    edges = np.linspace(0, n, n_bins + 1)
+    below = np.minimum(np.floor(edges), n - 1)
     low = confidence[ranks.holders(below)]
     high = confidence[ranks.holders(np.minimum(below + 1, n - 1))]
-    return np.searchsorted(confidence, (high - low) * (wanted - below) + low, side="right")
+    return np.searchsorted(confidence, (high - low) * (edges - below) + low, side="right")
 
 
 def auroc(positive: Floats, negative: Floats, weights: Floats, negatives_before: Floats) -> Floats:

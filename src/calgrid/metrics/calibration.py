@@ -114,7 +114,8 @@ def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> f
 
 
 def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE as in focal_calibration: :func:`ece` with bins of about equal numbers of samples.
+    """Adaptive ECE as in focal_calibration: :func:`ece` with bins of nearly equal numbers of
+    samples.
 
     The edges are interpolated between sorted confidences, and bins are (low, high]: the lowest
     confidence with its ties is in no bin, and ties merge bins. :func:`aece_eq` has neither effect.
@@ -132,8 +133,8 @@ def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE with equal counts: the stably sorted samples in M runs whose lengths differ by at
-    most one.
+    """Adaptive ECE with equal counts: the stably sorted samples in M runs, whose lengths differ by
+    at most one.
 
     Parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
     """

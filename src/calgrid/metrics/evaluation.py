@@ -30,8 +30,10 @@ def evaluate(
     0.5
     """
     predictions = check_probabilities(probs, labels)
-    found = (*LABELLED.values(), *further)
-    return {metric.id: metric.function(predictions, predictions.labels, n_bins) for metric in found}
+    metrics = (*LABELLED.values(), *further)
+    return {
+        metric.id: metric.function(predictions, predictions.labels, n_bins) for metric in metrics
+    }
 
 
 def evaluate_ood(probs_id: ArrayLike, probs_ood: ArrayLike) -> dict[str, float]:
@@ -73,12 +75,11 @@ def ood_scores(
     """ID scores (N,) and OOD scores (M,) by scoring function, for all scores that a metric in
     ``OOD`` needs.
     """
-    pair = check_rows(probs_id, "probs_id"), check_rows(probs_ood, "probs_ood")
-    if pair[0].shape[1] != pair[1].shape[1]:
+    rows_id, rows_ood = check_rows(probs_id, "probs_id"), check_rows(probs_ood, "probs_ood")
+    if rows_id.shape[1] != rows_ood.shape[1]:
         raise DataError(
-            f"probs_ood must have the {pair[0].shape[1]} classes of probs_id, got "
-            f"{pair[1].shape[1]}: "
-            "both sets are scored by one model."
+            f"probs_ood must have the {rows_id.shape[1]} classes of probs_id, got "
+            f"{rows_ood.shape[1]}: both sets are scored by one model."
         )
     scores = {metric.score for metric in OOD.values() if metric.score is not None}
-    return {score: tuple(map(score, pair)) for score in scores}
+    return {score: (score(rows_id), score(rows_ood)) for score in scores}

@@ -54,8 +54,8 @@ class Confidences:
         either.
         """
         wrong = np.diff(self._wrong_upto, axis=1)
-        right = np.diff(self._upto, axis=1) - wrong
-        wins = (right * (self._wrong_upto[:, :-1] + wrong / 2)).sum(axis=1)
+        correct = np.diff(self._upto, axis=1) - wrong
+        wins = (correct * (self._wrong_upto[:, :-1] + wrong / 2)).sum(axis=1)
         return _ratio(wins, self.wrong * (self._n - self.wrong))
 
     def fpr95(self) -> Floats:
@@ -64,15 +64,12 @@ class Confidences:
 
         The count is computed in integer arithmetic because 0.95 * n may be rounded up.
         """
-        right = self._n - self.wrong
-        dropped = right - np.ceil(95 * right / 100)
+        correct = self._n - self.wrong
+        dropped = correct - np.ceil(95 * correct / 100)
         # the first confidence up to which there are more correct predictions than may be dropped
         threshold = (self._upto - self._wrong_upto > dropped[:, None]).argmax(axis=1) - 1
-        kept = (
-            self.wrong
-            - np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
-        )
-        return _ratio(kept, np.where(right > 0, self.wrong, 0))
+        below = np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        return _ratio(self.wrong - below, np.where(correct > 0, self.wrong, 0))
 
     def _area(self, by_rank: Floats) -> Floats:
         """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get
@@ -80,8 +77,8 @@ class Confidences:
         """
         area = np.append(0, np.cumsum(by_rank))[(self._n - self._upto).astype(np.intp)]
         size = np.diff(self._upto, axis=1)
-        each = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
-        return (each * np.diff(self._wrong_upto, axis=1)).sum(axis=1)
+        mean = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
+        return (mean * np.diff(self._wrong_upto, axis=1)).sum(axis=1)
 
 
 def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

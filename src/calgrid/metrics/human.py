@@ -93,7 +93,7 @@ def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
     bad = ~np.isfinite(total) | (counts.min(axis=1) < 0) | (total == 0)
     if bad.any():
         raise DataError(
-            f"votes must be finite, not negative and not all zero in a row, row "
+            "votes must be finite, not negative and not all zero in a row, row "
             f"{int(bad.argmax())} is not."
         )
     return rows, counts / total[:, None]

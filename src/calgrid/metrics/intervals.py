@@ -105,14 +105,13 @@ def bootstrap(
     """
     tails, further = tails_of(level), list(further)
     drawn = [metric for metric in further if metric.interval != "none"]
-    found = resampled(
+    resamples = resampled(
         probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn
     )
     metrics = (*LABELLED.values(), *further)
-    single = np.size(labels) < 2
-    return {
-        metric.id: NO_INTERVAL if single else interval(metric, found, tails) for metric in metrics
-    }
+    if np.size(labels) < 2:
+        return {metric.id: NO_INTERVAL for metric in metrics}
+    return {metric.id: interval(metric, resamples, tails) for metric in metrics}
 
 
 def bootstrap_difference(
@@ -132,7 +131,8 @@ def bootstrap_difference(
         (N,).
     level, options : as in :func:`bootstrap`, as are errors and missing intervals.
     """
-    first, second = (resampled(each, labels, **options) for each in (probs, other_probs))
+    first = resampled(probs, labels, **options)
+    second = resampled(other_probs, labels, **options)
     tails = tails_of(level)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
@@ -167,16 +167,15 @@ def bootstrap_ood(
         resample_weights(m, n_resamples, seed, stream=1, rows=rows),
         strict=True,
     )
-    blocks = [{score: estimate(*pair) for score, estimate in estimators.items()} for pair in pairs]
+    drawn: dict[str, list[Floats]] = {name: [] for name in OOD}
+    for pair in pairs:
+        block = {score: estimate(*pair) for score, estimate in estimators.items()}
+        for name, metric in OOD.items():
+            drawn[name].append(block[metric.score][metric.function])
     tails = tails_of(level)
     if min(n, m) < 2:
         return dict.fromkeys(OOD, NO_INTERVAL)
-    return {
-        name: _percentile(
-            np.concatenate([block[metric.score][metric.function] for block in blocks]), tails
-        )
-        for name, metric in OOD.items()
-    }
+    return {name: _percentile(np.concatenate(values), tails) for name, values in drawn.items()}
 
 
 def bootstrap_soft(
@@ -204,8 +203,8 @@ def bootstrap_soft(
     if n < 2:
         return dict.fromkeys(SOFT, NO_INTERVAL)
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
-    found = Resampled(values, draws.values, draws.noise)
-    return {name: interval(metric, found, tails) for name, metric in SOFT.items()}
+    resamples = Resampled(values, draws.values, draws.noise)
+    return {name: interval(metric, resamples, tails) for name, metric in SOFT.items()}
 
 
 class Resampled(NamedTuple):
@@ -278,19 +277,20 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
     than their mean.
     """
-    together = zip(*models, strict=True)
     return Resampled(
-        *(
-            {name: np.mean([part[name] for part in parts], axis=0) for name in parts[0]}
-            for parts in together
-        )
+        _means([model.values for model in models]),
+        _means([model.drawn for model in models]),
+        _means([model.noise for model in models]),
     )
+
+
+def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: np.mean([model[name] for model in models], axis=0) for name in models[0]}
 
 
 def _join(blocks: Sequence[Draws]) -> Draws:
-    return Draws(
-        _joined(block.values for block in blocks), _joined(block.noise for block in blocks)
-    )
+    values = _joined(block.values for block in blocks)
+    return Draws(values, _joined(block.noise for block in blocks))
 
 
 def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
@@ -298,7 +298,7 @@ def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
     for block in blocks:
         for name, values in block.items():
             parts.setdefault(name, []).append(values)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def resample_weights(
@@ -337,14 +337,15 @@ def tails_of(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def interval(metric: Metric, found: Resampled, tails: tuple[float, float]) -> Interval:
+def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> Interval:
     """Interval (low, high) of a metric of one model, at two tail probabilities; NaN if it has none."""
     metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
-        return _percentile(found.drawn[metric.id], tails)
-    value, (below, above) = found.values[metric.id], _reach(metric, found, tails)
+        return _percentile(resamples.drawn[metric.id], tails)
+    value = resamples.values[metric.id]
+    below, above = _reach(metric, resamples, tails)
     # clipped, because a reflected end may be outside the range of the quantity
     return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
 
@@ -365,9 +366,8 @@ def difference_interval(
     if metric.interval == "centred":
         below, above = _spread(drawn, tails)
     else:
-        (below, above), (other_below, other_above) = (
-            _reach(metric, one, tails) for one in (first, second)
-        )
+        below, above = _reach(metric, first, tails)
+        other_below, other_above = _reach(metric, second, tails)
         opposed = max(-_correlation(first.drawn[metric.id], second.drawn[metric.id]), 0.0)
         below = math.sqrt(below**2 + other_above**2 + 2 * opposed * below * other_above)
         above = math.sqrt(above**2 + other_below**2 + 2 * opposed * above * other_below)
@@ -397,12 +397,14 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
-def _reach(metric: Metric, found: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
+def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """Distances of the ends of a ``centred`` or ``guarded`` interval below and above the value."""
-    below, above = _spread(found.drawn[metric.id], tails)
+    below, above = _spread(resamples.drawn[metric.id], tails)
     if metric.interval == "guarded":
-        below = quantiles(found.noise[metric.id], tails[1:])[0]
-    return below, max(above, below) if metric.is_largest_gap else above
+        below = quantiles(resamples.noise[metric.id], tails[1:])[0]
+    if metric.is_largest_gap:
+        above = max(above, below)
+    return below, above
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:

@@ -76,19 +76,14 @@ def fixed_points(nodes: Floats) -> Floats:
     high = _smoothed(spectrum, low)
     # smECE_s - s at both limits; its slope is at most -1, so it bounds the error in s
     above, below = high - low, _smoothed(spectrum, high) - high
-    found = np.where(above <= TOLERANCE, low, high)
+    result = np.where(above <= TOLERANCE, low, high)
     rows = np.flatnonzero((above > TOLERANCE) & (below < -TOLERANCE))
-    low, high, above, below, moved = (
-        low[rows],
-        high[rows],
-        above[rows],
-        below[rows],
-        np.zeros(len(rows)),
-    )
+    low, high, above, below = low[rows], high[rows], above[rows], below[rows]
+    moved = np.zeros(len(rows))
     for _ in range(STEPS):
         middle = low + (high - low) * above / (above - below)
         rest = _smoothed(spectrum[rows], middle) - middle
-        found[rows] = middle
+        result[rows] = middle
         up = rest > 0
         # reduce the weight of a limit that stays twice, for faster convergence
         scale = 1 - rest / np.where(up, above, below)
@@ -101,7 +96,7 @@ def fixed_points(nodes: Floats) -> Floats:
         rows, moved = rows[going], np.where(up, 1, -1)[going]
         low, high, above, below = low[going], high[going], above[going], below[going]
     # below the resolution of the cosines the result may exceed the sum of residuals, an upper bound
-    return np.minimum(found, np.abs(nodes).sum(axis=1))
+    return np.minimum(result, np.abs(nodes).sum(axis=1))
 
 
 def _spectrum(nodes: Floats) -> Floats:

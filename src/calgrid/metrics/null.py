@@ -34,9 +34,8 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
     predictions = check_probabilities(probs, labels)
     ascending = predictions.confidence[predictions.order]
     bounds = np.searchsorted(ascending, inner_edges(n_bins), side="right")
-    return float(
-        sum(_mean_deviation(members) for members in np.split(ascending, bounds)) / len(ascending)
-    )
+    deviation = sum(_mean_deviation(members) for members in np.split(ascending, bounds))
+    return float(deviation / len(ascending))
 
 
 def _mean_deviation(p: NDArray[np.float64]) -> float:

@@ -46,14 +46,10 @@ def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     >>> auroc([0.9, 0.7], [0.7, 0.2])
     0.875
     """
-    positive, negative = (
-        sorted_scores(scores_id, "scores_id"),
-        sorted_scores(scores_ood, "scores_ood"),
-    )
-    weights, negatives_before = (
-        np.ones((1, len(positive))),
-        _weighted.cumulative(np.ones((1, len(negative)))),
-    )
+    positive = sorted_scores(scores_id, "scores_id")
+    negative = sorted_scores(scores_ood, "scores_ood")
+    weights = np.ones((1, len(positive)))
+    negatives_before = _weighted.cumulative(np.ones((1, len(negative))))
     return float(_weighted.auroc(positive, negative, weights, negatives_before)[0])
 
 
@@ -93,7 +89,8 @@ def sorted_scores(scores: ArrayLike, name: str) -> Floats:
 
 
 def _share(function: Callable[..., Floats], scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    pair = sorted_scores(scores_id, "scores_id"), sorted_scores(scores_ood, "scores_ood")
-    return float(
-        function(*pair, *(_weighted.cumulative(np.ones((1, len(scores)))) for scores in pair))[0]
-    )
+    positive = sorted_scores(scores_id, "scores_id")
+    negative = sorted_scores(scores_ood, "scores_ood")
+    positives_before = _weighted.cumulative(np.ones((1, len(positive))))
+    negatives_before = _weighted.cumulative(np.ones((1, len(negative))))
+    return float(function(positive, negative, positives_before, negatives_before)[0])

@@ -65,7 +65,8 @@ def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15)
     Meteorology 1973; bias correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker,
     QJRMS 2012.
     """
-    return float(debiased_square(classwise_sums(check_probabilities(probs, labels), n_bins)).sum())
+    sums = classwise_sums(check_probabilities(probs, labels), n_bins)
+    return float(debiased_square(sums).sum())
 
 
 def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -93,13 +94,12 @@ def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -
 
 def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
-    own = predictions.label_probs[:, None]
-    ahead = np.count_nonzero(predictions.probs > own, axis=1)
-    tied = np.flatnonzero(
-        (ahead < 5) & (np.count_nonzero(predictions.probs >= own, axis=1) > ahead + 1)
-    )
+    of_label = predictions.label_probs[:, None]
+    ahead = np.count_nonzero(predictions.probs > of_label, axis=1)
+    not_below = np.count_nonzero(predictions.probs >= of_label, axis=1)
+    tied = np.flatnonzero((ahead < 5) & (not_below > ahead + 1))
     earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[tied, None]
-    ahead[tied] += ((predictions.probs[tied] == own[tied]) & earlier).sum(axis=1)
+    ahead[tied] += ((predictions.probs[tied] == of_label[tied]) & earlier).sum(axis=1)
     return (ahead < 5).astype(np.float64)
 
 
@@ -110,6 +110,6 @@ def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:
 
 def brier_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """Brier score of each sample, (N,), without an (N, K) one-hot array."""
-    own = predictions.label_probs
-    others = np.einsum("nk,nk->n", predictions.probs, predictions.probs) - own**2
-    return others.clip(min=0) + (1 - own) ** 2
+    of_label = predictions.label_probs
+    others = np.einsum("nk,nk->n", predictions.probs, predictions.probs) - of_label**2
+    return others.clip(min=0) + (1 - of_label) ** 2

@@ -38,10 +38,8 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """
     predictions = check_probabilities(probs, labels)
     distinct, group = np.unique(predictions.confidence, return_inverse=True)
-    residual = (
-        np.bincount(group, predictions.correct - predictions.confidence) / predictions.n_samples
-    )
-    return best_witness(distinct, residual)
+    residual = np.bincount(group, predictions.correct - predictions.confidence)
+    return best_witness(distinct, residual / predictions.n_samples)
 
 
 def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> float:
