@@ -170,6 +170,15 @@ def test_every_library_that_the_package_imports_is_a_declared_dependency():
     assert found - {"pytest"} <= {canonicalize_name(requirement.name) for requirement in asked_for}
 
 
+def test_commands_of_jobs_start_without_the_libraries_of_planning(run_python):
+    program = """
+import sys
+sys.modules.update(dict.fromkeys(("yaml", "pydantic", "snakemake")))
+import calgrid.cli.jobs, calgrid.jobs.train, calgrid.jobs.predict, calgrid.jobs.calibrate
+"""
+    assert run_python(program) == ""
+
+
 def test_every_conda_file_is_that_of_a_rule_and_of_a_stage_here():
     rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     files = {path.stem for path in (ROOT / "envs").glob("*.yaml")}
