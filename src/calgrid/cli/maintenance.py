@@ -145,7 +145,7 @@ def clean(options: argparse.Namespace) -> None:
         title = "results that no study uses"
     folders = [path for path in folders if path.is_dir() and not _is_locked(path)]
     if not folders:
-        sys.stdout.write(f"There are no {title}.\n")
+        sys.stdout.write(f"There is nothing to remove: no {title}.\n")
         return
     sizes = [_size(path) for path in tqdm(folders, "sizes", leave=False, delay=SILENT_SECONDS)]
     for folder, size in zip(folders, sizes, strict=True):
