@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from calgrid.configuration.focal_calibration import NETWORKS
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.protocols import NETWORKS, ProtocolCatalog, for_stage, merge
+from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate

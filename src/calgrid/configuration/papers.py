@@ -183,7 +183,7 @@ def _check_table(table: TableSpec, what: str) -> None:
         if not {rank, ranked} <= found:
             raise ConfigError(
                 f"{what}: ranks: '{rank}' or the metric '{ranked}' that it ranks is in no cell; "
-                f"add it."
+                "add it."
             )
 
 
@@ -227,9 +227,8 @@ def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Cl
     at_least = len(settings) if claim.at_least is None else claim.at_least
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
-            f"{where}: only {len(settings)} cells of table {claim.table} match and have a "
-            f"rival; correct where, "
-            "better, than or at_least."
+            f"{where}: only {len(settings)} cells of table {claim.table} match and have a rival; "
+            "correct where, better, than or at_least."
         )
     return {
         "id": claim.id,
@@ -268,7 +267,7 @@ def load_figures(path: Path) -> list[PaperFigure]:
         if not entry.figure and not entry.note:
             raise ConfigError(
                 f"{what}: '{entry.number}' has no figure of ours; set 'figure', or explain it in "
-                f"'note'."
+                "'note'."
             )
     return [cast(PaperFigure, entry.model_dump()) for entry in entries]
 

@@ -15,8 +15,9 @@ from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
+from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.papers import figure_files, paper_modules
-from calgrid.configuration.protocols import FOCAL_CALIBRATION, checkpoint_file, trains
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources

@@ -1,4 +1,4 @@
-"""Protocols (``config/protocols``), variants of them in a configuration, and published checkpoints.
+"""Protocols (``config/protocols``), and variants of them in a configuration.
 
 A protocol describes the training of networks, or the source of trained weights.
 """
@@ -10,11 +10,10 @@ from typing import Any, cast
 
 from calgrid.components import registry
 from calgrid.configuration import model
-from calgrid.configuration.components import STANDARD, Method
 from calgrid.configuration.files import read_mapping
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import CheckpointFile, Protocol
+from calgrid.specs import Protocol
 from calgrid.training.schedule import epoch_batches
 
 #: value of ``weights`` of a protocol that trains networks
@@ -31,27 +30,6 @@ PUBLISHED = {
 FOCAL_CALIBRATION = "focal_calibration"
 #: sources of weights that are not trained here
 SOURCES = ("published", FOCAL_CALIBRATION)
-#: address of the checkpoints of torrvision/focal_calibration; our names -> its folders and networks
-ADDRESS = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
-FOLDERS = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
-NETWORKS = {
-    "resnet50": "resnet50",
-    "resnet110": "resnet110",
-    "wrn26_10": "wide_resnet",
-    "densenet121": "densenet121",
-}
-#: our losses -> hyper-parameters of the checkpoints, and the loss in their file names
-LOSSES: Mapping[str, tuple[Mapping[str, float], str]] = {
-    "ce": ({}, "cross_entropy"),
-    "brier": ({}, "brier_score"),
-    "mmce_w": ({"lambda_": 2.0}, "mmce_weighted_lamda_2.0"),
-    "ls": ({"alpha": 0.05}, "cross_entropy_smoothed_smoothing_0.05"),
-    "flsd53": ({"gamma": 3.0, "gamma_hard": 5.0}, "focal_loss_adaptive_53"),
-    "fl3": ({"gamma": 3.0}, "focal_loss_gamma_3.0"),
-}
-#: epochs in the file names, and the exceptions (dataset, backbone, loss) in the evaluation scripts
-EPOCHS = 350
-OTHER_EPOCHS = {("cifar10", "wrn26_10", "brier"): 550, ("cifar100", "resnet110", "brier"): 430}
 
 
 class ProtocolCatalog:
@@ -193,33 +171,6 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
             f"{where}: {samples} training images in batches of {size} leave a last batch of one "
             "image; set drop_last: true or another batch_size in the protocol."
         )
-
-
-def checkpoint_file(dataset: str, backbone: str, method: Method, where: str) -> CheckpointFile:
-    """Name, folder and URL of the checkpoint of torrvision/focal_calibration for a run, as in its
-    evaluation scripts.
-
-    A run without such a checkpoint raises ConfigError.
-    """
-    options, loss = LOSSES.get(method.loss, ({}, None))
-    plain = method.procedure == STANDARD and method.first_stage is None
-    same = all(method.loss_options[name] == value for name, value in options.items())
-    if dataset not in FOLDERS or backbone not in NETWORKS or loss is None or not plain or not same:
-        trained = ", ".join(
-            " ".join([id, *(f"{k}={v}" for k, v in own.items())]) for id, (own, _) in LOSSES.items()
-        )
-        raise ConfigError(
-            f"{where}: torrvision/focal_calibration published no checkpoint of '{method.id}' with "
-            f"'{backbone}' on '{dataset}'; available: {trained} with {', '.join(NETWORKS)} on "
-            f"{', '.join(FOLDERS)}."
-        )
-    epochs = OTHER_EPOCHS.get((dataset, backbone, method.loss), EPOCHS)
-    name, folder = f"{NETWORKS[backbone]}_{loss}_{epochs}.model", FOLDERS[dataset]
-    return {
-        "name": name,
-        "folder": f"{FOCAL_CALIBRATION}/{folder}",
-        "url": f"{ADDRESS}/{folder}/{name}",
-    }
 
 
 def _check_schedule(protocol: Protocol, where: str) -> None:

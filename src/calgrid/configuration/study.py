@@ -19,6 +19,7 @@ from calgrid.configuration.components import (
     RunContext,
 )
 from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.model import Config, Grid
 from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
@@ -26,7 +27,6 @@ from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
     ProtocolCatalog,
     check_batches,
-    checkpoint_file,
     for_stage,
     trains,
 )
