@@ -451,3 +451,7 @@ def test_a_calibrator_far_worse_than_none_is_warned_of(calgrid, files, data, tmp
     assert "Warning: ts: The temperature is the smallest that is allowed" in done.err
     assert "Warning: ts has" in done.err
     assert "times the NLL of the uncalibrated logits" in done.err
+
+
+def test_control_characters_in_a_file_name_are_shown_and_not_obeyed(fails, tmp_path):
+    fails("metrics", tmp_path / "a\x1b[2J\u202e.npz", parts=[r"a\x1b[2J\u202e.npz does not exist"])
