@@ -13,7 +13,8 @@ import pickle
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -34,8 +35,6 @@ ALLOWED = frozenset(
         ("numpy", "dtype"),
     }
 )
-
-
 #: maximum bytes of a list of images, labels or classes
 LIST_LIMIT = 10_000_000
 #: errors of reading a damaged archive; an encrypted zip file raises RuntimeError
@@ -63,79 +62,98 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     ------
     Name and content of each member, once.
     """
-    found = set()
+    if archive.is_dir():
+        members = _members_of_folder(archive, limits)
+    elif zipfile.is_zipfile(archive):
+        members = _members_of_zip(archive)
+    else:
+        members = _members_of_tar(archive)
+    seen = set()
     with _intact(f"The archive {archive}"):
-        read = (
-            _in_folder if archive.is_dir() else _zipped if zipfile.is_zipfile(archive) else _tarred
-        )
-        for name, size, content in read(archive, limits):
-            if name in found or size is None or size > limits[name]:
+        for member in members:
+            limit = limits.get(member.name)
+            if limit is None:
+                continue
+            if member.name in seen or member.size is None or member.size > limit:
                 raise DataError(
-                    f"'{name}' in {archive} is not a regular file of at most {limits[name]:,} "
-                    f"bytes, or occurs twice: "
-                    "this is not the published archive, replace it."
+                    f"'{member.name}' in {archive} is not a regular file of at most {limit:,} "
+                    f"bytes, or occurs twice: this is not the published archive, replace it."
                 )
-            found.add(name)
-            yield name, content()
-    if missing := [name for name in limits if name not in found]:
+            seen.add(member.name)
+            yield member.name, member.read()
+    missing = [name for name in limits if name not in seen]
+    if missing:
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
 
 
-#: name of a member, its size (None if not a regular file), and a function that reads it
-Found = tuple[str, int | None, Callable[[], bytes]]
+@dataclass(frozen=True)
+class Member:
+    """A member of an archive; ``size`` is None if it is no regular file."""
+
+    name: str
+    size: int | None
+    read: Callable[[], bytes]
 
 
-def _in_folder(folder: Path, names: Iterable[str]) -> Iterator[Found]:
-    for path in (folder.parent / name for name in names):
+def _members_of_folder(folder: Path, names: Iterable[str]) -> Iterator[Member]:
+    for name in names:
+        path = folder.parent / name
         if path.exists():
-            size = path.stat().st_size if path.is_file() else None
-            yield path.relative_to(folder.parent).as_posix(), size, path.read_bytes
+            yield Member(name, path.stat().st_size if path.is_file() else None, path.read_bytes)
 
 
-def _tarred(archive: Path, names: Container[str]) -> Iterator[Found]:
+def _members_of_tar(archive: Path) -> Iterator[Member]:
     with tarfile.open(archive, "r:*") as tar:
-        for name, member in _members(tar):
-            if name in names:
-                yield name, member.size if member.isreg() else None, partial(_read, tar, member)
+        for info in _each_info(tar):
+            size = info.size if info.isreg() else None
+            yield Member(_plain(info.name), size, partial(_read_tar, tar, info))
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    for member in tar:
-        yield member.name.removeprefix("./"), member
+def _each_info(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for info in tar:
+        yield info
         vars(tar)["members"] = []  # or every member of a large archive would stay in memory
 
 
-def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    stream = tar.extractfile(member)
-    return stream.read() if stream is not None else b""
+def _read_tar(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(info)
+    return b"" if stream is None else stream.read()
 
 
-def _zipped(archive: Path, names: Container[str]) -> Iterator[Found]:
+def _members_of_zip(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as pack:
-        for member in pack.infolist():
-            name = member.filename.removeprefix("./")
-            if name in names:
-                yield (
-                    name,
-                    None if member.is_dir() else member.file_size,
-                    partial(pack.read, member),
-                )
+        for info in pack.infolist():
+            size = None if info.is_dir() else info.file_size
+            yield Member(_plain(info.filename), size, partial(pack.read, info))
 
 
-@dataclass(frozen=True)
-class ArchiveReader:
-    """A folder, an uncompressed tar archive or a zip archive: names of files, and functions for
-    content and size.
+def _plain(name: str) -> str:
+    return name.removeprefix("./")
+
+
+class ArchiveReader(ABC):
+    """Regular files of a folder, an uncompressed tar archive or a zip archive, in any order.
+
+    Attributes
+    ----------
+    place : the folder or archive.
+    names : names of the files, without a leading ``./``.
     """
 
     place: Path
     names: Collection[str]
-    read: Callable[[str], bytes]
-    size: Callable[[str], int]
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
 
 
 def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
-    """Open a folder or an archive for its regular files; their names have no leading ``./``.
+    """Open a folder or an archive for its regular files.
 
     Raises DataError: the archive is damaged or a compressed tar archive.
 
@@ -144,14 +162,65 @@ def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveRe
     wanted : selects files by their name; by default all.
     """
     if place.is_dir():
-        names = [name for name, _ in files_below(place) if wanted(name)]
-        return ArchiveReader(
-            place,
-            names,
-            lambda name: (place / name).read_bytes(),
-            lambda name: (place / name).stat().st_size,
-        )
-    return (_open_zip if zipfile.is_zipfile(place) else _open_tar)(place, wanted)
+        return _FolderReader(place, wanted)
+    return _ZipReader(place, wanted) if zipfile.is_zipfile(place) else _TarReader(place, wanted)
+
+
+class _FolderReader(ArchiveReader):
+    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
+        self.place = place
+        self.names = [name for name, _ in files_below(place) if wanted(name)]
+
+    def read(self, name: str) -> bytes:
+        return (self.place / name).read_bytes()
+
+    def size(self, name: str) -> int:
+        return (self.place / name).stat().st_size
+
+
+class _TarReader(ArchiveReader):
+    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
+        self.place = place
+        positions: dict[str, tuple[int, int]] = {}  # offset and size
+        with _intact(f"The archive {place}"), tarfile.open(place, "r:") as tar:
+            for info in _each_info(tar):
+                name = _plain(info.name)
+                if info.isreg() and wanted(name):
+                    positions[name] = (info.offset_data, info.size)
+        self.names = positions
+        self._positions = positions
+        self._file = place.open("rb")
+
+    def read(self, name: str) -> bytes:
+        offset, size = self._positions[name]
+        content = os.pread(self._file.fileno(), size, offset)
+        if len(content) != size:
+            raise DataError(f"The archive {self.place} is truncated within '{name}': replace it.")
+        return content
+
+    def size(self, name: str) -> int:
+        return self._positions[name][1]
+
+
+class _ZipReader(ArchiveReader):
+    def __init__(self, place: Path, wanted: Callable[[str], bool]) -> None:
+        self.place = place
+        with _intact(f"The archive {place}"):
+            self._pack = zipfile.ZipFile(place)
+        members: dict[str, zipfile.ZipInfo] = {}
+        for info in self._pack.infolist():
+            name = _plain(info.filename)
+            if not info.is_dir() and wanted(name):
+                members[name] = info
+        self.names = members
+        self._members = members
+
+    def read(self, name: str) -> bytes:
+        with _intact(f"'{name}' in {self.place}"):
+            return self._pack.read(self._members[name])
+
+    def size(self, name: str) -> int:
+        return self._members[name].file_size
 
 
 @contextlib.contextmanager
@@ -163,41 +232,6 @@ def _intact(what: str) -> Iterator[None]:
         raise DataError(f"{what} is damaged ({error}): replace it.") from None
 
 
-def _open_tar(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
-    found = {}
-    with _intact(f"The archive {archive}"), tarfile.open(archive, "r:") as tar:
-        for name, member in _members(tar):
-            if member.isreg() and wanted(name):
-                found[name] = (member.offset_data, member.size)
-    file = archive.open("rb")
-
-    def read(name: str) -> bytes:
-        offset, size = found[name]
-        content = os.pread(file.fileno(), size, offset)
-        if len(content) != size:
-            raise DataError(f"The archive {archive} is truncated within '{name}': replace it.")
-        return content
-
-    return ArchiveReader(archive, found, read, lambda name: found[name][1])
-
-
-def _open_zip(archive: Path, wanted: Callable[[str], bool]) -> ArchiveReader:
-    with _intact(f"The archive {archive}"):
-        pack = zipfile.ZipFile(archive)
-    members = {
-        member.filename.removeprefix("./"): member
-        for member in pack.infolist()
-        if not member.is_dir()
-    }
-    found = {name: member for name, member in members.items() if wanted(name)}
-
-    def read(name: str) -> bytes:
-        with _intact(f"'{name}' in {archive}"):
-            return pack.read(found[name])
-
-    return ArchiveReader(archive, found, read, lambda name: found[name].file_size)
-
-
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Memory-map ``.npy`` files of an uncompressed tar archive, given by their file names, without
     unpickling.
@@ -205,29 +239,30 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     An unpacked folder can replace the archive. Raises DataError: the archive is damaged or
     compressed, or a file is missing, duplicated or not a plain array.
     """
-    wanted, found = set(names), {}
+    wanted = set(names)
     if archive.is_dir():
         return {name: _map_file(archive / name) for name in wanted}
+    arrays: dict[str, NDArray[Any]] = {}
     with (
         _intact(f"The archive {archive}"),
         tarfile.open(archive, "r:") as tar,
         archive.open("rb") as file,
     ):
-        for member in tar:
-            name = PurePosixPath(member.name).name
+        for info in tar:
+            name = PurePosixPath(info.name).name
             if name not in wanted:
                 continue
-            if name in found or not member.isreg():
+            where = f"'{info.name}' in {archive}"
+            if name in arrays or not info.isreg():
                 raise DataError(
                     f"'{name}' in {archive} is not a regular file or occurs twice: replace the "
                     f"archive."
                 )
-            found[name] = _mapped(
-                file, member.offset_data, member.size, f"'{member.name}' in {archive}"
-            )
-    if missing := sorted(wanted - set(found)):
+            arrays[name] = _mapped(file, info.offset_data, info.size, where)
+    missing = sorted(wanted - set(arrays))
+    if missing:
         raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
-    return found
+    return arrays
 
 
 def _map_file(path: Path) -> NDArray[Any]:
@@ -244,13 +279,10 @@ def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
     """
     file.seek(start)
     try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
+        read_header = np.lib.format.read_array_header_2_0
+        if np.lib.format.read_magic(file) == (1, 0):
+            read_header = np.lib.format.read_array_header_1_0
+        shape, fortran, dtype = read_header(file)
         begin = file.tell()
         if fortran or dtype.hasobject or begin + math.prod(shape) * dtype.itemsize != start + size:
             raise ValueError("it is not an array of plain numbers in C order")

@@ -122,7 +122,7 @@ class ImageFiles(Dataset):
                 images = self._images(role, source, chosen)
                 splits[role] = ImageSplit(images, source.labels[chosen], chosen + offset)
             offset += len(source.labels)
-        self.found = self._facts(splits["train"].images, sources)
+        self.facts = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
 
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:

@@ -66,12 +66,12 @@ class Pictures:
     interpolation: Interpolation = "bilinear"
 
     @classmethod
-    def of(cls, store: ArchiveReader, found: Mapping[str, str], n_classes: int) -> "Pictures":
+    def of(cls, store: ArchiveReader, members: Mapping[str, str], n_classes: int) -> "Pictures":
         """Order images, given as ``wnid/file`` -> name in the store.
 
         Raises DataError: they do not have ``n_classes`` classes.
         """
-        names = sorted(found)
+        names = sorted(members)
         wnids = sorted({name.split("/")[0] for name in names})
         if len(wnids) != n_classes:
             raise DataError(
@@ -80,7 +80,7 @@ class Pictures:
             )
         number = {wnid: index for index, wnid in enumerate(wnids)}
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
-        return cls(store, names, [found[name] for name in names], labels)
+        return cls(store, names, [members[name] for name in names], labels)
 
     def at(self, rows: NDArray[np.int64], threads: int) -> NDArray[np.uint8]:
         """Return the images at some rows as an array that decodes on access."""
@@ -106,22 +106,22 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     ----------
     inside : path of their parent folder, such as ``fog/5/``, anywhere in the store; any if empty.
     """
-    found: dict[str, str] = {}
+    members: dict[str, str] = {}
     for name in store.names:
         match = PICTURE.fullmatch(name)
-        if (
-            match is None
-            or not name.lower().endswith(SUFFIXES)
-            or not f"/{name[: match.start(1)]}".endswith(inside)
-        ):
+        if match is None or not name.lower().endswith(SUFFIXES):
             continue
-        if match[1] in found:
+        parent = f"/{name[: match.start(1)]}"
+        if not parent.endswith(inside):
+            continue
+        picture = match[1]
+        if picture in members:
             raise DataError(
-                f"{store.place} has the same image twice, '{found[match[1]]}' and '{name}': remove "
-                f"one."
+                f"{store.place} has the same image twice, '{members[picture]}' and '{name}': "
+                f"remove one."
             )
-        found[match[1]] = name
-    return found
+        members[picture] = name
+    return members
 
 
 class Evaluated(Dataset):

@@ -90,8 +90,8 @@ class Images:
     scratch: Path | None = None
     #: threads that decode images, set by the preparation
     threads = 1
-    #: facts found by :meth:`build`, for the manifest; they override registered ones
-    found: Mapping[str, Any] = MappingProxyType({})
+    #: facts that :meth:`build` sets, for the manifest; they override registered ones
+    facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class Dataset(Images):

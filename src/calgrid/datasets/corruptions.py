@@ -47,7 +47,9 @@ DIGITS_STRENGTHS: dict[str, tuple[float, ...]] = {
     "elastic_transform": (0.3, 0.5, 0.7, 0.9, 1.1),
 }
 FACTS: dict[str, Any] = {
-    "source": "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019",
+    "source": (
+        "mechanisms of Hendrycks and Dietterich, Benchmarking Neural Network Robustness, ICLR 2019"
+    ),
     "role": "shift",
     "severities": (1, 2, 3, 4, 5),
     "download": False,
@@ -118,27 +120,30 @@ def pixelate(images: Images, factor: float, rng: np.random.Generator) -> Images:
             (width, height), Image.Resampling.NEAREST
         )
 
-    return _each_picture(images, coarse)
+    return _change_pictures(images, coarse)
 
 
 def jpeg_compression(images: Images, quality: float, rng: np.random.Generator) -> Images:
     """Compress each image as a JPEG of ``quality``, 1 to 95."""
 
     def compressed(picture: Image.Image) -> Image.Image:
-        picture.save(buffer := io.BytesIO(), "JPEG", quality=int(quality))
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=int(quality))
         return Image.open(buffer)
 
-    return _each_picture(images, compressed)
+    return _change_pictures(images, compressed)
 
 
-def _each_picture(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
+def _change_pictures(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
     """Apply a function to colour images ``(N, 3, H, W)`` or grey ones ``(N, H, W)``, one by one, in
     8 bits.
     """
-    last = np.rint(255 * images).astype(np.uint8)
-    last = np.moveaxis(last, 1, -1) if images.ndim == 4 else last
-    changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in last]) / 255.0
-    return np.moveaxis(changed, -1, 1) if images.ndim == 4 else changed
+    in_colour = images.ndim == 4
+    pixels = np.rint(255 * images).astype(np.uint8)
+    if in_colour:
+        pixels = np.moveaxis(pixels, 1, -1)
+    changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in pixels]) / 255.0
+    return np.moveaxis(changed, -1, 1) if in_colour else changed
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {

@@ -61,19 +61,19 @@ class Imagenet(Evaluated):
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return the validation images; see :class:`Evaluated`."""
         n_classes = self.registered["n_classes"]
-        places = [data_root / name for name in FOLDERS] if data_root is not None else []
-        if place := next((place for place in places if any(place.glob("n????????/"))), None):
-            store = open_archive(place)
-            return Pictures.of(store, by_class(store), n_classes)
+        places = [] if data_root is None else [data_root / name for name in FOLDERS]
+        for place in places:
+            if any(place.glob("n????????/")):
+                store = open_archive(place)
+                return Pictures.of(store, by_class(store), n_classes)
         files = Imagenet.registered["files"]
         tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
                 f"The validation images of ImageNet require a registration: put "
-                f"{published(files[0])} and "
-                f"{published(files[1])} into {data_root or 'a data_root'}, or the images into its "
-                f"folder {FOLDERS[0]}, "
-                "in one folder per WordNet id."
+                f"{published(files[0])} and {published(files[1])} into "
+                f"{data_root or 'a data_root'}, or the images into its folder {FOLDERS[0]}, in one "
+                f"folder per WordNet id."
             )
         store = open_archive(tar)
         wnids = _labels(devkit)
@@ -84,11 +84,8 @@ class Imagenet(Evaluated):
             )
         # the ground truth is in the order of the numbers in the file names, which have equal length
         names = sorted(store.names)
-        return Pictures.of(
-            store,
-            {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)},
-            n_classes,
-        )
+        members = {f"{wnid}/{name}": name for wnid, name in zip(wnids, names, strict=True)}
+        return Pictures.of(store, members, n_classes)
 
 
 @register(
@@ -98,7 +95,10 @@ class Imagenet(Evaluated):
     label="ImageNet-LT (test)",
     download=False,
     sizes={"val": 10_000, "test": 40_000},
-    warning="the pictures are the balanced validation pictures of ImageNet under another draw: no class is rare",
+    warning=(
+        "the pictures are the balanced validation pictures of ImageNet under another draw: no "
+        "class is rare"
+    ),
 )
 class ImagenetLt(Imagenet):
     """The test images of ImageNet-LT: those of ``imagenet``, split with another seed."""

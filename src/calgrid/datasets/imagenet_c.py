@@ -12,9 +12,9 @@ The images of the 19 settings stay encoded and need as much disk space as the ar
 they would take 114 GB.
 """
 
+import itertools
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -75,29 +75,25 @@ class ImagenetC(ShiftFamily):
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
         """Return the settings in the registered order; see :class:`ShiftFamily`."""
-        where: Path | None
-        find: Callable[[str, int], Found]
-        wanted = [
-            (s, severity)
-            for s in self.registered["shifts"]
-            for severity in self.registered["severities"]
-        ]
-        if data_root is not None and (data_root / FOLDER).is_dir():
-            where, find = data_root / FOLDER, partial(_in_folder, data_root / FOLDER)
-        else:
-            where, find = data_root, partial(_in_archives, self._archives(data_root, wanted))
+        wanted = list(itertools.product(self.registered["shifts"], self.registered["severities"]))
+        archives: list[ArchiveReader] = []
+        folder = None if data_root is None else data_root / FOLDER
+        if folder is None or not folder.is_dir():
+            folder = None
+            archives = self._archives(data_root, wanted)
         settings: list[ShiftSetting] = []
         for shift, severity in wanted:
-            found = find(shift, severity)
-            if len(found) != 1:
+            stores = _in_archives(archives, shift, severity)
+            if folder is not None:
+                stores = _in_folder(folder, shift, severity)
+            if len(stores) != 1:
                 raise DataError(
-                    f"{where} has the images of '{shift}/{severity}' in {len(found)} places: each "
-                    f"archive or folder of "
-                    "ImageNet-C must occur once."
+                    f"{folder or data_root} has the images of '{shift}/{severity}' in "
+                    f"{len(stores)} places: each archive or folder of ImageNet-C must occur once."
                 )
-            settings.append(
-                ShiftSetting(shift, severity, self._split(*found[0], f"'{shift}/{severity}'", base))
-            )
+            ((store, members),) = stores
+            split = self._split(store, members, f"'{shift}/{severity}'", base)
+            settings.append(ShiftSetting(shift, severity, split))
         return settings
 
     def _split(
@@ -109,9 +105,8 @@ class ImagenetC(ShiftFamily):
     ) -> ImageSplit:
         """The test images under one corruption at one severity."""
         pictures = Pictures.of(store, members, self.registered["n_classes"])
-        rows = draw_fifth(
-            pictures.labels, registry.spec("dataset", "imagenet").options["split_seed"].default
-        )["test"]
+        seed = registry.spec("dataset", "imagenet").options["split_seed"].default
+        rows = draw_fifth(pictures.labels, seed)["test"]
         complete = len(members) == sum(map(len, base.values()))
         if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):
             raise DataError(
@@ -125,27 +120,28 @@ class ImagenetC(ShiftFamily):
     ) -> list[ArchiveReader]:
         """The published archives, restricted to the given settings."""
         paths = [download(file, data_root) for file in self.registered["files"]]
-        setting = re.compile(
-            rf"(?:.*/)?(?:{'|'.join(f'{shift}/{severity}' for shift, severity in wanted)})/.*"
-        )
+        folders = "|".join(f"{shift}/{severity}" for shift, severity in wanted)
+        setting = re.compile(rf"(?:.*/)?(?:{folders})/.*")
         return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]
 
 
 #: stores with the images of a setting, and their ``wnid/file`` -> name in the store
-Found = list[tuple[ArchiveReader, Mapping[str, str]]]
+Stores = list[tuple[ArchiveReader, Mapping[str, str]]]
 
 
-def _in_folder(folder: Path, shift: str, severity: int) -> Found:
-    places = (folder / shift / str(severity), *sorted(folder.glob(f"*/{shift}/{severity}")))
-    return [
-        (store, by_class(store))
-        for store in (open_archive(place) for place in places if place.is_dir())
-    ]
+def _in_folder(folder: Path, shift: str, severity: int) -> Stores:
+    stores: Stores = []
+    for place in (folder / shift / str(severity), *sorted(folder.glob(f"*/{shift}/{severity}"))):
+        if place.is_dir():
+            store = open_archive(place)
+            stores.append((store, by_class(store)))
+    return stores
 
 
-def _in_archives(stores: list[ArchiveReader], shift: str, severity: int) -> Found:
-    return [
-        (store, members)
-        for store in stores
-        if (members := by_class(store, f"/{shift}/{severity}/"))
-    ]
+def _in_archives(archives: list[ArchiveReader], shift: str, severity: int) -> Stores:
+    stores: Stores = []
+    for archive in archives:
+        members = by_class(archive, f"/{shift}/{severity}/")
+        if members:
+            stores.append((archive, members))
+    return stores

@@ -9,6 +9,7 @@ in the manifest.
 """
 
 from pathlib import Path
+from typing import Any
 
 from calgrid.components.registry import register
 from calgrid.datasets._archives import open_archive
@@ -37,18 +38,15 @@ class ImagenetSketch(Evaluated):
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return all drawings; see :class:`Evaluated`."""
         (file,) = self.registered["files"]
-        unpacked = data_root / FOLDER if data_root is not None else None
-        place = (
-            unpacked
-            if unpacked is not None and unpacked.is_dir()
-            else download_pinned(file, data_root)
-        )
-        store = open_archive(place)
-        found = Pictures.of(store, by_class(store), self.registered["n_classes"])
-        source = (
-            record(place, file["name"])
-            if place.is_file()
-            else {"path": FOLDER, "files": len(found.names)}
-        )
-        self.found = {"sources": [source]}
-        return found
+        folder = None if data_root is None else data_root / FOLDER
+        if folder is not None and folder.is_dir():
+            store = open_archive(folder)
+        else:
+            store = open_archive(download_pinned(file, data_root))
+        pictures = Pictures.of(store, by_class(store), self.registered["n_classes"])
+        if store.place == folder:
+            source: dict[str, Any] = {"path": FOLDER, "files": len(pictures.names)}
+        else:
+            source = record(store.place, file["name"])
+        self.facts = {"sources": [source]}
+        return pictures

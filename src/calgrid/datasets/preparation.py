@@ -67,7 +67,7 @@ def prepare(
         entry = dataclasses.replace(entry, info={**entry.info, **of_base})
     else:
         parts = {name: [split] for name, split in component.build(root).items()}
-    entry = dataclasses.replace(entry, info={**entry.info, **component.found})
+    entry = dataclasses.replace(entry, info={**entry.info, **component.facts})
     for name, splits in parts.items():
         if stays_encoded([split.images for split in splits]):
             log(
@@ -84,8 +84,8 @@ def prepare(
         if name in entry.info:
             manifest[name] = entry.info[name]
     for name in ("sources", "classes"):
-        if name in component.found:
-            manifest[name] = component.found[name]
+        if name in component.facts:
+            manifest[name] = component.facts[name]
     if configured is not None:
         manifest["kind"] = configured["kind"]
         manifest["options"] = configured["options"]
