@@ -1,21 +1,16 @@
-"""What the rules ask: exact wildcards, inputs and outputs, times in the future, GPUs."""
+"""What the rules ask: exact wildcards, inputs and outputs, GPUs."""
 
 import contextlib
-import json
 import os
 import re
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from calgrid.configuration.repair import find_repairs
 
 from calgrid.configuration import jobs
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
-from calgrid.storage.records import listed, write_record
 
 
 @pytest.fixture
@@ -58,13 +53,10 @@ def external(made):
     return next(iter(made.plan.study.external))
 
 
-FAMILIES = ("digits_c", "ood/photos")
-
-
 class TestJobs:
     def test_wildcards_match_exactly_what_occurs(self, made):
         patterns = made.wildcard_constraints
-        assert set(patterns) == {*RunKey._fields, "unit", "probe"}
+        assert set(patterns) == {*RunKey._fields, "unit", "probe", "id"}
         for name, right, wrong in (
             ("method", {"tst+mbls"}, {"tsttmbls", "ls"}),  # what an unescaped plus would match
             (
@@ -79,80 +71,38 @@ class TestJobs:
                 value for value in right | wrong if re.fullmatch(patterns[name], value)
             } == right
 
-    def test_second_stages_start_from_the_first_stages_checkpoint(self, made):
+    def test_second_stages_start_from_the_model_of_the_first_stage(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
-        run = "results/runs/p/digits/resnet8/mbls/seed2"
-        assert made.first_stage(wildcards(key)) == [f"{run}/train.json"]
-        assert made.train_options(wildcards(key)) == f"--first-stage {run}/model.safetensors"
+        folder = made.plan.train_folder(key._replace(method="mbls"))
+        assert folder.startswith("results/runs/p/digits/resnet8/mbls/seed2/train-")
+        assert made.first_stage(wildcards(key)) == [f"{folder}/model.safetensors"]
         assert made.first_stage(wildcards(key._replace(method="ce"))) == []
 
-    def test_times_in_the_future_are_clamped_in_all_that_jobs_make(
-        self, made, tmp_path, monkeypatch, capsys
-    ):
-        monkeypatch.chdir(tmp_path)
-        run, part = (
-            f"results/{each}/p/digits/resnet8/tst+mbls/seed2"
-            for each in ("runs", f"{made.study}/parts")
-        )
-        files_of = {
-            "results/data/photos/manifest.json": ["images.npy"],
-            "results/data/photos/prepare.json": [],
-            f"{run}/train.json": ["model.safetensors"],
-            f"{run}/predict.json": [
-                f"logits/best/{name}.parquet" for name in ("val", "test", *FAMILIES)
-            ],
-            f"{part}/calibrate.json": ["metrics.parquet"],
-        }
-        names = [
-            f"{Path(record).parent}/{name}" for record, files in files_of.items() for name in files
-        ]
-        for name in [*names, f"{run}/notes.txt"]:
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).touch()
-        for record, files in files_of.items():
-            write_record(Path(record), {"files": listed(Path(record).parent, files)})
-        for name in [*names, *files_of, f"{run}/notes.txt"]:
-            os.utime(name, (time.time() + 3600,) * 2)
-        little = Path(names.pop())
-        os.utime(little, (time.time() + 5,) * 2)
-        before = little.stat().st_mtime
-        assert not find_repairs(made.plan).again & set(files_of)  # the content is right
-        assert little.stat().st_mtime == before  # clocks differ a little
-        times = {Path(name).stat().st_mtime for name in [*names, *files_of]}
-        assert len(times) == 1  # nothing looks older, so nothing is made again
-        assert times.pop() <= time.time()
-        assert Path(run, "notes.txt").stat().st_mtime > time.time()
-        warning = capsys.readouterr().err
-        assert "the times of 11 files" in warning
-        assert "results that now look older than their inputs are computed once more" in warning
-        find_repairs(made.plan)
-        assert "future" not in capsys.readouterr().err
-
     def test_data_of_shifts(self, made):
-        units = SimpleNamespace(unit="digits_c")
-        assert made.units == ["digits", "digits_c", "photos"]
-        assert made.data_base(units) == ["results/data/digits/manifest.json"]
-        assert "--base results/data/digits" in made.data_options(units)
+        manifests = {
+            unit: f"{made.plan.data_folder(unit)}/manifest.json"
+            for unit in ("digits", "digits_c", "photos")
+        }
+        assert made.data_base(SimpleNamespace(unit="digits_c")) == [manifests["digits"]]
         assert made.data_base(SimpleNamespace(unit="photos")) == []
         for key in trained(made):
-            asked = key in made.evaluations  # nobody asked how a first stage does under shift
-            units = made.units if asked else ["digits"]
-            assert made.predict_data(wildcards(key)) == [
-                f"results/data/{unit}/manifest.json" for unit in units
-            ]
-            assert made.predict_families(wildcards(key)) == ("digits_c ood/photos" if asked else "")
+            # nobody asked how a first stage does under shift
+            evaluated = key in made.plan.study.evaluations
+            expected = [manifests["digits_c"], manifests["photos"]] if evaluated else []
+            assert made.shifts(wildcards(key)) == expected
+            assert made.data(wildcards(key)) == manifests["digits"]
 
     def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
         key = external(made)
-        names = wildcards(key)
         assert not re.fullmatch(made.trained_protocols, key.protocol)
-        assert made.external_files(names) == [str(tmp_path / "test.npz")]
-        assert json.loads(made.spec("external")(names))["external"]["split_seed"] == 1
+        assert made.external_files(wildcards(key)) == [str(tmp_path / "test.npz")]
+        assert made.plan.external(key)["external"]["split_seed"] == 1
 
-    def test_parts_and_records(self, made):
-        assert len(made.parts()) == len(made.evaluations) == 5
-        assert not any("/external/" in record for record in made.records())
-        assert len(made.records()) == 2 * 4
+    def test_results_of_rules(self, made):
+        assert len(made.results_of("data")) == 3
+        assert len(made.results_of("train")) == 2 * 4
+        assert len(made.results_of("predict", "import")) == 2 * 2 + 1
+        assert len(made.results_of("calibrate")) == len(made.plan.study.evaluations) == 5
 
     @pytest.mark.parametrize(
         ("device", "local", "present", "gpus"),
@@ -193,15 +143,6 @@ def test_what_jobs_inherit(made, home, monkeypatch):
     for name in ("CALGRID_DEVICE", "PYTHONPATH"):
         monkeypatch.setenv(name, "before")
     monkeypatch.setenv("PATH", os.environ["PATH"])
-    monkeypatch.setenv("CALGRID_PLANNED_AT", "0")
-    monkeypatch.delenv("CALGRID_PLANNED_AT")
-    begin = time.time()
     made.export_environment()
     assert os.environ["CALGRID_DEVICE"] == "auto"
     assert os.environ["PYTHONPATH"] == f"{home / 'src'}{os.pathsep}before"
-    assert begin <= float(os.environ["CALGRID_PLANNED_AT"]) <= time.time()
-    planned = os.environ["CALGRID_PLANNED_AT"]
-    made.export_environment()
-    assert (
-        os.environ["CALGRID_PLANNED_AT"] == planned
-    )  # a job that reads the workflow again keeps its grid's time

@@ -27,7 +27,7 @@ PathOf = Callable[[str], Path]
 
 
 # files and folders
-# ----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 #: characters of the path of the results, and of one name in it
@@ -174,7 +174,7 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 
 
 # grids
-# ----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
@@ -217,7 +217,7 @@ def _check_backbone(
 def _check_ready_weights(
     grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
 ) -> None:
-    """Check that published weights exist for the methods, seeds, backbones and data sets of a grid."""
+    """Check that published weights exist for methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid.protocol}'"
     if len(grid.seeds) > 1:
         raise ConfigError(
@@ -294,7 +294,7 @@ def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> 
 
 
 # the whole study
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:

@@ -153,7 +153,7 @@ class RunContext:
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
     def matches(self, match: Match, method: str | None) -> bool:
-        """Whether the ``match`` of an override applies to a method (None: the loss of a procedure)."""
+        """Whether an override applies to a method (None: the loss of a procedure)."""
         actual = {
             "method": method,
             "dataset": self.dataset,

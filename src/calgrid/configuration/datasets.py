@@ -286,7 +286,7 @@ def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that ``like`` sets: facts of the registered data set, and its rule for drawing val."""
+    """Options from ``like``: facts of the registered data set, and its rule for drawing val."""
     options = {fact: like[fact] for fact in FACTS if fact in like}
     if "image_shape" in like:
         options["image_size"] = like["image_shape"][1]
@@ -296,7 +296,7 @@ def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str
 
 
 def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check the options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
+    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
     for role in SOURCES:
         for path in as_list(options[role]):
             written = isinstance(path, str) and path and is_path(path)

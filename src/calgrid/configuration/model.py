@@ -78,7 +78,8 @@ class Schedule(Model):
     name: Literal["step", "constant", "cosine"] = Field(description="Shape of the schedule.")
     milestones: list[Annotated[int, Field(ge=1)]] = Field(
         [],
-        description="Epochs (from 0) at which the rate is multiplied by gamma, ascending; for step.",
+        description="Epochs (from 0) at which the rate is multiplied by gamma, ascending; for "
+        "step.",
     )
     gamma: float = Field(0.1, gt=0, le=1, description="Factor at each milestone.")
     warmup_epochs: float = Field(
@@ -353,8 +354,8 @@ class External(Model):
     )
     head: str | None = Field(
         None,
-        description="File below data_root with weight (K, d) and bias (K,) of the last layer (.npz, "
-        ".pt or .safetensors), for fc.",
+        description="File below data_root with weight (K, d) and bias (K,) of the last layer "
+        "(.npz, .pt or .safetensors), for fc.",
     )
     kind: Literal["logits", "probabilities"] = Field(
         description="Kind of the values in the files; never guessed."

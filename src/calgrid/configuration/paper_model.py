@@ -74,7 +74,7 @@ def _block(value: Any) -> dict[str, Any]:
 
 
 def _coordinates(model: type[Place | Block], value: Any) -> dict[str, Any]:
-    """Return the coordinates that a file names, in its order: the first of a block varies slowest."""
+    """Return the coordinates that a file names, in its order: the first varies slowest."""
     if value == {}:
         raise InvalidOptionError(" must not be empty")
     coordinates = model.model_validate(value)

@@ -158,10 +158,11 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
+        tested = self._of_test(key)
         run = self.study.trained[key]
         shifts = {family: self.data(family_unit(family)) for family in self.study.families(key)}
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
-        shared = {**self._of_test(key), "export_features": run.protocol["export_features"]}
+        shared = {**tested, "export_features": run.protocol["export_features"]}
         # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
         # with other shift families
         files = {}

@@ -169,7 +169,7 @@ class Study:
             )
 
     # grids
-    # ----------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
 
     def _add_grid(self, grid: Grid, where: str) -> None:
         protocol = self.protocols.get(grid.protocol, f"{where}.protocol")
@@ -228,7 +228,7 @@ class Study:
         return RunContext(key.protocol, key.dataset, key.backbone, reduction, defaults_of)
 
     # external logits
-    # ------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
 
     def _add_external(self, name: str, external: ExternalOptions) -> None:
         where = f"external.{name}"
@@ -275,7 +275,7 @@ class Study:
         ]
 
     # facts for the plan
-    # ---------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
 
     def label_counts(self, key: RunKey) -> Path | None:
         """File with the counts of human labels of the test images of a run, or None."""
