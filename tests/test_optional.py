@@ -1,6 +1,5 @@
 """What works without the extras, and what is said where one is missing."""
 
-import json
 import tomllib
 
 import numpy as np
@@ -17,6 +16,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.metrics import evaluate
 from calgrid.optional import EXTRAS, MissingLibraryError, say_extra
+from calgrid.storage.records import write_record
 
 #: modules that are not named as their packages are
 PACKAGES = {"sklearn": "scikit-learn"}
@@ -109,7 +109,7 @@ def test_the_report_of_logits_files_needs_no_extra_and_scores_fitted_calibrators
 
 def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_path):
     plan = Plan(Study(make_config(), home))
-    (tmp_path / "plan.json").write_text(json.dumps(plan.file()))
+    write_record(tmp_path / "plan.json", plan.file())
     printed = core(
         "import sys; sys.stderr = sys.stdout\n"
         f"print(main(['data', '--plan', 'plan.json', '--out', {plan.data_folder('digits')!r}]))\n"
