@@ -86,7 +86,7 @@ def test_the_environment_names_further_folders_and_may_name_the_same(
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("CALGRID_PLUGINS", f"{tmp_path / 'mine_c'}{os.pathsep}{tmp_path / 'mine_b'}")
     plugins.use([tmp_path / "mine_b"])
-    assert [plugin.package for plugin in plugins.found()] == ["mine_b", "mine_c"]
+    assert [plugin.package for plugin in plugins.in_use()] == ["mine_b", "mine_c"]
     monkeypatch.setenv("CALGRID_PLUGINS", "nowhere")
     with refuses(ConfigError, "CALGRID_PLUGINS: the folder 'nowhere' does not exist"):
         plugins.use(())
@@ -186,7 +186,7 @@ def test_a_network_for_one_size_is_refused_for_others_before_any_job(
     assert (info["min_size"], info["max_size"], info["num_features"]) == (16, 16, 768)
     assert info["parameters"] == {10: (16 * 16 + 16) + (768 * 10 + 10)}
     assert info["macs"] == 3 * 16 * 16 * 16 + 768 * 10
-    folder = str(plugins.found()[0].folder)
+    folder = str(plugins.in_use()[0].folder)
     with refuses(
         ConfigError, "backbone 'flat' takes images of 16x16 pixels only, and these have 8x8"
     ):

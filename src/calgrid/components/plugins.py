@@ -68,18 +68,18 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     _configured = tuple((f"{where}[{n}]", Path(folder)) for n, folder in enumerate(folders))
     if before or _configured:  # files of a plugin may change in a process, those of calgrid do not
         forget()
-    found()
+    in_use()
 
 
 def export() -> None:
     """Make child processes use the same plugins."""
-    folders = [str(plugin.folder) for plugin in found() if not plugin.installed]
+    folders = [str(plugin.folder) for plugin in in_use() if not plugin.installed]
     if folders:
         os.environ[VARIABLE] = os.pathsep.join(folders)
 
 
 @cached
-def found() -> tuple[Plugin, ...]:
+def in_use() -> tuple[Plugin, ...]:
     """All plugins: those of the configuration, then of the environment variable, then of installed
     packages.
 
@@ -161,7 +161,7 @@ def check_folder(folder: Path, where: str) -> None:
 
 def importable(module: str) -> None:
     """Make the plugin of a module importable."""
-    for plugin in found():
+    for plugin in in_use():
         parent = str(plugin.folder.resolve().parent)
         if module.startswith(f"{plugin.package}.") and not plugin.installed:
             if parent not in sys.path:
@@ -173,7 +173,7 @@ def importable(module: str) -> None:
 def _roots() -> dict[str, Path]:
     """Top-level package -> its folder, for calgrid and the packages of plugins."""
     roots = {PACKAGE: PACKAGE_ROOT}
-    for plugin in found():
+    for plugin in in_use():
         top, *below = plugin.package.split(".")
         folder = plugin.folder.resolve()
         roots[top] = folder.parents[len(below) - 1] if below else folder
@@ -197,7 +197,7 @@ def locate(module: str) -> Path | None:
 def folders(package: str) -> Iterator[tuple[str, Path]]:
     """Yield dotted name and folder of a sub-package in calgrid and in each plugin."""
     yield f"{PACKAGE}.{package}", PACKAGE_ROOT / package
-    for plugin in found():
+    for plugin in in_use():
         yield f"{plugin.package}.{package}", plugin.folder / package
 
 

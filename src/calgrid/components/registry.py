@@ -250,11 +250,8 @@ def load(kind: str, name: str) -> Any:
     Raises ConfigError: the component is unknown, the import of a plugin's file fails, or a class
     lacks a method that its base leaves to it.
     """
-    id, module = name.partition("/")[0], ""
-    for package, folder in plugins.folders(KINDS[kind]):
-        if not module and (folder / f"{id}.py").is_file():
-            module = f"{package}.{id}"
-    module = module or spec(kind, name).module
+    id = name.partition("/")[0]
+    module = _module_of(kind, id)
     plugins.importable(module)
     with say_extra() if _is_of_calgrid(module) else plugin_errors(module, "cannot be imported"):
         namespace = vars(importlib.import_module(module))
@@ -263,6 +260,14 @@ def load(kind: str, name: str) -> Any:
             _check_methods(kind, component)
             return component
     raise missing([kind], kind, name, specs(kind))
+
+
+def _module_of(kind: str, id: str) -> str:
+    """Module of a component: the file of its name, or one that several components share."""
+    for package, folder in plugins.folders(KINDS[kind]):
+        if id.isidentifier() and (folder / f"{id}.py").is_file():
+            return f"{package}.{id}"
+    return spec(kind, id).module
 
 
 def _registered(namespace: Mapping[str, Any]) -> list[Any]:
