@@ -113,8 +113,8 @@ MUTATIONS = (
     Mutation(
         "Brier score: the label's term is not squared",
         "metrics",
-        "others.clip(min=0) + (1 - own) ** 2",
-        "others.clip(min=0) + (1 - own)",
+        "others.clip(min=0) + (1 - of_label) ** 2",
+        "others.clip(min=0) + (1 - of_label)",
         "tests/metrics",
     ),
     Mutation(

@@ -35,7 +35,7 @@ def saved(problem, tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(StateError, match="nowhere does not exist: fit one"):
+    with pytest.raises(StateError, match="nowhere does not exist; fit one"):
         load_calibrator(tmp_path / "nowhere")
 
 

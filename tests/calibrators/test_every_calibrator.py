@@ -268,7 +268,7 @@ def test_a_thousand_classes_and_twenty_samples(id, make):
 
 
 def test_prediction_and_saving_before_the_fit_are_refused(id, problem, tmp_path):
-    with pytest.raises(StateError, match=f"'{id}' is not fitted: call fit"):
+    with pytest.raises(StateError, match=f"'{id}' is not fitted; call fit"):
         problem.predict(build_calibrator(id))
     with pytest.raises(StateError, match="is not fitted"):
         build_calibrator(id).save(tmp_path / "x")
@@ -339,7 +339,7 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
         (
             np.zeros((2, 3)),
             np.array([0, "b"], dtype=object),
-            "labels must be integers, got object: give class indices",
+            "labels must be integers, got object; give class indices",
         ),
         (np.zeros((3, 3)), [1, 2, 3], "subtract 1, as they seem to count from 1"),
         ([[0.0, np.nan], [0.0, 1.0]], [0, 1], "row 0 has NaN"),

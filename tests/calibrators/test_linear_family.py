@@ -222,5 +222,5 @@ def test_fewer_samples_than_folds_get_the_strongest_penalty():
 
 @pytest.mark.parametrize("id", ["ms_odir", "dirichlet", "sms"])
 def test_many_classes_are_refused_with_an_alternative(id):
-    with pytest.raises(DataError, match="at most 200 classes, got 201: use 'svs'"):
+    with pytest.raises(DataError, match="at most 200 classes, got 201; use 'svs'"):
         build_calibrator(id).fit(np.zeros((3, 201)), np.array([0, 1, 2]))

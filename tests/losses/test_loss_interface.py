@@ -176,7 +176,7 @@ class TestEveryLoss:
     def test_misses_a_declared_input_with_a_clear_error(self, name):
         loss = build(name)
         for need in loss.needs:
-            with pytest.raises(DataError, match=f"loss '{name}' needs {need}: pass {need}="):
+            with pytest.raises(DataError, match=f"loss '{name}' needs {need}; pass {need}="):
                 loss(**{**make_batch(), need: None})
         assert set(loss.needs) <= set(registry.spec("loss", name).info["needs"])
 
@@ -217,8 +217,8 @@ class TestEveryLoss:
         batch["logits"][rows, 1] = value
         message = (
             f"loss '{name}': logits of {len(rows)} of {N} rows of the batch are not finite, first "
-            f"row {min(rows)}; "
-            "training diverged or the input is damaged: lower the learning rate or clip gradients."
+            f"row {min(rows)}: training diverged or the input is damaged; "
+            "lower the learning rate or clip gradients."
         )
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
             loss(**batch)

@@ -59,12 +59,12 @@ def load_calibrator(path: str | Path) -> Calibrator:
     """
     path = Path(path)
     if not path.is_file():
-        raise StateError(f"The calibrator {path} does not exist: fit one and save it there.")
+        raise StateError(f"The calibrator {path} does not exist; fit one and save it there.")
     path.open("rb").close()  # raises PermissionError: such a file is not damaged
     state, description = read_arrays(path, "calibrator", "fit and save it again")
     if not isinstance(description, dict) or "hyperparameters" not in description:
         raise StateError(
-            f"The file {path} is not a calibrator: give a file that Calibrator.save wrote."
+            f"The file {path} is not a calibrator; give a file that Calibrator.save wrote."
         )
     try:
         calibrator = build_calibrator(description["id"], **description["hyperparameters"])
@@ -72,6 +72,6 @@ def load_calibrator(path: str | Path) -> Calibrator:
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"The calibrator {path} does not fit this version of calgrid "
-            f"({error}): fit and save it again."
+            f"({error}); fit and save it again."
         ) from None
     return calibrator

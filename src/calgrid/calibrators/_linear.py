@@ -40,7 +40,7 @@ def check_classes(calibrator: str, n_classes: int) -> None:
     if n_classes > MAX_CLASSES:
         raise DataError(
             f"calibrator '{calibrator}' has K^2 weights and takes at most {MAX_CLASSES} classes, "
-            f"got {n_classes}: use 'svs', which has 2K."
+            f"got {n_classes}; use 'svs', which has 2K."
         )
 
 

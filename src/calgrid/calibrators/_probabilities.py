@@ -41,7 +41,7 @@ def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool
     """
     possible = logits[np.arange(len(labels)), labels] > -np.inf
     if not possible.any():
-        raise DataError("every label's logit is -inf: the labels do not belong to these logits.")
+        raise DataError("every label's logit is -inf; the labels do not belong to these logits.")
     return possible
 
 
@@ -153,11 +153,11 @@ def logits_from_probabilities(probabilities: Any) -> Array:
         raise DataError(f"probabilities must be (N, K), got shape {array.shape}.")
     if not ((array >= 0.0) & (array <= 1.0 + ROW_SUM_TOLERANCE)).all():
         raise DataError(
-            "probabilities must lie in [0, 1]: if these are logits, use them as they are."
+            "probabilities must lie in [0, 1]; if these are logits, use them as they are."
         )
     if (np.abs(array.sum(axis=1) - 1.0) > ROW_SUM_TOLERANCE).any():
         raise DataError(
-            "rows of probabilities must sum to 1: if these are logits, use them as they are."
+            "rows of probabilities must sum to 1; if these are logits, use them as they are."
         )
     return np.log(np.maximum(array, float(np.finfo(np.float32).tiny)))
 

@@ -38,19 +38,19 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
         raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise DataError(
-            f"logits must be real numbers, got {array.dtype}: convert "
+            f"logits must be real numbers, got {array.dtype}; convert "
             "them if they really are logits."
         )
     if n_classes is not None and array.shape[1] != n_classes:
         raise DataError(
-            f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}: "
+            f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}; "
             "use the same model."
         )
     largest = array.max(axis=1, keepdims=True)
     if not np.isfinite(largest).all():
         row = int(np.argmin(np.isfinite(largest[:, 0])))
         raise DataError(
-            f"logits row {row} has NaN, +inf or no finite value: remove such rows, or run the "
+            f"logits row {row} has NaN, +inf or no finite value; remove such rows, or run the "
             "model in float32."
         )
     with np.errstate(over="ignore"):
@@ -71,7 +71,7 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
         )
     if not np.issubdtype(array.dtype, np.integer):
         raise DataError(
-            f"labels must be integers, got {array.dtype}: give class indices from 0 to "
+            f"labels must be integers, got {array.dtype}; give class indices from 0 to "
             f"{n_classes - 1}."
         )
     if array.min() < 0 or array.max() >= n_classes:
@@ -79,7 +79,7 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
         if (array.min(), array.max()) == (1, n_classes):
             mend = "subtract 1, as they seem to count from 1"
         raise DataError(
-            f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}: {mend}."
+            f"labels must lie in [0, {n_classes - 1}], got {array.min()} to {array.max()}; {mend}."
         )
     return array.astype(np.int64)
 
@@ -102,7 +102,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
         )
     if not np.isfinite(array).all():
         raise DataError(
-            "features have NaN or infinite values: remove such rows, or run the model in float32."
+            "features have NaN or infinite values; remove such rows, or run the model in float32."
         )
     return array
 
@@ -123,5 +123,5 @@ def check_head(
             f"{weight.shape} and {bias.shape}."
         )
     if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
-        raise DataError("head has NaN or infinite values: export it again from the trained model.")
+        raise DataError("head has NaN or infinite values; export it again from the trained model.")
     return weight, bias

@@ -204,7 +204,7 @@ class Calibrator(ABC):
     def _require_fitted(self) -> None:
         if self.n_classes is None:
             raise StateError(
-                f"Calibrator '{self.id}' is not fitted: call fit(logits, "
+                f"Calibrator '{self.id}' is not fitted; call fit(logits, "
                 "labels) first, or load a file."
             )
 
@@ -215,7 +215,7 @@ class Calibrator(ABC):
             return None
         if features is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs features (N, d): export "
+                f"Calibrator '{self.id}' needs features (N, d); export "
                 "the penultimate layer's output too."
             )
         return check_features(features, n_samples, width)
@@ -225,7 +225,7 @@ class Calibrator(ABC):
             return None
         if head is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs head (weight, bias): export "
+                f"Calibrator '{self.id}' needs head (weight, bias); export "
                 "the model's last layer too."
             )
         return check_head(head, n_classes, features.shape[1])
@@ -252,7 +252,7 @@ class Calibrator(ABC):
             if not isinstance(value, (np.ndarray, np.number, np.bool_, int, float)):
                 raise ConfigError(
                     f"Calibrator '{self.id}' keeps {name} of its fit, which is neither an array "
-                    "nor a number: define _state() and _load_state()."
+                    "nor a number; define _state() and _load_state()."
                 )
         return {name: np.asarray(value) for name, value in state.items()}
 

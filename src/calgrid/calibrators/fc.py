@@ -45,7 +45,7 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
     if not (np.isfinite(gap) and gap <= 1e-6 - TOLERANCE * logits.min()):
         raise DataError(
             "features and head do not give these logits (features @ weight.T + bias is off by up "
-            f"to {gap:.3g}): export features, head and logits from the same checkpoint, without "
+            f"to {gap:.3g}); export features, head and logits from the same checkpoint, without "
             "masking classes."
         )
 

@@ -159,7 +159,7 @@ class Loss(nn.Module):
         """
         if logits is None or labels is None:
             raise DataError(
-                f"loss '{self.id}' reads the validation split: pass its logits to end_epoch()."
+                f"loss '{self.id}' reads the validation split; pass its logits to end_epoch()."
             )
         self._check(logits, labels, None, None, ())
         return logits.detach().float(), labels
@@ -190,7 +190,7 @@ class Loss(nn.Module):
         self._check_integers("labels", labels, count)
         for name, value in (("features", features), ("index", index)):
             if value is None and name in needs:
-                raise DataError(f"loss '{self.id}' needs {name}: pass {name}= in the call.")
+                raise DataError(f"loss '{self.id}' needs {name}; pass {name}= in the call.")
         if features is not None and (features.ndim != 2 or features.shape[0] != count):
             raise DataError(
                 f"loss '{self.id}': features must be ({count}, d), got {tuple(features.shape)}."
@@ -220,8 +220,8 @@ class Loss(nn.Module):
         if len(wrong) > 0:
             raise DataError(
                 f"loss '{self.id}': logits of {len(wrong)} of {len(logits)} rows of the batch are "
-                f"not finite, first row {int(wrong[0])}; training diverged or the input is "
-                "damaged: lower the learning rate or clip gradients."
+                f"not finite, first row {int(wrong[0])}: training diverged or the input is "
+                "damaged; lower the learning rate or clip gradients."
             )
 
     def _check_integers(self, name: str, values: Tensor, count: int) -> None:

@@ -74,7 +74,7 @@ class CorrectnessRanking(Loss):
     def after_step(self, logits: Tensor, labels: Tensor, index: Tensor | None) -> None:
         """Count the correct predictions of the training-mode logits (N, C) of this batch."""
         if index is None:
-            raise DataError("loss 'crl' needs index: pass index= to after_step().")
+            raise DataError("loss 'crl' needs index; pass index= to after_step().")
         correct = (logits.argmax(dim=1) == labels).int()
         index = self.counts.cover(index)
         self.counts.rows.index_add_(0, index, correct)

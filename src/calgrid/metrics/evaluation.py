@@ -79,7 +79,7 @@ def ood_scores(
     if rows_id.shape[1] != rows_ood.shape[1]:
         raise DataError(
             f"probs_ood must have the {rows_id.shape[1]} classes of probs_id, got "
-            f"{rows_ood.shape[1]}: both sets are scored by one model."
+            f"{rows_ood.shape[1]}; both sets are scored by one model."
         )
     scores = {metric.score for metric in OOD.values() if metric.score is not None}
     return {score: (score(rows_id), score(rows_ood)) for score in scores}

@@ -138,7 +138,7 @@ def map_channels(backbone: Backbone) -> int:
     if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
         raise ConfigError(
             "procedure 'balcal' puts a convolutional block on the last feature map, which this "
-            "backbone does not have: use a convolutional backbone."
+            "backbone does not have; use a convolutional backbone."
         )
     training = backbone.training
     backbone.eval()  # so that the zeros do not update BatchNorm statistics
@@ -203,7 +203,7 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
             raise ConfigError(
                 "procedure 'balcal' needs at least as many features as classes, but the backbone "
                 f"has {backbone.num_features} features for {num_classes} "
-                "classes: use a wider backbone."
+                "classes; use a wider backbone."
             )
         return BalancedHeads(backbone, num_classes, self.beta)
 

@@ -99,5 +99,5 @@ class MixupInferenceLast(Procedure):
                 return float(l1[fits[0]]), float(l2[fits[0]])
         raise ConfigError(
             f"procedure '{self.id}': weights of Beta({self.alpha:g}, {self.alpha:g}) hardly ever "
-            f"differ by a margin of {self.margin:g}: lower margin or alpha."
+            f"differ by a margin of {self.margin:g}; lower margin or alpha."
         )

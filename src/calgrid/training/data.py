@@ -93,7 +93,7 @@ class DeviceImages:
         if crop_size is not None and crop_size > min(images.shape[-2:]):
             raise DataError(
                 f"Images of {images.shape[-2]}x{images.shape[-1]} pixels are too small for the "
-                f"protocol's crop_size {crop_size}: use larger ones or another protocol."
+                f"protocol's crop_size {crop_size}; use larger ones or another protocol."
             )
         self.crop_size = crop_size
         self._sides = images.shape[-2:]
