@@ -34,27 +34,23 @@ def main() -> int:
         from calgrid.cli.main import main as calgrid  # noqa: PLC0415  (the null stages start faster without)
 
         return calgrid()
-    from calgrid.storage.stage import run_stage  # noqa: PLC0415
-
+    from calgrid.storage.publish import make_result  # noqa: PLC0415
     from calgrid.storage.records import FILES, read_record  # noqa: PLC0415
 
-    template, spec, out = (
-        Path(os.environ[TEMPLATE_VARIABLE]),
-        json.loads(option("--spec")),
-        Path(option("--out")),
-    )
+    template, out = Path(os.environ[TEMPLATE_VARIABLE]), Path(option("--out"))
+    spec = read_record(Path(option("--plan")))["jobs"][str(out)]
     name = command.removesuffix("-run")
     record = f"{name}.json"
-    outputs = read_record(template / ("part" if name == "calibrate" else "run") / record)[FILES]
+    outputs = read_record(template / name / record)[FILES]
 
     def produce(folder: Path) -> Mapping[str, Any]:
         with (template / COMPUTED).open("a", encoding="utf-8") as computed:
-            computed.write(f"{name} {out}\n")
+            computed.write(f"{out}\n")
         time.sleep(float(os.environ.get(SECONDS_VARIABLE, "0")))
         fill(template, spec, folder)
         return read_record(folder / record)
 
-    run_stage(out, name, spec["fingerprint"], list(outputs), produce, record=record, inputs={})
+    make_result(out, record, spec["fingerprint"], list(outputs), produce)
     return 0
 
 
@@ -72,8 +68,8 @@ def train(
     """Files of a training; ``copy`` makes a file of the template one of the run."""
     out.mkdir(parents=True, exist_ok=True)
     for name in ("model.safetensors", "history.parquet"):
-        copy(template / "run" / name, out / name)
-    record(template / "run" / "train.json", spec, out / "train.json")
+        copy(template / "train" / name, out / name)
+    record(template / "train" / "train.json", spec, out / "train.json")
 
 
 def predict(
@@ -81,9 +77,9 @@ def predict(
 ) -> None:
     """Files of a prediction, logits included."""
     shutil.copytree(
-        template / "run" / "logits", out / "logits", dirs_exist_ok=True, copy_function=copy
+        template / "predict" / "logits", out / "logits", dirs_exist_ok=True, copy_function=copy
     )
-    record(template / "run" / "predict.json", spec, out / "predict.json")
+    record(template / "predict" / "predict.json", spec, out / "predict.json")
 
 
 def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
@@ -92,7 +88,7 @@ def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    table = pq.read_table(template / "part" / "metrics.parquet", use_threads=False)
+    table = pq.read_table(template / "calibrate" / "metrics.parquet", use_threads=False)
     key = spec["key"]
     words = {name: str(key[name]) for name in KEY if name != "seed"} | {
         "fingerprint": spec["run_fingerprint"]
@@ -112,11 +108,11 @@ def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     pq.write_table(
         table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd"
     )
-    for extra in (template / "part").glob("*.parquet"):  # what figures show says nothing of its run
+    for extra in (template / "calibrate").glob("*.parquet"):  # what figures show says nothing of its run
         if extra.name != "metrics.parquet":
             found = pq.read_table(extra, use_threads=False).replace_schema_metadata(metadata)
             pq.write_table(found, out / extra.name, compression="zstd")
-    record(template / "part" / "calibrate.json", spec, out / "calibrate.json")
+    record(template / "calibrate" / "calibrate.json", spec, out / "calibrate.json")
 
 
 def record(source: Path, spec: Mapping[str, Any], target: Path) -> None:

@@ -18,13 +18,12 @@ HOME = Path(__file__).parents[2]
 PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", "pyproject.toml")
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 RUN = "results/runs/quick/digits/resnet8"
-PARTS_OF_RUN = "results/tiny/parts/quick/digits/resnet8"
 METRICS = "results/tiny/metrics.parquet"
 NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
 #: columns that tell the rows of a metrics file apart
 IDENTITY = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
 #: rules after calibration, which any change of results reaches
-AGGREGATION = {"manifest", "aggregate", "tables", "figures", "report"}
+AGGREGATION = {"aggregate", "tables", "figures", "report"}
 
 CONFIG = {
     "study": "tiny",
@@ -95,6 +94,21 @@ class Repository:
         twin = object.__new__(type(self))
         twin.root, twin.environment = root, self.environment
         return twin
+
+    def result(self, method: str, job: str, seed: int = 1) -> Path:
+        """Folder of the only result of a job of a run."""
+        (folder,) = self.results(method, job, seed)
+        return folder
+
+    def results(self, method: str, job: str, seed: int = 1) -> list[Path]:
+        """Folders of all results of a job of a run, without unfinished ones."""
+        folders = sorted((self.root / RUN / method / f"seed{seed}").glob(f"{job}-*/"))
+        return [folder for folder in folders if not folder.suffix]
+
+    def data(self, unit: str) -> Path:
+        """Folder of the only version of a data set or shift family."""
+        (folder,) = (self.root / "results/data").glob(f"{unit}-*/")
+        return folder
 
     def configure(self, config: dict, name: str = "tiny.yaml") -> Path:
         path = self.root / name
@@ -201,9 +215,8 @@ def null_repository(root: Path, finished: Repository) -> Repository:
     repository = Repository(
         root, CALGRID_BENCHMARK_TEMPLATE=str(template), CALGRID_BENCHMARK_SECONDS="0.5"
     )
-    hidden = shutil.ignore_patterns(".calgrid", "calibrators")
-    shutil.copytree(finished.root / RUN / "ce/seed1", template / "run", ignore=hidden)
-    shutil.copytree(finished.root / PARTS_OF_RUN / "ce/seed1", template / "part", ignore=hidden)
+    for job in ("train", "predict", "calibrate"):
+        shutil.copytree(finished.result("ce", job), template / job)
     (root / "src/calgrid/__main__.py").write_text(NULL_MAIN.format(folder=str(HOME / "benchmarks")))
     return repository
 

@@ -1,150 +1,264 @@
-"""Kills, missing and damaged files: one plain call makes a study whole again, to the same bytes."""
+"""Lost, changed, misplaced and killed: one plain call makes a study whole again, to the same bytes,
+or one sentence names what is wrong; times and Snakemake's own files decide nothing.
+"""
 
+import copy
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
-from tests.workflow.dag import AGGREGATION, CONFIG, METHODS, METRICS, RUN, branch, changed, jobs
+from tests.workflow.dag import AGGREGATION, CONFIG, METHODS, METRICS, RUN, branch, changed
 
 pytestmark = pytest.mark.workflow
-PARTS = "results/tiny/parts/quick/digits/resnet8"
 #: files that say when and where something ran
-TELLING = r"/(logs|benchmarks|\.calgrid)/|\.json$|report\.html$|/(costs|training_time|overview)\.|/pareto_"
+WITH_TIMES = ("report.html", "costs.parquet", "runs.json", "index.json")
+WITH_TIMES_IN_STUDY = ("training_time.", "overview.", "pareto_")
 
 
 def contents(repository):
     """Bytes of all results but those that hold times."""
-    files = (path for path in (repository.root / "results").rglob("*") if path.is_file())
-    names = {str(path.relative_to(repository.root)): path for path in files}
-    return {
-        name: path.read_bytes()
-        for name, path in names.items()
-        if not re.search(TELLING, f"/{name}")
-    }
+    root = repository.root / "results"
+    found = {}
+    for path in root.rglob("*"):
+        parts = path.relative_to(root).parts
+        hidden = ".calgrid" in parts or parts[0] == "logs" or path.name.startswith(".")
+        timed = path.name in WITH_TIMES or path.name.startswith(WITH_TIMES_IN_STUDY)
+        record = path.suffix == ".json" and path.name != "manifest.json"
+        if path.is_file() and not (hidden or timed or record):
+            found[str(path.relative_to(repository.root))] = path.read_bytes()
+    return found
 
 
 def flip_a_bit(path):
+    """Change a file and keep its time."""
+    before = path.stat()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    with path.open("r+b") as file:  # in place: in a second link too
-        file.write(content)
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def every_link(repository, root, name):
-    """A file of a stage, and what is kept of it below ``.calgrid``: in this copy these are two
-    files.
-    """
-    folder = repository.root / root
-    return [folder / name, *folder.glob(f".calgrid/*/*/{name}")]
+def calgrid(repository, *arguments):
+    """Run ``calgrid`` in the folder of a repository; returns the process."""
+    environment = {**os.environ, "PYTHONPATH": str(repository.root / "src")}
+    return subprocess.run(
+        [sys.executable, "-m", "calgrid", *arguments],
+        cwd=repository.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-def test_one_call_makes_whole_what_is_truncated_changed_or_missing(twin):
+def refused(repository, *arguments):
+    """Output of a call that fails, without a traceback."""
+    result = repository.snakemake("--configfile", "tiny.yaml", "--cores", "2", *arguments)
+    output = result.stdout + result.stderr
+    assert result.returncode != 0, output
+    assert "Traceback" not in output
+    return output
+
+
+class TestWhatDecides:
+    """Names of folders, not times, not Snakemake's files, not other files."""
+
+    def test_lost_records_of_snakemake_other_times_and_further_files_plan_nothing(self, twin):
+        shutil.rmtree(twin.root / ".snakemake")
+        for moment in (0, time.time() + 2 * 86400):
+            for path in (twin.root / "results").rglob("*"):
+                os.utime(path, (moment, moment), follow_symlinks=False)
+            (twin.result("ce", "train") / "notes.txt").write_text("mine")
+            assert twin.plan() == set()
+        assert twin.run().returncode == 0
+        assert (twin.root / "results/tiny/report.html").is_file()
+
+    @pytest.mark.parametrize(
+        ("grid", "statistics", "expected"),
+        [
+            ({}, {"bootstrap": 25}, branch(*METHODS, stages=("calibrate",))),
+            ({"calibrators": ["none", "ts", "iso"]}, {}, branch(*METHODS, stages=("calibrate",))),
+            ({"methods": [*METHODS, "ls"]}, {}, branch("ls")),
+            ({"methods": ["ce"]}, {}, set()),
+            ({}, {"comparisons": [{"question": "?", "method": "mbls", "against": "ce"}]}, set()),
+        ],
+        ids=["resamples", "calibrator", "method", "fewer methods", "comparison"],
+    )
+    def test_a_change_without_records_of_snakemake_plans_what_depends_on_it(
+        self, bare, grid, statistics, expected
+    ):
+        config = changed(**grid)
+        config["statistics"] = {**config["statistics"], **statistics}
+        bare.configure(config, "changed.yaml")
+        assert bare.plan("changed.yaml") == expected | AGGREGATION
+
+    def test_another_number_of_epochs_plans_everything_but_data(self, bare):
+        config = copy.deepcopy(CONFIG)
+        config["protocols"]["quick"]["epochs"] = 1
+        bare.configure(config, "epochs.yaml")
+        assert bare.plan("epochs.yaml") == branch(*METHODS) | AGGREGATION
+
+
+@pytest.fixture(scope="module")
+def bare(finished_once, tmp_path_factory):
+    """The finished study without Snakemake's own files; tests only plan."""
+    repository = finished_once.copy(tmp_path_factory.mktemp("bare") / "repository")
+    shutil.rmtree(repository.root / ".snakemake")
+    return repository
+
+
+def test_two_configurations_in_turn_get_their_own_numbers_and_train_once(twin):
+    """Of one study name, from two working folders: without Snakemake's files."""
     before = contents(twin)
-    (truncated, *copies) = every_link(twin, f"{RUN}/ce/seed1", "model.safetensors")
-    for path in (truncated, *copies):
-        os.truncate(path, 1000)
-    for path in every_link(twin, f"{RUN}/mbls/seed1", "logits/last/test.parquet"):
-        flip_a_bit(path)
-    for path in every_link(twin, f"{PARTS}/tst+mbls/seed1", "metrics.parquet"):
-        path.unlink()
-    flip_a_bit(twin.root / "results/data/digits/train_images.npy")
-    flip_a_bit(twin.root / "results/tiny/summary.parquet")
-    next((twin.root / "results/tiny/tables").glob("*.csv")).unlink()
-    damaged = contents(twin)
-    planned = twin.plan()
-    assert contents(twin) == damaged, "a dry run changed something"
-    again = {
-        "train ce/seed1",
-        "predict mbls/seed1",
+    backup = shutil.copytree(twin.root / "results/tiny", twin.root / "backup")
+    config = changed(methods=["ce"], shifts=[])
+    config["protocols"]["quick"]["epochs"] = 1
+    twin.configure(config, "short.yaml")
+    shutil.rmtree(twin.root / ".snakemake")
+    twin.run("short.yaml", "aggregate")
+    costs = pd.read_parquet(twin.root / "results/tiny/costs.parquet")
+    assert costs.loc[costs["stage"] == "train", "epochs"].tolist() == [1]
+    assert set(pd.read_parquet(twin.root / METRICS)["method"]) == {"ce"}
+
+    shutil.rmtree(twin.root / ".snakemake")
+    assert twin.plan() == {"aggregate"}  # its tables and figures are still there
+    twin.run("tiny.yaml", "aggregate")
+    again = contents(twin)
+    assert {path: again[path] for path in before} == before
+    assert twin.plan("short.yaml") == AGGREGATION
+
+    # files of the study from a backup: those of the other configuration, with their records
+    twin.run("short.yaml", "aggregate")
+    shutil.copytree(backup, twin.root / "results/tiny", dirs_exist_ok=True)
+    assert twin.plan("short.yaml") == AGGREGATION
+
+
+def test_what_is_missing_is_made_again_to_the_same_bytes(twin):
+    """Of a first stage, of data, of scores, of the study."""
+    before = contents(twin)
+    shutil.rmtree(twin.data("photos"))
+    shutil.rmtree(twin.result("mbls", "train"))
+    (twin.result("ce", "train") / "model.safetensors").unlink()
+    (twin.result("ce", "predict") / "predict.json").unlink()
+    shutil.rmtree(twin.result("mbls", "predict") / "logits")
+    (twin.result("tst+mbls", "calibrate") / "metrics.parquet").unlink()
+    (twin.root / METRICS).unlink()
+    shutil.rmtree(twin.root / "results/tiny/tables")
+    expected = {
+        "prepare_data photos",
+        *branch("ce", "mbls", stages=("train", "predict")),
         "calibrate tst+mbls/seed1",
-        "prepare_data digits",
+        "aggregate",
+        "tables",
     }
-    behind = {*branch("ce", stages=("predict", "calibrate")), "calibrate mbls/seed1"}
-    assert planned == again | behind | AGGREGATION - {"manifest"}
-    assert "Report: results/tiny/report.html" in twin.run().stderr
+    assert twin.plan() == expected
+    twin.run()
     assert contents(twin) == before
     assert twin.plan() == set()
 
 
-def test_what_was_deleted_alone_is_linked_again_and_no_job_runs(twin):
-    run = twin.root / RUN / "tst+mbls/seed1"
-    lost = [run / name for name in ("model.safetensors", "train.json", "logits/last/val.parquet")]
-    lost += [
-        twin.root / "results/data/photos/manifest.json",
-        twin.root / PARTS / "ce/seed1/calibrate.json",
-    ]
-    before = [path.read_bytes() for path in lost]
-    for path in lost:
-        path.unlink()
-    assert twin.plan() == set()
-    assert [path.read_bytes() for path in lost] == before
+def test_a_first_stage_that_was_deleted_is_trained_again_when_anything_runs(bare):
+    shutil.rmtree(bare.root / RUN / "mbls")
+    config = changed(methods=["ce", "tst+mbls"])
+    config["statistics"] = {"bootstrap": 25}
+    bare.configure(config, "first.yaml")
+    scored = branch("ce", "tst+mbls", stages=("calibrate",))
+    assert bare.plan("first.yaml") == {"train mbls/seed1"} | scored | AGGREGATION
 
 
-def test_a_study_that_grew_is_not_called_damaged(twin):
-    twin.configure(changed(methods=[*METHODS, "ls"], shifts=["ood/photos", "digits_c"]))
-    result = twin.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
-    output = result.stdout + result.stderr
-    scored = branch(*METHODS, stages=("predict", "calibrate"))
-    assert jobs(output) == {"prepare_data digits_c"} | scored | branch("ls") | AGGREGATION
-    assert "Damaged" not in output
-    assert f"such as those of new shifts, are computed again: {RUN}/ce/seed1/predict.json" in output
-
-
-def test_models_that_may_be_deleted_are_not_trained_again(twin):
-    models = list(twin.root.glob(f"{RUN}/*/seed1/model.safetensors"))
-    for path in models:
+def test_models_that_may_be_deleted_are_trained_again_only_for_a_prediction(twin):
+    for path in twin.root.glob(f"{RUN}/*/seed1/train-*/model.safetensors"):
         path.unlink()
     config = twin.configure({**CONFIG, "keep_models": False}, "lean.yaml")
     assert twin.plan(config.name) == set()
-    assert not list((twin.root / "results").rglob("model.safetensors")), "the disk is not free"
-    for path in every_link(twin, f"{RUN}/ce/seed1", "logits/last/val.parquet"):
-        path.unlink()
-    assert {"train ce/seed1", "predict ce/seed1"} <= twin.plan(config.name)
+    shutil.rmtree(twin.result("ce", "predict"))
+    assert twin.plan(config.name) == branch("ce", stages=("train", "predict"))
 
 
 def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(twin):
-    """A disk goes bad: no time of the file tells, so that planning trusts what it has seen before."""
+    """A disk goes bad: no time of the file tells."""
     before = contents(twin)
+    logits = twin.result("ce", "predict") / "logits/last/test.parquet"
+    flip_a_bit(logits)
     assert twin.plan() == set()
-    record = twin.root / RUN / "ce/seed1/.calgrid/predict.seen"
-    for path in every_link(twin, f"{RUN}/ce/seed1", "logits/last/test.parquet"):
-        flip_a_bit(path)
-        if path.parent.parent.parent.name == "seed1":
-            seen = json.loads(record.read_text())
-            record.write_text(
-                json.dumps({**seen, "logits/last/test.parquet": path.stat().st_ctime_ns})
-            )
-    result = twin.snakemake(
-        "--configfile",
-        "tiny.yaml",
-        "--cores",
-        "1",
-        "--forcerun",
-        f"{PARTS}/ce/seed1/metrics.parquet",
-    )
-    assert result.returncode != 0
-    said = f"The logits file {RUN}/ce/seed1/logits/last/test.parquet is damaged"
-    assert said in result.stdout + result.stderr
-    assert "run again to recompute it" in result.stdout + result.stderr
-    assert set(before) - set(contents(twin)) <= {f"{PARTS}/ce/seed1/metrics.parquet"}, "its own"
+    shutil.rmtree(twin.result("ce", "calibrate"))
+    output = refused(twin)
+    assert f"The logits file {logits.relative_to(twin.root)} is damaged" in output
+    assert "remove it with 'calgrid verify --delete' and run again" in output
+    lost = set(before) - set(contents(twin))
+    assert {path.split("/")[5] for path in lost} == {"ce"}
+    assert {path.split("/")[7].split("-")[0] for path in lost} == {"calibrate"}
+    assert calgrid(twin, "verify", "--delete").returncode == 0
+    assert twin.plan() == branch("ce", stages=("predict", "calibrate"))
+    twin.run()
+    assert contents(twin) == before
+
+
+def test_results_of_another_run_are_refused_by_their_readers(twin):
+    """Folders exchanged by hand: their names no longer say what they hold."""
+    (twin.root / METRICS).unlink()
+    one, other = (twin.result(method, "calibrate") for method in ("ce", "mbls"))
+    exchange(one, other)
+    output = refused(twin)
+    assert f"The metrics file {one.relative_to(twin.root)}/metrics.parquet belongs to" in output
+    exchange(one, other)
+    for job, what in (("predict", "calibrate"), ("train", "predict")):
+        one, other = (twin.result(method, job) for method in ("ce", "mbls"))
+        exchange(one, other)
+        for method in ("ce", "mbls"):
+            shutil.rmtree(twin.result(method, what))
+        output = refused(twin, "--keep-going")
+        assert output.count("belongs to another configuration or code version") >= 2, what
+        for method in ("ce", "mbls"):
+            assert not twin.results(method, what)
+        exchange(one, other)
+        (twin.root / METRICS).unlink(missing_ok=True)
+
+
+def exchange(one, other):
+    third = one.with_name("third")
+    one.rename(third)
+    other.rename(one)
+    third.rename(other)
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling link"])
+def test_a_model_that_is_no_file_is_refused_or_made_again(twin, kind):
+    before = contents(twin)
+    model = twin.result("ce", "train") / "model.safetensors"
+    model.unlink()
+    if kind == "folder":
+        model.mkdir()
+        for _ in range(2):
+            shutil.rmtree(twin.result("ce", "predict"), ignore_errors=True)
+            output = refused(twin)
+            assert f"The model {model.relative_to(twin.root)} " in output
+        assert calgrid(twin, "verify", "--delete").returncode == 0
+    else:
+        model.symlink_to("nowhere")
     twin.run()
     assert contents(twin) == before
 
 
 def test_a_forced_training_that_is_killed_takes_nothing_away(twin):
     before = contents(twin)
-    process = twin.start("tiny.yaml", "all", "--forcerun", f"{RUN}/tst+mbls/seed1/train.json")
-    lock = twin.root / RUN / "tst+mbls/seed1/.calgrid/train.lock"
+    folder = twin.result("tst+mbls", "train")
+    record = str((folder / "train.json").relative_to(twin.root))
+    process = twin.start("tiny.yaml", record, "--forcerun", record)
+    lock = folder.with_name(f"{folder.name}.lock")
     while not lock.exists() and process.poll() is None:
         time.sleep(0.02)
     os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
     assert process.wait(300) != 0
-    assert contents(twin) == before
+    made = contents(twin)
+    assert {path: made[path] for path in before} == before
     assert twin.plan() == set()
 
 
@@ -152,7 +266,7 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     fresh.configure(CONFIG)
     process = fresh.start("tiny.yaml", METRICS)
     deadline = time.monotonic() + 300
-    while not list(fresh.root.glob(f"{RUN}/*/seed1/.calgrid/train.lock")):
+    while not list(fresh.root.glob(f"{RUN}/*/seed1/train-*.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)  # controller and jobs at once, as a node that goes down
@@ -165,7 +279,9 @@ def test_a_killed_grid_ends_with_the_same_bytes(fresh, finished):
     )
     whole = contents(finished)
     made = contents(fresh)
-    assert {f"{RUN}/ce/seed1/model.safetensors", METRICS} <= set(made)
+    assert METRICS in made
+    assert not list(fresh.root.glob("results/runs/**/*.partial"))
+    assert not list(fresh.root.glob("results/**/*.lock"))
     assert made == {path: whole[path] for path in made}
 
 

@@ -16,30 +16,22 @@ def metrics_of(repository):
 
 def test_files_of_a_study_follow_the_contract(finished):
     results = finished.root / "results"
-    for name in (
-        "metrics.parquet",
-        "summary.parquet",
-        "costs.parquet",
-        "report.html",
-        "manifest.json",
-    ):
+    for name in ("metrics.parquet", "summary.parquet", "costs.parquet", "report.html"):
         assert (results / "tiny" / name).is_file(), name
     assert list((results / "tiny" / "tables").glob("*.csv"))
     assert list((results / "tiny" / "figures").glob("*.png"))
-    run = finished.root / RUN / "tst+mbls" / "seed1"
-    names = {
-        "model.safetensors",
-        "history.parquet",
-        "train.json",
-        "predict.json",
-        "logits",
-        "calibrators",
+    files = {
+        "train": {"train.json", "model.safetensors", "history.parquet"},
+        "predict": {"predict.json", "logits"},
+        "calibrate": {"calibrate.json", "metrics.parquet"},
     }
-    assert names <= {path.name for path in run.iterdir()}
-    for rule in ("train", "predict"):
-        for suffix, folder in (("log", "logs"), ("tsv", "benchmarks")):
-            files = list((results / folder / rule).rglob(f"*.{suffix}"))
-            assert len(files) == len(METHODS), (rule, folder)
+    for job, names in files.items():
+        folder = finished.result("tst+mbls", job)
+        assert names <= {path.name for path in folder.iterdir()}
+        fingerprint = json.loads((folder / f"{job}.json").read_text())["fingerprint"]
+        assert folder.name == f"{job}-{fingerprint[:10]}"
+        assert len(list((results / "logs" / job).rglob("seed1-*.log"))) == len(METHODS), job
+    assert list((finished.root / RUN / "tst+mbls/seed1/fits").rglob("ts-*.safetensors"))
 
 
 def test_metrics_hold_every_run_and_calibrator_once(finished):
@@ -52,28 +44,21 @@ def test_metrics_hold_every_run_and_calibrator_once(finished):
 
 def test_each_number_is_traced_to_its_run_by_fingerprint(finished):
     for (method, seed), rows in metrics_of(finished).groupby(["method", "seed"], observed=True):
-        record = json.loads(
-            (finished.root / RUN / method / f"seed{seed}" / "train.json").read_text()
-        )
+        record = json.loads((finished.result(method, "train", seed) / "train.json").read_text())
         assert set(rows["fingerprint"]) == {record["fingerprint"]}
 
 
 def test_every_stage_records_what_it_did_and_where_and_nothing_secret(finished):
-    part = finished.root / "results/tiny/parts/quick/digits/resnet8/ce/seed1"
-    run = finished.root / RUN / "ce" / "seed1"
     records = [
         *sorted((finished.root / "results/data").glob("*/prepare.json")),
-        run / "train.json",
-        run / "predict.json",
-        part / "calibrate.json",
-        finished.root / "results/tiny/aggregate.json",
+        *(finished.result("ce", job) / f"{job}.json" for job in ("train", "predict", "calibrate")),
+        *(finished.root / "results/tiny/.calgrid").glob("aggregate-*.json"),
     ]
     assert len(records) == 6
     for path in records:
         text = path.read_text()
         record = json.loads(text)
-        fingerprint = record.get("fingerprint", record["spec"].get("fingerprint", ""))
-        assert len(fingerprint) == 16, path
+        assert len(record["fingerprint"]) == 16, path
         assert record["seconds"] > 0, path
         assert record["peak_memory_mb"] > 10, path
         facts = {"calgrid", "commit", "python", "numpy", "machine", "cpu", "slurm_job"}
