@@ -1,14 +1,15 @@
 """A small real study: the embedded digits, a protocol of a few epochs, real processes."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from calgrid.components import fingerprint
 from calgrid.jobs.predict import predict
 from calgrid.jobs.train import train
 from calgrid.storage.layout import RunKey
+from calgrid.storage.records import write_record
 
 HOME = Path(__file__).parents[2]
 FAMILIES = ("digits_c", "ood/photos")
@@ -50,18 +51,17 @@ CE = key("ce")
 
 
 def trained(plan, data, out, run=CE, **options):
-    """Train a run; returns the path of its model."""
-    train(plan.train(run), data / run.dataset, out, device="cpu", **options)
-    return out / "model.safetensors"
+    """Train a run in ``out/train``; returns the path of its model."""
+    train(plan.train(run), data / run.dataset, out / "train", device="cpu", **options)
+    return out / "train/model.safetensors"
 
 
-def predicted(plan, data, out, run=CE, families=(), spec=None):
-    """Predict a trained run; returns whether there was something to do."""
+def predicted(plan, data, out, run=CE, families=(), spec=None, job="predict"):
+    """Predict the run in ``out/train``; returns whether there was something to do."""
     folders = {family: data / family.removeprefix("ood/") for family in families}
     spec = spec or plan.predict(run)
-    return predict(
-        spec, out / "model.safetensors", data / run.dataset, out, families=folders, device="cpu"
-    )
+    model = out / "train/model.safetensors"
+    return predict(spec, model, data / run.dataset, out / job, shifts=folders, device="cpu")
 
 
 def values(rows):
@@ -81,10 +81,18 @@ def command(*arguments, **environment):
 
 
 def train_arguments(plan, data, out, method="ce", **options):
-    spec = out.parent / f"{out.name}-spec.json"
-    spec.parent.mkdir(parents=True, exist_ok=True)
-    spec.write_text(json.dumps(plan.train(key(method))))
+    """Arguments of ``calgrid train`` for a plan of one job, which makes the folder ``out``."""
+    path = out.parent / f"{out.name}-plan.json"
+    write_plan(path, {str(out): plan.train(key(method))})
     extra = [
         part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
     ]
-    return ["train", "--spec", spec, "--data", data / "digits", "--out", out, *extra]
+    manifest = data / "digits/manifest.json"
+    return ["train", "--plan", path, "--data", manifest, "--out", out, *extra]
+
+
+def write_plan(path, specifications):
+    """Write a plan of some jobs, as the workflow does before its jobs."""
+    codes = {spec["code"] for spec in specifications.values()}
+    code = {digest: fingerprint.modules_of(digest) for digest in codes}
+    write_record(path, {"jobs": specifications, "code": code})

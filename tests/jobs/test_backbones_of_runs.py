@@ -71,7 +71,7 @@ def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_ow
     torch.testing.assert_close(stem, torch.full_like(stem, 0.125))
 
     predicted(tuned, data, first, run("ce"))
-    logits = read_logits(first / "logits" / "last" / "test.parquet")
+    logits = read_logits(first / "predict/logits/last/test.parquet")
     head = states["last.model"]
     expected = logits.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
     assert logits.features.shape[1] == timm.create_model("test_resnet").num_features

@@ -29,8 +29,8 @@ from calgrid.training.val_rows import rows_by_purpose
 
 @pytest.fixture(scope="module")
 def part(plan, run, tmp_path_factory):
-    out = tmp_path_factory.mktemp("part")
-    calibrate(plan.calibrate(CE), run, out)
+    out = tmp_path_factory.mktemp("part") / "calibrate"
+    calibrate(plan.calibrate(CE), run / "predict", out)
     return out
 
 
@@ -39,11 +39,9 @@ def metrics(part):
     return read_frame(part / "metrics.parquet")
 
 
-def unfitted(run, folder):
-    """A copy of a run without fitted calibrators."""
-    return shutil.copytree(
-        run, folder / "run", ignore=shutil.ignore_patterns("calibrators", ".calgrid")
-    )
+def copied(run, folder):
+    """A copy of the logits of a run."""
+    return shutil.copytree(run / "predict", folder / "predict")
 
 
 def relabel(run, name, labels):
@@ -54,8 +52,9 @@ def relabel(run, name, labels):
     write_record(run / "predict.json", {**record, FILES: listed(run, record[FILES])})
 
 
-def fitted_files(run):
-    return {path: path.stat().st_mtime_ns for path in (run / "calibrators").rglob("*.safetensors")}
+def fitted_files(part):
+    """Fits beside a calibration, and when they were written."""
+    return {path: path.stat().st_mtime_ns for path in part.parent.glob("fits/**/*.safetensors")}
 
 
 def test_columns_and_types_follow_the_contract(metrics):
@@ -72,7 +71,7 @@ def test_columns_and_types_follow_the_contract(metrics):
 def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_on_another(
     calibrator, plan, run, tmp_path
 ):
-    copy = unfitted(run, tmp_path)
+    copy = copied(run, tmp_path)
     calibrate({**plan.calibrate(CE), "disjoint_validation": True}, copy, tmp_path / "part")
     metrics = read_frame(tmp_path / "part" / "metrics.parquet")
     val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
@@ -92,7 +91,8 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
     calibrator, metrics, run
 ):
     val, test, shifted = (
-        read_logits(run / f"logits/last/{name}.parquet") for name in ("val", "test", "digits_c")
+        read_logits(run / f"predict/logits/last/{name}.parquet")
+        for name in ("val", "test", "digits_c")
     )
     fitted = build_calibrator(calibrator).fit(val.logits, val.label)
     rows = metrics.query(
@@ -111,7 +111,7 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
 
 def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
     """All validation labels agree with the network, so that temperature scaling makes it certain."""
-    out = unfitted(run, tmp_path)
+    out = copied(run, tmp_path)
     for checkpoint in ("best", "last"):
         relabel(
             out,
@@ -137,8 +137,8 @@ class TestSameShift:
         study["grids"][0].update(
             fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"]
         )
-        out = tmp_path_factory.mktemp("same")
-        calibrate(Plan(Study(study, HOME)).calibrate(CE), run, out)
+        out = tmp_path_factory.mktemp("same") / "part"
+        calibrate(Plan(Study(study, HOME)).calibrate(CE), run / "predict", out)
         return read_frame(out / "metrics.parquet")
 
     def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
@@ -153,7 +153,7 @@ class TestSameShift:
         assert shares["same_shift"] == round(0.8 * shares["val"])
 
     def test_values_are_recomputed_from_disjoint_rows(self, same, run):
-        shifted = read_logits(run / "logits/last/digits_c.parquet")
+        shifted = read_logits(run / "predict/logits/last/digits_c.parquet")
         shift, severity, rows = shifted.settings()[-1]
         fit, rest = same_shift_rows(rows, 1, shift, severity)
         assert sorted([*fit, *rest]) == list(rows)
@@ -195,7 +195,7 @@ class TestParts:
     def parted(cls, spec, run, data, tmp_path_factory):
         """A run of which a family has row groups of ten settings."""
         out = tmp_path_factory.mktemp("parted")
-        rows = len(read_logits(run / "logits/last/test.parquet"))
+        rows = len(read_logits(run / "predict/logits/last/test.parquet"))
         trained(spec, data, out)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys.modules[predict.__module__], "GROUP_ROWS", 10 * rows)
@@ -205,8 +205,8 @@ class TestParts:
     @pytest.fixture(scope="class")
     @classmethod
     def undisturbed(cls, spec, parted, tmp_path_factory):
-        out = tmp_path_factory.mktemp("undisturbed")
-        calibrate(spec.calibrate(CE), parted, out)
+        out = tmp_path_factory.mktemp("undisturbed") / "part"
+        calibrate(spec.calibrate(CE), parted / "predict", out)
         return contents(out)
 
     def test_one_part_is_in_memory_at_a_time(
@@ -227,10 +227,10 @@ class TestParts:
             return found
 
         monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
-        calibrate(spec.calibrate(CE), parted, tmp_path)
+        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
-        assert contents(tmp_path) == undisturbed
+        assert contents(tmp_path / "part") == undisturbed
 
     @pytest.mark.slow
     def test_a_killed_job_goes_on_to_the_same_bytes(
@@ -241,14 +241,14 @@ class TestParts:
         def killed(scorer, number):
             if len(scored) == 5:
                 raise KeyboardInterrupt
-            scored.append((scorer.part, number))
+            scored.append((scorer.chunk, number))
             return score(scorer, number)
 
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(Scorer, "score", killed)
         with pytest.raises(KeyboardInterrupt):
-            calibrate(spec.calibrate(CE), parted, tmp_path)
-        assert not (tmp_path / "metrics.parquet").exists()
+            calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
+        assert not (tmp_path / "part").exists()
         kept = sorted(tmp_path.rglob("kept-*.json"))
         assert len(kept) == 5
         kept[0].write_text("{}")  # a damaged one is made again
@@ -256,10 +256,10 @@ class TestParts:
         monkeypatch.setattr(
             Scorer, "score", lambda *given: scored.append(given[1]) or score(*given)
         )
-        calibrate(spec.calibrate(CE), parted, tmp_path)
+        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
         parts = read_json(tmp_path / "calibrate.json")["chunks"]
         assert len(scored) == len(parts) - len(before) + 1
-        assert contents(tmp_path) == undisturbed
+        assert contents(tmp_path / "part") == undisturbed
         assert not list(tmp_path.rglob("kept-*.json"))
 
     def test_what_was_kept_of_other_logits_is_not_taken(
@@ -267,23 +267,23 @@ class TestParts:
     ):
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(
-            sys.modules[calibrate.__module__], "_tidy", None
+            sys.modules[calibrate.__module__], "_metrics_frame", None
         )  # fails after all parts
-        copy = unfitted(parted, tmp_path)
+        copy = copied(parted, tmp_path)
         relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
         with pytest.raises(TypeError):
             calibrate(spec.calibrate(CE), copy, tmp_path / "part")
         monkeypatch.undo()
-        calibrate(spec.calibrate(CE), parted, tmp_path / "part")
+        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
         assert contents(tmp_path / "part") == undisturbed
 
     @pytest.mark.slow
     def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
-        calibrate(spec.calibrate(CE), parted, tmp_path, threads=2)
-        assert contents(tmp_path) == undisturbed
+        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part", threads=2)
+        assert contents(tmp_path / "part") == undisturbed
         own, both = (
             provenance.peak_memory_mb(),
-            read_record(tmp_path / "calibrate.json")["peak_memory_mb"],
+            read_record(tmp_path / "part/calibrate.json")["peak_memory_mb"],
         )
         assert both > own
 
@@ -294,7 +294,7 @@ def contents(folder):
 
 def test_ood_rows_compare_test_with_the_ood_set(metrics, run):
     test, photos = (
-        read_logits(run / f"logits/last/{name}.parquet") for name in ("test", "ood/photos")
+        read_logits(run / f"predict/logits/last/{name}.parquet") for name in ("test", "ood/photos")
     )
     none = build_calibrator("none").fit(test.logits, test.label)
     expected = auroc(
@@ -330,7 +330,7 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
         test = images[images["split"] == "test"]
         assert test["correct"].mean() == pytest.approx(values[checkpoint, "smart", "accuracy"])
         top = np.sort(
-            read_logits(run / f"logits/{checkpoint}/test.parquet").logits.astype(np.float64)
+            read_logits(run / f"predict/logits/{checkpoint}/test.parquet").logits.astype(np.float64)
         )[:, ::-1]
         solved = test["largest_logit"].notna().to_numpy()
         assert solved.sum() == min(1000, len(top))
@@ -341,45 +341,52 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
     assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
 
 
-def test_a_second_call_fits_nothing_and_gives_the_same_bytes(plan, run, part):
-    before, content = fitted_files(run), contents(part)
+def test_another_calibration_of_the_run_fits_nothing_and_gives_the_same_bytes(plan, run, part):
+    before, content = fitted_files(part), contents(part)
     assert before
     assert {"metrics.parquet", "bins.parquet", "fits.parquet", "margins.parquet"} == set(content)
-    calibrate(plan.calibrate(CE), run, part)
-    assert fitted_files(run) == before
-    assert contents(part) == content
-    assert all(fit["cached"] for fit in read_json(part / "calibrate.json")["fits"])
+    again = part.with_name("again")
+    assert calibrate(plan.calibrate(CE), run / "predict", again)
+    assert not calibrate(plan.calibrate(CE), run / "predict", again)
+    assert fitted_files(part) == before
+    assert contents(again) == content
+    assert all(fit["cached"] for fit in read_json(again / "calibrate.json")["fits"])
 
 
-def test_one_calibrator_more_refits_nothing_else(run, part, tmp_path):
+def test_one_calibrator_more_refits_nothing_else(run, part):
     config = small_study(calibrators={"smart_wide": {"base": "smart", "sigma": 0.1}})
     config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
-    before = fitted_files(run)
+    before = fitted_files(part)
     spec = Plan(Study(config, HOME)).calibrate(CE)
-    calibrate(spec, run, tmp_path)
-    after = fitted_files(run)
+    calibrate(spec, run / "predict", part.with_name("more"))
+    after = fitted_files(part)
     assert {path: after[path] for path in before} == before
     assert {path.name.split("-seed")[0] for path in set(after) - set(before)} == {"smart_wide"}
 
 
-def test_a_damaged_cached_calibrator_is_fitted_again(plan, run, part, tmp_path):
-    victim = next((run / "calibrators" / "last").glob("ts-*.safetensors"))
-    original = victim.read_bytes()
-    victim.write_bytes(original[:20])
-    calibrate(plan.calibrate(CE), run, tmp_path)
-    assert victim.read_bytes() == original
-    assert (tmp_path / "metrics.parquet").read_bytes() == (part / "metrics.parquet").read_bytes()
+def test_a_damaged_fit_and_that_of_another_run_are_made_again(plan, run, part, tmp_path):
+    shutil.copytree(part.parent / "fits", tmp_path / "fits")
+    ts, *others = sorted((tmp_path / "fits").rglob("ts-*.safetensors"))
+    original = ts.read_bytes()
+    out = tmp_path / "calibrate"
+    for content in (original[:20], others[0].read_bytes()):  # of another checkpoint
+        ts.write_bytes(content)
+        shutil.rmtree(out, ignore_errors=True)
+        calibrate(plan.calibrate(CE), run / "predict", out)
+        assert ts.read_bytes() == original
+        assert contents(out) == contents(part)
 
 
 def test_logits_that_are_of_another_fingerprint_or_truncated_are_refused(plan, run, tmp_path):
-    spec, copy = plan.calibrate(CE), unfitted(run, tmp_path)
+    spec, copy = plan.calibrate(CE), copied(run, tmp_path)
     with pytest.raises(StateError, match="belongs to another configuration"):
-        calibrate({**spec, "logits_fingerprint": "0" * 16}, copy, tmp_path / "part")
+        other = dict.fromkeys(spec["logits"], "0" * 16)
+        calibrate({**spec, "logits": other}, copy, tmp_path / "part")
     path = copy / "logits/last/test.parquet"
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(StateError, match=r"test\.parquet is damaged"):
         calibrate(spec, copy, tmp_path / "part")
-    assert not (tmp_path / "part" / "metrics.parquet").exists()
+    assert not (tmp_path / "part").exists()
 
 
 def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
@@ -389,8 +396,8 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
         "calibrators": ["ts", "smart"],
         "shifts": [],
     }
-    calibrate(Plan(Study(config, HOME)).calibrate(CE), run, tmp_path)
-    rows = read_frame(tmp_path / "metrics.parquet").query(
+    calibrate(Plan(Study(config, HOME)).calibrate(CE), run / "predict", tmp_path / "part")
+    rows = read_frame(tmp_path / "part/metrics.parquet").query(
         "metric == 'nll' and checkpoint == 'last'"
     )
     assert rows.groupby("calibrator")["fit_seed"].apply(list).to_dict() == {
@@ -414,8 +421,8 @@ def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run,
         "calibrator_seeds": [1, 2],
     }
     spec = Plan(Study(config, HOME)).calibrate(CE)
-    calibrate(spec, run, tmp_path)
-    found = read_frame(tmp_path / "resamples.parquet", fingerprint=spec["fingerprint"])
+    calibrate(spec, run / "predict", tmp_path / "part")
+    found = read_frame(tmp_path / "part/resamples.parquet", fingerprint=spec["fingerprint"])
     fits = (
         found[["checkpoint", "calibrator", "fit_seed"]]
         .drop_duplicates()
@@ -424,7 +431,7 @@ def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run,
     )
     each = [("none", 1), ("smart", 1), ("smart", 2)]
     assert fits == [(checkpoint, *fit) for checkpoint in ("best", "last") for fit in each]
-    test = read_logits(run / "logits" / "last" / "test.parquet")
+    test = read_logits(run / "predict/logits/last/test.parquet")
     probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
     expected = resampled_metrics(probs, test.label, n_resamples=20, seed=3, n_bins=10)
     own = found[(found["checkpoint"] == "last") & (found["calibrator"] == "none")].set_index(
@@ -433,14 +440,3 @@ def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run,
     assert set(own.index) == set(expected)
     for metric in ("ece", "aece", "nll", "accuracy"):
         assert own[metric].tolist() == expected[metric].tolist()
-    # the next call without them leaves none behind
-    calibrate(
-        {
-            **spec,
-            "statistics": {**spec["statistics"], "paired_resamples": 0},
-            "fingerprint": "1" * 16,
-        },
-        run,
-        tmp_path,
-    )
-    assert not (tmp_path / "resamples.parquet").exists()

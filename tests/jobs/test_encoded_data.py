@@ -38,11 +38,21 @@ def test_train_predict_and_probe_give_the_bytes_that_they_give_on_arrays(tmp_pat
     for kind, most in (("arrays", encoded.ENCODED_ABOVE), ("encoded", 0)):
         monkeypatch.setattr(encoded, "ENCODED_ABOVE", most)
         data, out = tmp_path / kind, tmp_path / f"{kind}-run"
-        prepare("own", data / "own", data_root=tmp_path / "data", configured=plan.data_spec("own"))
+        prepare(
+            "own",
+            data / "own",
+            data_root=tmp_path / "data",
+            configured=plan.data_spec("own")["configured"],
+        )
         model = trained(plan, data, out, KEY)
         predicted(plan, data, out, KEY)
-        probe(plan.probe(KEY, "prototypes"), model, data / "own", out, device="cpu")
-        files = ("logits/last/test.parquet", "logits/best/val.parquet", "probes/prototypes.parquet")
+        probe(plan.probe(KEY, "prototypes"), model, data / "own", out / "prototypes", device="cpu")
+        logits = "predict/logits"
+        files = (
+            f"{logits}/last/test.parquet",
+            f"{logits}/best/val.parquet",
+            "prototypes/table.parquet",
+        )
         made[kind] = [model.read_bytes(), *((out / name).read_bytes() for name in files)]
         monkeypatch.setattr(network, "HELD_SHARE", 0)  # encoded images are streamed too
     assert (tmp_path / "encoded/own/train_images.bin").is_file()

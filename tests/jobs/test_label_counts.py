@@ -216,9 +216,9 @@ def test_a_trained_run_is_scored_against_the_posterior_of_its_data_set(tmp_path)
     prepare("digits_ambiguous", tmp_path / "digits_ambiguous")
     trained(plan, tmp_path, out, key)
     predicted(plan, tmp_path, out, key)
-    calibrate(plan.calibrate(key), out, out / "part")
+    calibrate(plan.calibrate(key), out / "predict", out / "part")
     posterior = open_prepared(tmp_path / "digits_ambiguous").splits["test"].distribution
-    test = read_logits(out / "logits/last/test.parquet")
+    test = read_logits(out / "predict/logits/last/test.parquet")
     assert np.array_equal(test.distribution, posterior)
     probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
     metrics = read_frame(out / "part/metrics.parquet").query(

@@ -22,19 +22,21 @@ from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
 
+predict_module = sys.modules[predict.__module__]
+
 
 @pytest.fixture
 def out(run, tmp_path):
-    """A folder with the run's checkpoint and nothing else."""
-    shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
-    return tmp_path
+    """A folder with the run's training and nothing else."""
+    shutil.copytree(run / "train", tmp_path / "run/train")
+    return tmp_path / "run"
 
 
 def outputs(run, images, mean, std, checkpoint="last"):
     """Logits of the network of a run for images uint8 (N, 3, H, W), normalised by constants of the
     channels.
     """
-    states, description = load_checkpoint(run / "model.safetensors")
+    states, description = load_checkpoint(run / "train/model.safetensors")
     network, _ = build_network(description["spec"], 10)
     network.load_state_dict(states[f"{checkpoint}.model"])
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
@@ -43,16 +45,12 @@ def outputs(run, images, mean, std, checkpoint="last"):
 
 
 def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
-    files = {
-        str(path.relative_to(run))
-        for path in run.rglob("logits/**/*.parquet")
-        if ".calgrid" not in path.parts
-    }
+    files = {str(path.relative_to(run / "predict")) for path in run.rglob("logits/**/*.parquet")}
     assert files == set(logits_files(["best", "last"], list(FAMILIES)))
 
 
 def test_columns_and_metadata_follow_the_contract(run, plan):
-    table = pq.read_table(run / "logits/last/test.parquet")
+    table = pq.read_table(run / "predict/logits/last/test.parquet")
     types = {field.name: str(field.type) for field in table.schema}
     assert types == {
         "index": "int32",
@@ -60,7 +58,7 @@ def test_columns_and_metadata_follow_the_contract(run, plan):
         "logits": "fixed_size_list<element: float>[10]",
     }
     metadata = json.loads(table.schema.metadata[b"calgrid"])
-    assert metadata["fingerprint"] == plan.predict(CE)["fingerprint"]
+    assert metadata["fingerprint"] == plan.predict(CE)["files"]["test"]
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 10}
     assert {name: metadata[name] for name in expected} == expected
 
@@ -69,14 +67,14 @@ def test_logits_are_those_of_the_checkpoint(run, plan, data):
     prepared = open_prepared(data / "digits")
     test = prepared.splits["test"]
     for checkpoint in ("best", "last"):
-        stored = read_logits(run / f"logits/{checkpoint}/test.parquet")
+        stored = read_logits(run / f"predict/logits/{checkpoint}/test.parquet")
         expected = outputs(run, test.images[:50], *prepared.normalisation, checkpoint)
         assert stored.logits[:50] == pytest.approx(expected, abs=1e-4)
         assert np.array_equal(stored.label, test.labels)
 
 
 def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
-    stored = read_logits(run / "logits/last/digits_c.parquet")
+    stored = read_logits(run / "predict/logits/last/digits_c.parquet")
     settings = stored.settings()
     assert len(settings) == 10
     assert len({(shift, severity) for shift, severity, _ in settings}) == len(settings)
@@ -90,8 +88,8 @@ def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
 def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
     run, plan, data, out, monkeypatch
 ):
-    whole = read_logits(run / "logits/last/digits_c.parquet")
-    stage = sys.modules[predict.__module__]
+    whole = read_logits(run / "predict/logits/last/digits_c.parquet")
+    stage = predict_module
     held, write = [], stage.write_logits
     rows = len(open_prepared(data / "digits").splits["test"].labels)
 
@@ -102,7 +100,7 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
     monkeypatch.setattr(stage, "GROUP_ROWS", 2 * rows + 1)
     monkeypatch.setattr(stage, "write_logits", counting)
     predicted(plan, data, out, families=["digits_c"])
-    path = out / "logits/last/digits_c.parquet"
+    path = out / "predict/logits/last/digits_c.parquet"
     assert max(held) == 2 * rows
     assert count_groups(path) == -(-len(whole.settings()) // 2)
     found = read_logits(path)
@@ -115,7 +113,7 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
 def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew(
     run, plan, data, tmp_path, monkeypatch
 ):
-    stage = sys.modules[predict.__module__]
+    stage = predict_module
     monkeypatch.setattr(stage, "KEPT_SECONDS", -1)
     monkeypatch.setattr(stage, "BLOCK", 100)
     one, made = stage._Exporter._block, []
@@ -133,18 +131,18 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew
             return one(*given)
 
         monkeypatch.setattr(stage._Exporter, "_block", block)
-        (tmp_path / name).mkdir(exist_ok=True)
-        shutil.copyfile(run / "model.safetensors", tmp_path / name / "model.safetensors")
+        if not (tmp_path / name).exists():
+            shutil.copytree(run / "train", tmp_path / name / "train")
         predicted(plan, data, tmp_path / name, families=["digits_c"])
         files = logits_files(["best", "last"], ["digits_c"])
-        return len(made), [(tmp_path / name / file).read_bytes() for file in files]
+        return len(made), [(tmp_path / name / "predict" / file).read_bytes() for file in files]
 
     blocks, content = exported("undisturbed")
     with pytest.raises(KeyboardInterrupt):
         exported("killed", 20)
     out = tmp_path / "killed"
-    assert not (out / "logits").exists()
-    folder = next(out.glob(".calgrid/predict/*.partial"))
+    assert not (out / "predict").exists()
+    folder = out / "predict.partial"
     first, second, *_ = sorted(folder.glob("kept-*.safetensors"))
     changed = bytearray(first.read_bytes())
     changed[-1] ^= 1
@@ -152,13 +150,15 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew
     arrays, facts = read_arrays(second, "block")
     write_arrays(second, arrays, {**facts, "inputs": "those of another model"})
     (folder / "logits/best/test.parquet").write_bytes(b"torn")
-    test_blocks = -(-len(read_logits(out.parent / "undisturbed/logits/best/test.parquet")) // 100)
+    test_blocks = -(
+        -len(read_logits(out.parent / "undisturbed/predict/logits/best/test.parquet")) // 100
+    )
     assert exported("killed") == (blocks - 20 + 2 + test_blocks, content)
     assert not list(out.rglob("kept-*"))
 
 
 def test_ood_file_has_no_labels_and_severity_zero(run, data):
-    stored = read_logits(run / "logits/last/ood/photos.parquet")
+    stored = read_logits(run / "predict/logits/last/ood/photos.parquet")
     assert stored.index.tolist() == list(range(len(open_prepared(data / "photos").splits["test"])))
     assert set(stored.label.tolist()) == {-1}
     assert set(stored.shift.tolist()) == {"ood/photos"}
@@ -168,13 +168,13 @@ def test_ood_file_has_no_labels_and_severity_zero(run, data):
 def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out):
     spec = {**plan.predict(CE), "export_features": True}
     predicted(plan, data, out, families=["ood/photos"], spec=spec)
-    test = read_logits(out / "logits/last/test.parquet")
-    states, _ = load_checkpoint(run / "model.safetensors")
+    test = read_logits(out / "predict/logits/last/test.parquet")
+    states, _ = load_checkpoint(run / "train/model.safetensors")
     head = states["last.model"]
     logits = test.features @ head["head.weight"].numpy().T + head["head.bias"].numpy()
     assert logits == pytest.approx(test.logits, abs=1e-3)
-    assert read_logits(out / "logits/last/ood/photos.parquet").features is None
-    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    assert read_logits(out / "predict/logits/last/ood/photos.parquet").features is None
+    weight, bias = read_head(out / "predict/logits/last/head.safetensors", spec["run_fingerprint"])
     assert np.array_equal(weight, head["head.weight"].numpy())
     assert np.array_equal(bias, head["head.bias"].numpy())
 
@@ -182,11 +182,11 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out)
 def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
     spec = {**plan.predict(CE), "export_features": "all"}
     predicted(plan, data, out, families=FAMILIES, spec=spec)
-    weight, bias = read_head(out / "logits/last/head.safetensors", spec["fingerprint"])
+    weight, bias = read_head(out / "predict/logits/last/head.safetensors", spec["run_fingerprint"])
     for family in FAMILIES:
-        shifted = read_logits(out / f"logits/last/{family}.parquet")
+        shifted = read_logits(out / f"predict/logits/last/{family}.parquet")
         assert shifted.features @ weight.T + bias == pytest.approx(shifted.logits, abs=1e-3)
-    assert not (run / "logits/last/head.safetensors").exists()  # without features
+    assert not (run / "predict/logits/last/head.safetensors").exists()  # without features
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
@@ -194,42 +194,47 @@ def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
     with pytest.raises(StateError, match="expected 0000000000000000"):
         predict(
             spec,
-            run / "model.safetensors",
+            run / "train/model.safetensors",
             data / "digits",
             tmp_path / "out",
-            families={},
+            shifts={},
             device="cpu",
         )
     assert not (tmp_path / "out").exists()
 
 
 def test_a_diverged_network_is_named_and_writes_nothing(run, plan, data, tmp_path):
-    states, description = load_checkpoint(run / "model.safetensors")
+    states, description = load_checkpoint(run / "train/model.safetensors")
     states["last.model"]["head.bias"][0] = float("nan")
     out = tmp_path / "run"
-    save_checkpoint(out / "model.safetensors", states, description)
+    save_checkpoint(out / "train/model.safetensors", states, description)
     with pytest.raises(DataError, match="training diverged"):
         predicted(plan, data, out, families=[])
-    assert not (out / "logits").exists()
-    assert not (out / "predict.json").exists()
+    assert not (out / "predict").exists()
 
 
-def test_a_study_with_other_families_leaves_those_of_the_first(run, plan, data, out):
-    predicted(plan, data, out, families=["ood/photos"])
-    assert predicted(plan, data, out, families=["digits_c"])
-    record = Record.read(out, PREDICT)
-    assert set(record.files) >= set(logits_files(["best", "last"], list(FAMILIES)))
+def test_files_with_the_same_fingerprints_are_taken_from_another_prediction(
+    run, plan, data, out, monkeypatch
+):
+    """One more shift family costs only itself."""
+    shutil.copytree(run / "predict", out / "predict-1")
+    victim = out / "predict-1/logits/best/val.parquet"
+    victim.write_bytes(victim.read_bytes()[:-1])  # damaged: computed again
+    computed, block = [], predict_module._Exporter._block
+
+    def counting(exporter, *given):
+        computed.append(given)
+        return block(exporter, *given)
+
+    monkeypatch.setattr(predict_module._Exporter, "_block", counting)
+    assert predicted(plan, data, out, families=FAMILIES, job="predict-2")
+    assert len(computed) == 1
+    record = Record.read(out / "predict-2", PREDICT)
     assert record.damaged() == []
-    for family in FAMILIES:
-        name = f"logits/last/{family}.parquet"
-        assert (out / name).read_bytes() == (run / name).read_bytes()
-
-
-def test_logits_of_other_families_that_are_damaged_are_not_kept(plan, data, out):
-    predicted(plan, data, out, families=["ood/photos"])
-    (out / "logits/last/ood/photos.parquet").unlink()
-    assert predicted(plan, data, out, families=["digits_c"])
-    assert "logits/last/ood/photos.parquet" not in Record.read(out, PREDICT).files
+    for name in logits_files(["best", "last"], FAMILIES):
+        assert (out / "predict-2" / name).read_bytes() == (run / "predict" / name).read_bytes()
+    taken = "logits/last/test.parquet"
+    assert (out / "predict-2" / taken).samefile(out / "predict-1" / taken)
 
 
 def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
@@ -246,7 +251,7 @@ def test_a_run_that_crops_trains_and_scores_on_the_middle(data, tmp_path):
     prepared = open_prepared(data / "digits")
     middle = prepared.splits["test"].images[:50, :, 1:7, 1:7]
     expected = outputs(tmp_path, middle, *prepared.normalisation)
-    assert read_logits(tmp_path / "logits/last/test.parquet").logits[:50] == pytest.approx(
+    assert read_logits(tmp_path / "predict/logits/last/test.parquet").logits[:50] == pytest.approx(
         expected, abs=1e-4
     )
 
@@ -269,9 +274,12 @@ def test_test_images_of_other_constants_leave_training_and_validation_alone(run,
     }
     for name, split in tested.items():
         stored, before = (
-            read_logits(folder / f"logits/last/{name}.parquet").logits[:50] for folder in (out, run)
+            read_logits(folder / f"predict/logits/last/{name}.parquet").logits[:50]
+            for folder in (out, run)
         )
         assert stored == pytest.approx(outputs(run, split.images[:50], *imagenet), abs=1e-4)
         assert np.abs(stored - before).max() > 0.1
-    val, before = (read_logits(folder / "logits/last/val.parquet").logits for folder in (out, run))
+    val, before = (
+        read_logits(folder / "predict/logits/last/val.parquet").logits for folder in (out, run)
+    )
     assert np.array_equal(val, before)

@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from tests.jobs.small import CE, HOME, command, key, predicted, small_study, trained
+from tests.jobs.small import CE, HOME, command, key, predicted, small_study, trained, write_plan
 
 from calgrid.components import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.probe import probe
-from calgrid.storage.layout import probe_files
+from calgrid.storage.layout import PROBE_TABLE
 from calgrid.storage.logits import read_logits
 from calgrid.storage.tables import read_frame
 
@@ -55,15 +54,12 @@ def run(run, probing, data):
 
 
 def measure(plan, data, out, name, method="ce"):
-    return probe(
-        plan.probe(key(method), name), out / "model.safetensors", data / "digits", out, device="cpu"
-    )
+    model = out / "train/model.safetensors"
+    return probe(plan.probe(key(method), name), model, data / "digits", out / name, device="cpu")
 
 
 def table_of(run, plan, name):
-    return read_frame(
-        run / "probes" / f"{name}.parquet", fingerprint=plan.probe(CE, name)["fingerprint"]
-    )
+    return read_frame(run / name / PROBE_TABLE, fingerprint=plan.probe(CE, name)["fingerprint"])
 
 
 def test_every_registered_probe_is_tried_here():
@@ -76,11 +72,11 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     assert set(table["checkpoint"]) == {"best", "last"}
     assert table.groupby("checkpoint").size().nunique() == 1
     assert not table.isna().any().any()
-    footer = json.loads(pq.read_table(run / probe_files(name)[0]).schema.metadata[b"calgrid"])
+    footer = json.loads(pq.read_table(run / name / PROBE_TABLE).schema.metadata[b"calgrid"])
     assert footer["probe"] == probing.study.probes.named(name, "")
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test"}
     assert {part: footer[part] for part in expected} == expected
-    record = json.loads((run / probe_files(name)[1]).read_text())
+    record = json.loads((run / name / "probe.json").read_text())
     assert record["spec"] == probing.probe(CE, name)
     assert record["seconds"] > 0
     assert record["environment"]["device"] == "cpu"
@@ -88,15 +84,17 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
 
 @pytest.mark.parametrize("name", PROBES)
 def test_measuring_again_gives_the_same_bytes(run, probing, data, name):
-    path = run / probe_files(name)[0]
+    path = run / name / PROBE_TABLE
     before = path.read_bytes()
+    assert not measure(probing, data, run, name)
+    (run / name / "probe.json").unlink()
     assert measure(probing, data, run, name)
     assert path.read_bytes() == before
 
 
 def test_numbers_are_those_of_the_exported_logits(run, probing):
     for checkpoint in ("best", "last"):
-        logits = read_logits(run / f"logits/{checkpoint}/test.parquet")
+        logits = read_logits(run / f"predict/logits/{checkpoint}/test.parquet")
         top = np.sort(logits.logits.astype(np.float64), axis=1)
         attack = table_of(run, probing, "attack").query("checkpoint == @checkpoint")
         assert attack["margin"].to_numpy() == pytest.approx(
@@ -112,7 +110,7 @@ def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_p
     config = study_with_probes()
     config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
     other = Plan(Study(config, HOME))
-    shutil.copyfile(run / "model.safetensors", tmp_path / "model.safetensors")
+    shutil.copytree(run / "train", tmp_path / "train")
     predicted(other, data, tmp_path)
     measure(other, data, tmp_path, "attack")
     attack, before = (
@@ -120,7 +118,7 @@ def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_p
         for where in ((tmp_path, other), (run, probing))
     )
     top = np.sort(
-        read_logits(tmp_path / "logits/last/test.parquet").logits.astype(np.float64), axis=1
+        read_logits(tmp_path / "predict/logits/last/test.parquet").logits.astype(np.float64), axis=1
     )
     assert attack["margin"].to_numpy() == pytest.approx(
         (top[:, -1] - top[:, -2])[attack["index"]], abs=1e-3
@@ -129,11 +127,11 @@ def test_a_probe_sees_the_test_images_that_were_scored(run, probing, data, tmp_p
 
 
 def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path):
-    trained(probing, data, tmp_path, key("tst"), first_stage=run / "model.safetensors")
+    trained(probing, data, tmp_path, key("tst"), first_stage=run / "train/model.safetensors")
     for name in ("attack", "angles", "shapes"):
         measure(probing, data, tmp_path, name, method="tst")
-    angles = pd.read_parquet(tmp_path / "probes" / "angles.parquet")
-    of_first = pd.read_parquet(run / "probes" / "angles.parquet").query("checkpoint == 'best'")
+    angles = pd.read_parquet(tmp_path / "angles" / PROBE_TABLE)
+    of_first = pd.read_parquet(run / "angles" / PROBE_TABLE).query("checkpoint == 'best'")
     own = angles[angles["checkpoint"] == angles["checkpoint"].iloc[0]]
     for of, same in (("features", True), ("head", False)):
         mine, theirs = (each.loc[each["of"] == of, "angle"].to_numpy() for each in (own, of_first))
@@ -143,31 +141,21 @@ def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path
 def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, data, tmp_path):
     spec = {**probing.probe(CE, "angles"), "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="0000000000000000"):
-        probe(spec, run / "model.safetensors", data / "digits", tmp_path / "out", device="cpu")
+        probe(
+            spec, run / "train/model.safetensors", data / "digits", tmp_path / "out", device="cpu"
+        )
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_the_command_line_takes_a_run_and_a_probe_of_a_configuration(run, data, tmp_path):
-    config = tmp_path / "study.yaml"
-    config.write_text(yaml.safe_dump(study_with_probes()))
-    options = (
-        "--model",
-        run / "model.safetensors",
-        "--data",
-        data / "digits",
-        "--out",
-        tmp_path / "out",
-    )
-    for name, code in (("angles", 0), ("angels", 2)):
-        process = command(
-            "probe", "--spec", f"{config}#quick/digits/resnet8/ce/seed1/{name}", *options
-        )
+def test_the_command_measures_a_probe_of_a_plan(run, probing, data, tmp_path):
+    out = tmp_path / "angles"
+    write_plan(tmp_path / "plan.json", {str(out): probing.probe(CE, "angles")})
+    model, images = run / "train/model.safetensors", data / "digits/manifest.json"
+    options = ("--plan", tmp_path / "plan.json", "--model", model, "--data", images, "--out")
+    for folder, code in ((out, 0), (tmp_path / "angels", 2)):
+        process = command("probe", *options, folder)
         _, error = process.communicate(timeout=300)
         assert process.returncode == code, error
-    assert (tmp_path / "out/probes/angles.parquet").read_bytes() == (
-        run / "probes/angles.parquet"
-    ).read_bytes()
-    assert (
-        "Unknown probe 'angels' in quick/digits/resnet8/ce/seed1: did you mean 'angles'?" in error
-    )
+    assert f"has no job for {tmp_path / 'angels'}" in error
+    assert (out / PROBE_TABLE).read_bytes() == (run / "angles" / PROBE_TABLE).read_bytes()

@@ -128,21 +128,23 @@ def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(
     model, _, _ = network
     data = prepared()
     run = take(data)
-    predict(plan.predict(KEY), run / "model.safetensors", run, run, families={}, device="cpu")
+    logits = tmp_path / "predict"
+    predict(plan.predict(KEY), run / "model.safetensors", run, logits, shifts={}, device="cpu")
     for name, split in data.splits.items():
         images = (torch.tensor(split.images).float() / 255 - 0.5) / 0.25
-        logits = read_logits(run / "logits" / "last" / f"{name}.parquet")
+        stored = read_logits(logits / f"logits/last/{name}.parquet")
         np.testing.assert_allclose(
-            logits.logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4
+            stored.logits, model(images).detach().numpy(), rtol=1e-4, atol=1e-4
         )
-        assert np.array_equal(logits.label, split.labels)
-        assert logits.features.shape == (len(split.labels), 512)
+        assert np.array_equal(stored.label, split.labels)
+        assert stored.features.shape == (len(split.labels), 512)
     entry = {
         "key": KEY._asdict(),
         "first_stage": None,
         "external": False,
-        "run": run,
-        "part": tmp_path / "part",
+        "train": run,
+        "predict": logits,
+        "calibrate": tmp_path / "calibrate",
     }
     rows = list(_costs(entry, []))
     assert [row["stage"] for row in rows] == ["weights", "predict"]
@@ -234,9 +236,10 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
         "sha256": digest,
         "verified_by": "the checksum of its first use here; none is published",
     }
-    predict(plan.predict(CIFAR), run / "model.safetensors", run, run, families={}, device="cpu")
+    out = tmp_path / "predict"
+    predict(plan.predict(CIFAR), run / "model.safetensors", run, out, shifts={}, device="cpu")
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
-    logits = read_logits(run / "logits" / "last" / "test.parquet").logits
+    logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
 
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)

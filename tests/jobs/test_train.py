@@ -21,7 +21,7 @@ SAME = ("model.safetensors", "history.parquet", "samples.parquet")
 
 @pytest.fixture(scope="module")
 def undisturbed(plan, data, tmp_path_factory):
-    return trained(plan, data, tmp_path_factory.mktemp("undisturbed") / "run", LS).parent
+    return trained(plan, data, tmp_path_factory.mktemp("undisturbed"), LS).parent
 
 
 def assert_same_bytes(left, right):
@@ -30,7 +30,7 @@ def assert_same_bytes(left, right):
 
 
 def resume_states(out):
-    return list((out / ".calgrid" / "train").glob("*.partial/resume.pt"))
+    return list(out.parent.glob(f"{out.name}.partial/resume.pt"))
 
 
 def wait_for(condition, process, seconds=60):
@@ -63,7 +63,7 @@ def test_files_of_a_run(undisturbed, plan):
 def test_killed_with_minus_nine_it_ends_with_the_same_bytes(
     moment, plan, data, tmp_path, undisturbed
 ):
-    out = tmp_path / "run"
+    out = tmp_path / "train"
     arguments = train_arguments(plan, data, out, "fedlas_ls", resume_every=0)
     process = command(*arguments)
     times = set()
@@ -88,7 +88,7 @@ def test_killed_with_minus_nine_it_ends_with_the_same_bytes(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp_path, undisturbed):
-    out = tmp_path / "run"
+    out = tmp_path / "train"
     process = command(*train_arguments(plan, data, out, "fedlas_ls", resume_every=0))
     wait_for(lambda: resume_states(out), process)
     process.send_signal(number)
@@ -96,12 +96,12 @@ def test_a_stop_signal_saves_the_state_and_exits_with_75(number, plan, data, tmp
     assert process.returncode == 75
     assert f"Stopped by {number.name}" in messages
     assert "Traceback" not in messages
-    trained(plan, data, out, LS)
+    trained(plan, data, tmp_path, LS)
     assert_same_bytes(out, undisturbed)
 
 
 def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data, run, tmp_path):
-    checkpoint = run / "model.safetensors"
+    checkpoint = run / "train/model.safetensors"
     first, _ = load_checkpoint(checkpoint)
     second, _ = load_checkpoint(
         trained(plan, data, tmp_path / "tst", key("tst"), first_stage=checkpoint)
@@ -110,7 +110,7 @@ def test_second_stage_starts_from_the_tested_checkpoint_of_its_first(plan, data,
         name: value for name, value in first["best.model"].items() if not name.startswith("head.")
     }
     assert all(second["last.model"][f"body.{name}"].equal(value) for name, value in body.items())
-    assert len(read_frame(tmp_path / "tst" / "history.parquet")) == 2
+    assert len(read_frame(tmp_path / "tst/train/history.parquet")) == 2
 
 
 def test_first_stage_of_another_fingerprint_is_refused(plan, data, tmp_path, undisturbed):
@@ -125,11 +125,9 @@ def test_images_that_do_not_fit_are_streamed_to_the_same_bytes(
     plan, data, tmp_path, undisturbed, monkeypatch
 ):
     monkeypatch.setattr(network, "HELD_SHARE", 0)
-    trained(plan, data, tmp_path, LS)
-    assert_same_bytes(tmp_path, undisturbed)
-    found = [
-        json.loads((out / "train.json").read_text())["images"] for out in (undisturbed, tmp_path)
-    ]
+    out = trained(plan, data, tmp_path, LS).parent
+    assert_same_bytes(out, undisturbed)
+    found = [json.loads((each / "train.json").read_text())["images"] for each in (undisturbed, out)]
     assert found == ["resident", "streamed"]
 
 
@@ -139,7 +137,7 @@ def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(
     limit, plan, data, tmp_path, undisturbed
 ):
     """No file may grow beyond the limit (in kB): 8 stops the resume state, 200 the checkpoint."""
-    out = tmp_path / "run"
+    out = tmp_path / "train"
     options = {} if limit == 200 else {"resume_every": 0}
     arguments = [str(part) for part in train_arguments(plan, data, out, "fedlas_ls", **options)]
     shell = [
@@ -164,12 +162,12 @@ def test_on_a_full_disk_the_run_stops_and_goes_on_when_there_is_space(
     assert "Traceback" not in done.stderr
     assert not (out / "model.safetensors").exists()
     assert not list(out.rglob("*.tmp"))
-    trained(plan, data, out, LS)
+    trained(plan, data, tmp_path, LS)
     assert_same_bytes(out, undisturbed)
 
 
 def test_a_gpu_that_is_not_there_is_an_error_before_training(plan, data, tmp_path):
-    out = tmp_path / "run"
+    out = tmp_path / "train"
     process = command(
         *train_arguments(plan, data, out), "--device", "cuda", CUDA_VISIBLE_DEVICES=""
     )

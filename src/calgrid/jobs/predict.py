@@ -108,15 +108,18 @@ def _take_files(spec: PredictSpec, out: Path, folder: Path) -> set[str]:
     for other in sorted(out.parent.glob("predict-*/")):
         try:
             record = Record.read(other, PREDICT)
-            made = record.content["spec"]["files"]
-            same = [name for name, value in spec["files"].items() if made.get(name) == value]
-            for checkpoint, name in itertools.product(spec["checkpoints"], same):
-                path = logits_file(checkpoint, name)
-                if path not in taken:
+        except DataError:
+            continue
+        made = record.content["spec"]["files"]
+        same = [name for name, value in spec["files"].items() if made.get(name) == value]
+        for checkpoint, name in itertools.product(spec["checkpoints"], same):
+            path = logits_file(checkpoint, name)
+            if path not in taken:
+                try:
                     link_or_copy(record.verified(path), folder / path)
                     taken.add(path)
-        except (DataError, StateError):  # computed again
-            continue
+                except (DataError, StateError):  # damaged: computed again
+                    continue
     return taken
 
 
