@@ -108,7 +108,9 @@ def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
     pq.write_table(
         table.replace_schema_metadata(metadata), out / "metrics.parquet", compression="zstd"
     )
-    for extra in (template / "calibrate").glob("*.parquet"):  # what figures show says nothing of its run
+    for extra in (template / "calibrate").glob(
+        "*.parquet"
+    ):  # what figures show says nothing of its run
         if extra.name != "metrics.parquet":
             found = pq.read_table(extra, use_threads=False).replace_schema_metadata(metadata)
             pq.write_table(found, out / extra.name, compression="zstd")
