@@ -8,6 +8,7 @@ import yaml
 
 from calgrid import specs
 from calgrid.configuration import model, paper_model
+from calgrid.configuration.manifest import Comparison, Statistics
 from calgrid.configuration.study import Study
 from calgrid.configuration.validation import Model
 
@@ -77,8 +78,8 @@ def test_the_given_configuration_is_left_alone(make_config, home):
         (model.Optimizer, specs.Optimizer, set()),
         (model.Schedule, specs.Schedule, set()),
         (model.Augmentation, specs.Augmentation, set()),
-        (model.Statistics, specs.Statistics, set()),
-        (model.Comparison, specs.Comparison, set()),
+        (model.Statistics, Statistics, set()),
+        (model.Comparison, Comparison, set()),
         (
             model.External,
             specs.External,

@@ -8,6 +8,7 @@ from typing import Any
 
 from calgrid import specs
 from calgrid.components import plugins
+from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import provenance
 from calgrid.storage.layout import MANIFEST
@@ -15,10 +16,8 @@ from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import FILES, PREPARE, Record, read_record
 
 
-def _manifest(plan: Path) -> specs.Manifest:
-    manifest = specs.checked(
-        read_record(plan, "plan")["manifest"], specs.Manifest, f"The plan {plan}"
-    )
+def _manifest(plan: Path) -> Manifest:
+    manifest = specs.checked(read_record(plan, "plan")["manifest"], Manifest, f"The plan {plan}")
     plugins.use(manifest["configuration"].get("plugins", ()), f"The plan {plan}: plugins")
     plugins.export()
     return manifest
@@ -159,10 +158,10 @@ def report(options: argparse.Namespace) -> None:
 
 
 def write_part(
-    manifest: specs.Manifest,
+    manifest: Manifest,
     record: Path,
     name: str,
-    write: Callable[[Path, specs.Manifest, Path], object],
+    write: Callable[[Path, Manifest, Path], object],
 ) -> None:
     """Write tables, figures or report of the study with this record into its folder."""
 

@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from calgrid.configuration.files import read_yaml
+from calgrid.configuration.manifest import (
+    CellKey,
+    Claim,
+    ClaimSetting,
+    Entry,
+    Paper,
+    PaperFigure,
+    TableSpec,
+)
 from calgrid.configuration.paper_model import PaperClaim, PaperClaims, PaperFigures, PaperTable
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs.papers import CellKey, Claim, ClaimSetting, Entry, Paper, PaperFigure, TableSpec
 
 #: package with a folder for each paper; its modules are imported by name alone
 PAPERS = "calgrid.papers"

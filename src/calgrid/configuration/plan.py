@@ -16,6 +16,7 @@ from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.focal_calibration import checkpoint_file
+from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
 from calgrid.configuration.papers import figure_files, paper_modules
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, trains
 from calgrid.configuration.study import Run, Study
@@ -299,7 +300,7 @@ class Plan:
         return own or (run.first_stage is not None and self._sees_validation(run.first_stage))
 
     @functools.cache  # noqa: B019
-    def manifest(self) -> specs.Manifest:
+    def manifest(self) -> Manifest:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
         configuration.
         """
@@ -321,11 +322,11 @@ class Plan:
             "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
         }
         digest = fingerprint.digest({"content": content, "code": self._code("aggregate")})
-        return cast(specs.Manifest, {**content, "fingerprint": digest})
+        return cast(Manifest, {**content, "fingerprint": digest})
 
-    def _manifest_run(self, key: RunKey) -> specs.ManifestRun:
+    def _manifest_run(self, key: RunKey) -> ManifestRun:
         wanted = self.study.evaluations[key]
-        run: specs.ManifestRun = {
+        run: ManifestRun = {
             "key": _key(key),
             "train": None,
             "predict": self.predict_folder(key),
@@ -347,7 +348,7 @@ class Plan:
             for name in wanted.probes:
                 spec, folder = self.probe(key, name), self.probe_folder(key, name)
                 probe = {**spec["probe"], "fingerprint": spec["fingerprint"], "folder": folder}
-                run["probes"].append(cast(specs.MeasuredProbe, probe))
+                run["probes"].append(cast(MeasuredProbe, probe))
         return run
 
     # folders and jobs ------------------------------------------------------------------------
@@ -420,7 +421,7 @@ class Plan:
         code = {digest: fingerprint.modules_of(digest) for digest in sorted(digests)}
         return {"manifest": self.manifest(), "jobs": specifications, "code": code}
 
-    def _tuning(self) -> specs.Tuning | None:
+    def _tuning(self) -> Tuning | None:
         tuning = self.study.config.tuning
         if tuning is None:
             return None

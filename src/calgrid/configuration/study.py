@@ -20,6 +20,7 @@ from calgrid.configuration.components import (
 )
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.focal_calibration import checkpoint_file
+from calgrid.configuration.manifest import Paper
 from calgrid.configuration.model import Config, Grid
 from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
@@ -33,7 +34,6 @@ from calgrid.configuration.protocols import (
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
-from calgrid.specs.papers import Paper
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
 
 #: keys of external logits that set their evaluation

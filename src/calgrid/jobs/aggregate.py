@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import StateError
 from calgrid.jobs.summaries import (
     condition_of,
@@ -25,7 +26,6 @@ from calgrid.jobs.summaries import (
 )
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
-from calgrid.specs import Manifest, ManifestRun
 from calgrid.storage import provenance, schema
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE, RunKey
 from calgrid.storage.publish import replace_files

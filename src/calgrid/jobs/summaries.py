@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 import pyarrow.parquet as pq
 
+from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.parallel import Map
-from calgrid.specs import Manifest, ManifestRun
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
 from calgrid.storage.tables import Table, as_table, read_published, table_of_rows, to_table, writing

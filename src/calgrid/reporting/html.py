@@ -11,13 +11,13 @@ import jinja2
 from markupsafe import Markup, escape
 
 from calgrid import __version__
+from calgrid.configuration.manifest import Manifest
 from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from calgrid.configuration.manifest import FirstStageRun
 from calgrid.reporting.study import Group, StudyData
-from calgrid.specs import FirstStageRun, Key
+from calgrid.specs import Key
 from calgrid.storage.schema import PROBES
 
 #: the procedure that retrains a head under masks

@@ -10,10 +10,10 @@ import yaml
 from markupsafe import Markup
 
 from calgrid.components import registry
+from calgrid.configuration.manifest import ManifestRun
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import SHOWN_ROWS
-from calgrid.specs import ManifestRun
 from calgrid.storage.layout import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 

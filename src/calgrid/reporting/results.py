@@ -8,6 +8,7 @@ from typing import cast
 
 import pandas as pd
 
+from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
@@ -15,7 +16,6 @@ from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import table_builders
-from calgrid.specs import Manifest
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calgrid.configuration.manifest import Comparison, Manifest, ManifestRun
 from calgrid.errors import DataError
-from calgrid.specs import Comparison, Manifest, ManifestRun
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import Record, read_record, summary_record
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY

@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from calgrid.configuration.home import home
+from calgrid.configuration.manifest import Manifest
 from calgrid.configuration.papers import drawn_figures
 from calgrid.reporting.figure import Content, FigureKind, Frame
 from calgrid.reporting.figures import (
@@ -26,7 +27,6 @@ from calgrid.reporting.index import write_index
 from calgrid.reporting.plotting import style
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
-from calgrid.specs import Manifest
 from calgrid.storage.atomic import replacing, write_text
 
 __all__ = ["FIGURES", "figure_kinds", "write_figures"]

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.configuration.manifest import CellKey, Paper, TableSpec
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
 from calgrid.reporting.study import StudyData
-from calgrid.specs.papers import CellKey, Paper, TableSpec
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.storage.schema import (

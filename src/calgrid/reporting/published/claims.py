@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from calgrid.configuration.manifest import Claim, Paper, TableSpec
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS, NOWHERE, Filled
 from calgrid.reporting.published.fit_tests import fitted_claim_tests
@@ -14,7 +15,6 @@ from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.published.run_tests import OPEN, ClaimVerdict, claim_tests, claim_verdict
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
-from calgrid.specs.papers import Claim, Paper, TableSpec
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
 Papers = Sequence[tuple[Paper, Sequence[Filled]]]

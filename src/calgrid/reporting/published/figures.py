@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from calgrid.configuration.manifest import Paper, PaperFigure
 from calgrid.reporting import text
 from calgrid.reporting.index import PAPER_FIGURES
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
-from calgrid.specs.papers import Paper, PaperFigure
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from calgrid.configuration.manifest import TableSpec
 from calgrid.metrics import METRICS
-from calgrid.specs.papers import TableSpec
 from calgrid.statistics import mean_ranks
 
 #: coordinates of a cell in a paper's table, before a second stage becomes a method

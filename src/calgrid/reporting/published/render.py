@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 from markupsafe import escape
 
+from calgrid.configuration.manifest import TableSpec
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS
 from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.table import Table
-from calgrid.specs.papers import TableSpec
 
 CATEGORY = "Published numbers"
 AXES = {

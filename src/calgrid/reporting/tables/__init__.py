@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calgrid.configuration.home import home
+from calgrid.configuration.manifest import Manifest
 from calgrid.configuration.papers import table_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
@@ -27,7 +28,6 @@ from calgrid.reporting.tables import (
     training_time,
     tuned,
 )
-from calgrid.specs import Manifest
 from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "table_builders", "write_tables"]

@@ -1,14 +1,13 @@
-"""Job specifications: the JSON input of a stage, and the manifest of a study.
+"""Job specifications: the JSON input of a job.
 
 :class:`calgrid.configuration.plan.Plan` creates them; a ``fingerprint`` covers all that determines
 the stage's result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from calgrid.errors import ConfigError
-from calgrid.specs.papers import Paper
 
 
 class Key(TypedDict):
@@ -256,21 +255,6 @@ class ScoringStatistics(TypedDict):
     metrics: NotRequired[list[str]]
 
 
-class Comparison(TypedDict):
-    """A paired comparison of two methods."""
-
-    question: str
-    method: str
-    against: str
-
-
-class Statistics(ScoringStatistics):
-    """Options of metrics, confidence intervals and tests."""
-
-    baseline: str
-    comparisons: Sequence[Comparison]
-
-
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
@@ -294,87 +278,25 @@ class CalibrateSpec(TypedDict):
     fingerprint: str
 
 
-class FirstStageRun(TypedDict):
-    """Method and training folder of the run from which a second stage starts."""
-
-    method: str
-    train: str
-
-
-class MeasuredProbe(NamedComponent):
-    """A probe with fingerprint and folder of its table."""
-
-    fingerprint: str
-    folder: str
-
-
-class ManifestRun(TypedDict):
-    """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
-
-    External runs have no ``train``.
-    """
-
-    key: Key
-    train: str | None
-    predict: str
-    calibrate: str
-    first_stage: FirstStageRun | None
-    fingerprint: str
-    external: bool
-    families: list[str]
-    sees_validation: bool
-    warning: str
-    probes: NotRequired[list[MeasuredProbe]]
-
-
-class Tuning(TypedDict):
-    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects
-    one.
-    """
-
-    metric: str
-    protocol: str
-    candidates: dict[str, list[list[str]]]
-
-
-class ManifestPaper(Paper):
-    """A paper and the checksum of the file with its numbers."""
-
-    sha256: str
-
-
-class Manifest(TypedDict):
-    """Inputs of aggregation and report. ``lines`` maps protocols to their shared tables."""
-
-    study: str
-    statistics: Statistics
-    published: list[str]
-    papers: NotRequired[list[ManifestPaper]]
-    lines: NotRequired[dict[str, str]]
-    tuning: NotRequired[Tuning | None]
-    runs: list[ManifestRun]
-    folders: list[str]
-    configuration: dict[str, Any]
-    fingerprint: str
-
-
 #: specification of a job
 JobSpec = DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | CalibrateSpec
-Spec = TypeVar("Spec", bound=JobSpec | Manifest)
+Spec = TypeVar("Spec", bound=JobSpec)
+Content = TypeVar("Content", bound=Mapping[str, object])
 
 
-def checked(found: Any, kind: type[Spec], what: str) -> Spec:
-    """Return a JSON value as a specification of this kind.
+def checked(value: Any, kind: type[Content], what: str) -> Content:
+    """Return a JSON value as a specification or manifest.
 
-    Raises ConfigError: it is no JSON object, or lacks a key; the message begins with ``what`` it
-    is.
+    Raises
+    ------
+    ConfigError : it is no JSON object, or lacks a key; the message begins with ``what`` it is.
     """
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{what} must be a JSON object, got {type(found).__name__}.")
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what} must be a JSON object, got {type(value).__name__}.")
     required: frozenset[str] = cast(Any, kind).__required_keys__
     for key in kind.__annotations__:
-        if key in required and key not in found:
+        if key in required and key not in value:
             raise ConfigError(
                 f"{what} lacks the key '{key}': use the specification of the workflow."
             )
-    return cast(Spec, found)
+    return cast(Content, value)

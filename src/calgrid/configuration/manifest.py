@@ -1,0 +1,170 @@
+"""The manifest of a study, from which tables, figures and report are made: its runs, questions and
+papers. :meth:`calgrid.configuration.plan.Plan.manifest` creates it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict
+
+from calgrid.specs import Key, NamedComponent, ScoringStatistics
+
+#: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
+CellKey = dict[str, Any]
+
+
+class Entry(TypedDict):
+    """A row or column: the parts of its heading, and the coordinates that its cells share."""
+
+    heading: list[str]
+    where: CellKey
+
+
+class TableSpec(TypedDict):
+    """A published table with all defaults and expanded blocks of rows and columns.
+
+    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
+    ``figure{N}``; ``row_axes`` are the axes of the parts of a row's heading.
+    See also :class:`calgrid.configuration.paper_model.PaperTable`.
+    """
+
+    id: str
+    table: str
+    title: str
+    best_over: list[str]
+    digits: int
+    spread: str
+    note: str
+    scale: float | None
+    means: list[dict[str, Any]]
+    ranks: dict[str, str]
+    where: CellKey
+    row_axes: list[str]
+    rows: list[Entry]
+    columns: list[Entry]
+
+
+class ClaimSetting(TypedDict):
+    """A cell and the cells that it is claimed to be better than, as indices row by row."""
+
+    cell: int
+    rivals: list[int]
+
+
+class Claim(TypedDict):
+    """A claim about the table with id ``table``: in ``at_least`` settings the cell is better by
+    ``margin``.
+    """
+
+    id: str
+    text: str
+    table: str
+    at_least: int
+    margin: float
+    settings: list[ClaimSetting]
+
+
+class PaperFigure(TypedDict):
+    """A published figure; ``figure`` is the identifier of our version, empty if there is none (see
+    ``note``).
+    """
+
+    number: str
+    shows: str
+    figure: str
+    needs: str
+    note: str
+    dataset: list[str]
+    backbone: list[str]
+    method: list[str]
+    calibrator: list[str]
+    shift: list[str]
+
+
+class Paper(TypedDict):
+    """Tables, claims and figures of a paper; ``published`` is the path of the file with its
+    numbers.
+    """
+
+    name: str
+    published: str
+    tables: list[TableSpec]
+    claims: list[Claim]
+    figures: list[PaperFigure]
+
+
+class Comparison(TypedDict):
+    """A paired comparison of two methods."""
+
+    question: str
+    method: str
+    against: str
+
+
+class Statistics(ScoringStatistics):
+    """Options of metrics, confidence intervals and tests."""
+
+    baseline: str
+    comparisons: Sequence[Comparison]
+
+
+class FirstStageRun(TypedDict):
+    """Method and training folder of the run from which a second stage starts."""
+
+    method: str
+    train: str
+
+
+class MeasuredProbe(NamedComponent):
+    """A probe with fingerprint and folder of its table."""
+
+    fingerprint: str
+    folder: str
+
+
+class ManifestRun(TypedDict):
+    """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
+
+    External runs have no ``train``.
+    """
+
+    key: Key
+    train: str | None
+    predict: str
+    calibrate: str
+    first_stage: FirstStageRun | None
+    fingerprint: str
+    external: bool
+    families: list[str]
+    sees_validation: bool
+    warning: str
+    probes: NotRequired[list[MeasuredProbe]]
+
+
+class Tuning(TypedDict):
+    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects
+    one.
+    """
+
+    metric: str
+    protocol: str
+    candidates: dict[str, list[list[str]]]
+
+
+class ManifestPaper(Paper):
+    """A paper and the checksum of the file with its numbers."""
+
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """Inputs of aggregation and report. ``lines`` maps protocols to their shared tables."""
+
+    study: str
+    statistics: Statistics
+    published: list[str]
+    papers: NotRequired[list[ManifestPaper]]
+    lines: NotRequired[dict[str, str]]
+    tuning: NotRequired[Tuning | None]
+    runs: list[ManifestRun]
+    folders: list[str]
+    configuration: dict[str, Any]
+    fingerprint: str
