@@ -24,24 +24,24 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
         with torch.device("meta"):
             model = build(CLASSES)
         macs, num_features = _forward(model, image_size)
-        found = {
-            "parameters": {
-                CLASSES: sum(each.numel() for each in model.parameters() if each.requires_grad)
-            },
-            "num_features": num_features,
-            "macs": macs,
-            "activations": _kept(model, image_size),
-        }
+        trainable = [tensor.numel() for tensor in model.parameters() if tensor.requires_grad]
+        activations = _activations(model, image_size)
+        sizes = _sizes(model.eval(), image_size)
     except CalgridError:
         raise
     except Exception as error:  # of code that is not ours
         raise ConfigError(
             f"{where}: a network for {CLASSES} classes and images of {image_size}x{image_size} "
-            f"pixels fails on the "
-            f"device 'meta' ({type(error).__name__}: {' '.join(str(error).split())}): correct it, "
-            f"or its image_size."
+            f"pixels fails on the device 'meta' ({type(error).__name__}: "
+            f"{' '.join(str(error).split())}): correct it, or its image_size."
         ) from error
-    return {**found, **_sizes(model.eval(), image_size)}
+    return {
+        "parameters": {CLASSES: sum(trainable)},
+        "num_features": num_features,
+        "macs": macs,
+        "activations": activations,
+        **sizes,
+    }
 
 
 def _blank(size: int) -> Tensor:
@@ -61,21 +61,26 @@ def _forward(model: Backbone, size: int) -> tuple[int, int]:
     return max(1, counter.get_total_flops() // (2 * IMAGES)), features.shape[1]
 
 
-def _kept(model: Backbone, size: int) -> int:
+def _activations(model: Backbone, size: int) -> int:
     """Number of values that the forward pass of one image stores for the backward pass, without
     weights.
     """
-    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
-    kept: dict[int, Tensor] = {}
+    weights = {
+        tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())
+    }
+    saved: dict[int, Tensor] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage()._cdata] = tensor
+    def save(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         model.train()(_blank(size))
-    count = sum(each.untyped_storage().nbytes() for key, each in kept.items() if key not in own)
-    return max(1, count // (4 * IMAGES))
+    n_bytes = 0
+    for storage, tensor in saved.items():
+        if storage not in weights:
+            n_bytes += tensor.untyped_storage().nbytes()
+    return max(1, n_bytes // (4 * IMAGES))
 
 
 def _sizes(model: Backbone, image_size: int) -> dict[str, int]:
@@ -92,6 +97,10 @@ def _sizes(model: Backbone, image_size: int) -> dict[str, int]:
     low, high = 1, image_size
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if takes(middle) else (middle + 1, high)
-    alone = high == image_size and not takes(2 * image_size)
-    return {"min_size": high, **({"max_size": image_size} if alone else {})}
+        if takes(middle):
+            high = middle
+        else:
+            low = middle + 1
+    if high == image_size and not takes(2 * image_size):
+        return {"min_size": high, "max_size": image_size}
+    return {"min_size": high}

@@ -67,7 +67,7 @@ Shortcut = Callable[[int, int, int], nn.Module]
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with batch normalisation around a shortcut (He et al. 2016, figure 2)."""
+    """Two 3x3 convolutions with batch normalisation and a shortcut (He et al. 2016, figure 2)."""
 
     expansion = 1
 
@@ -176,9 +176,11 @@ class FourLevelResNet(Backbone):
         self, num_classes: int, block: Block, blocks: Sequence[int], quarters: bool = False
     ) -> None:
         stages = stem_and_levels(block, FOUR_WIDTHS[0], FOUR_WIDTHS, blocks)
-        pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten()) if quarters else global_pool()
-        super().__init__(
-            stages, pool, (4 if quarters else 1) * block.expansion * FOUR_WIDTHS[-1], num_classes
-        )
+        pool = global_pool()
+        num_features = block.expansion * FOUR_WIDTHS[-1]
+        if quarters:
+            pool = nn.Sequential(nn.AvgPool2d(POOL), nn.Flatten())
+            num_features *= 4
+        super().__init__(stages, pool, num_features, num_classes)
         if quarters:
             he_normal_(self)

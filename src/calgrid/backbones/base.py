@@ -28,10 +28,13 @@ class Backbone(Network):
 
     What it may declare, and is counted on the meta device where it does not:
 
-    - ``parameters`` : number of classes -> trainable parameters, for at least one number of classes;
+    - ``parameters`` : number of classes -> trainable parameters, for at least one number of
+      classes;
     - ``num_features`` : d;
-    - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the backward pass;
-    - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where there is one.
+    - ``macs`` : of a forward pass of one image; ``activations`` : numbers that it keeps for the
+      backward pass;
+    - ``min_size`` : smallest side of images that it takes, and ``max_size`` the largest, where
+      there is one.
 
     With ``pretrained=True``, which says that it has published weights to start from, ``parameters``
     must be given for their number of classes.

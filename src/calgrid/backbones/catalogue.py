@@ -48,10 +48,10 @@ def measured(id: str, where: str = "") -> registry.ComponentSpec:
         return spec
     from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
 
-    found = measure(
+    facts = measure(
         registry.load("backbone", id), spec.info["image_size"], plugins.shown(spec.module)
     )
-    return dataclasses.replace(spec, info=MappingProxyType({**found, **spec.info}))
+    return dataclasses.replace(spec, info=MappingProxyType({**facts, **spec.info}))
 
 
 def check_image_size(spec: registry.ComponentSpec, height: int, width: int, where: str) -> None:
@@ -62,8 +62,7 @@ def check_image_size(spec: registry.ComponentSpec, height: int, width: int, wher
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
     raise ConfigError(
         f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; "
-        f"use another backbone "
-        "or images of another size."
+        f"use another backbone or images of another size."
     )
 
 
@@ -74,19 +73,19 @@ def timm_names() -> dict[str, frozenset[str]]:
 
     Importing timm takes seconds, too long for planning a grid.
     """
-    found = importlib.util.find_spec("timm")
-    if found is None or found.origin is None:
+    installed = importlib.util.find_spec("timm")
+    if installed is None or installed.origin is None:
         return {}
-    texts = [
-        path.read_text(encoding="utf-8")
-        for path in sorted(Path(found.origin).parent.glob("models/*.py"))
-    ]
-    weights: dict[str, set[str]] = {
-        name: set() for text in texts for name in TIMM_MODEL.findall(text)
-    }
+    files = sorted(Path(installed.origin).parent.glob("models/*.py"))
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    weights: dict[str, set[str]] = {}
+    for text in texts:
+        for name in TIMM_MODEL.findall(text):
+            weights[name] = set()
     for text in texts:
         for name, tag in TIMM_WEIGHTS.findall(text):
-            weights.get(name, set()).add(tag)
+            if name in weights:
+                weights[name].add(tag)
     return {name: frozenset(tags) for name, tags in weights.items()}
 
 
@@ -109,7 +108,7 @@ def check_timm_name(name: str, where: str = "") -> None:
     # of weights
     if model in known and (not dot or any(tag in tags for tags in known.values())):
         return
-    options = [f"{model}.{each}" for each in known[model]] if model in known else list(known)
+    options = [f"{model}.{weights}" for weights in known[model]] if model in known else list(known)
     near = difflib.get_close_matches(name, options, n=NEAR)
     place = f" in {where}" if where else ""
     hint = (

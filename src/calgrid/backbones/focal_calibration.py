@@ -79,16 +79,20 @@ def _residual(theirs: Mapping[str, Tensor]) -> State:
 
 def _dense(theirs: Mapping[str, Tensor]) -> State:
     """Rename a dense network, and reorder the channels after each concatenation."""
-    ours, counts = {"stages.0.weight": theirs["conv1.weight"]}, dict.fromkeys(BLOCKS, 0)
+    ours = {"stages.0.weight": theirs["conv1.weight"]}
+    counts = dict.fromkeys(BLOCKS, 0)  # layers of each block
     for name, tensor in theirs.items():
-        if found := DENSE_LAYER.fullmatch(name):
-            block, layer, part, kind = int(found[1]), int(found[2]), found[3], found[4]
-            counts[block] = max(counts[block], layer + 1)
-            # a transition stands before the layers of all blocks but the first
-            target = f"stages.{block}.{layer + (block > 1)}.branch.{BRANCH[part]}.{kind}"
-            ours[target] = (
-                _reordered(theirs, tensor, block, layer) if part in ("bn1", "conv1") else tensor
-            )
+        match = DENSE_LAYER.fullmatch(name)
+        if match is None:
+            continue
+        block, layer, part, kind = int(match[1]), int(match[2]), match[3], match[4]
+        counts[block] = max(counts[block], layer + 1)
+        # a transition stands before the layers of all blocks but the first
+        target = f"stages.{block}.{layer + (block > 1)}.branch.{BRANCH[part]}.{kind}"
+        if part in ("bn1", "conv1"):
+            ours[target] = _reordered(theirs, tensor, block, layer)
+        else:
+            ours[target] = tensor
     for block in BLOCKS[:-1]:
         for part, place in TRANSITION.items():
             for kind, tensor in _parts(theirs, f"trans{block}.{part}."):

@@ -99,14 +99,13 @@ def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
 
 
 def load_published(network: Any, state: dict[str, Tensor], num_classes: int) -> None:
-    """Load published weights; a head for another number of classes keeps its random initialisation."""
+    """Load published weights; a head for another number of classes stays random."""
     head = next(name for name, module in network.named_modules() if module is head_of(network))
     if num_classes != PUBLISHED_CLASSES:
-        own = network.state_dict()
-        state = {
-            **state,
-            **{f"{head}.{part}": own[f"{head}.{part}"] for part in ("weight", "bias")},
-        }
+        initial = network.state_dict()
+        state = dict(state)
+        for name in (f"{head}.weight", f"{head}.bias"):
+            state[name] = initial[name]
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
@@ -217,7 +216,10 @@ class ImageNetDenseNet121(TorchvisionBackbone):
 
 @register(
     id="imagenet_resnet50",
-    source="He et al., Deep Residual Learning, CVPR 2016; weights torchvision ResNet50_Weights.IMAGENET1K_V1",
+    source=(
+        "He et al., Deep Residual Learning, CVPR 2016; weights torchvision "
+        "ResNet50_Weights.IMAGENET1K_V1"
+    ),
     label="ResNet-50 (ImageNet)",
     parameters={1000: 25_557_032},
     num_features=2048,
@@ -233,7 +235,10 @@ class ImageNetResNet50(TorchvisionBackbone):
 
 @register(
     id="imagenet_resnet101",
-    source="He et al., Deep Residual Learning, CVPR 2016; weights torchvision ResNet101_Weights.IMAGENET1K_V1",
+    source=(
+        "He et al., Deep Residual Learning, CVPR 2016; weights torchvision "
+        "ResNet101_Weights.IMAGENET1K_V1"
+    ),
     label="ResNet-101 (ImageNet)",
     parameters={1000: 44_549_160},
     num_features=2048,
@@ -266,7 +271,9 @@ class ImageNetWideResNet50(TorchvisionBackbone):
 
 @register(
     id="imagenet_swin_b",
-    source="Liu et al., Swin Transformer, ICCV 2021; weights torchvision Swin_B_Weights.IMAGENET1K_V1",
+    source=(
+        "Liu et al., Swin Transformer, ICCV 2021; weights torchvision Swin_B_Weights.IMAGENET1K_V1"
+    ),
     label="Swin-B (ImageNet)",
     parameters={1000: 87_768_224},
     num_features=1024,

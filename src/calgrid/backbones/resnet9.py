@@ -1,4 +1,4 @@
-"""ResNet-9: the shallow residual network of the DAWNBench entries, narrow enough to train on a CPU."""
+"""ResNet-9: the shallow residual network of the DAWNBench entries, narrow enough for a CPU."""
 
 from torch import Tensor, nn
 

@@ -166,7 +166,7 @@ class ResNet110(FourLevelResNet):
     activations=25_540_544,
 )
 class ResNet50Tiny(FourLevelResNet):
-    """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
+    """The trunk of ``resnet50`` under 4x4 average pooling: 8,192 features, for 64x64 images."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__(num_classes, Bottleneck, blocks=(3, 4, 6, 3), quarters=True)
@@ -182,7 +182,7 @@ class ResNet50Tiny(FourLevelResNet):
     activations=38_936_000,
 )
 class ResNet101Tiny(FourLevelResNet):
-    """The trunk of ``resnet101`` under 4x4 average pooling: 8,192 features, for 64x64 images only."""
+    """The trunk of ``resnet101`` under 4x4 average pooling: 8,192 features, for 64x64 images."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__(num_classes, Bottleneck, blocks=(3, 4, 23, 3), quarters=True)
@@ -190,7 +190,10 @@ class ResNet101Tiny(FourLevelResNet):
 
 @register(
     id="wrn26_10",
-    source="Zagoruyko & Komodakis, Wide Residual Networks, BMVC 2016; torrvision/focal_calibration Net/wide_resnet.py",
+    source=(
+        "Zagoruyko & Komodakis, Wide Residual Networks, BMVC 2016; torrvision/focal_calibration "
+        "Net/wide_resnet.py"
+    ),
     label="WRN-26-10",
     parameters={10: 36_481_434, 100: 36_539_124},
     num_features=640,
@@ -212,7 +215,7 @@ BOTTLENECK = 4
 
 
 class DenseLayer(nn.Module):
-    """BN, ReLU, 1x1 to four times the growth, BN, ReLU, 3x3 to the growth; appended to its input."""
+    """BN, ReLU, 1x1 to four times the growth, BN, ReLU, 3x3 to the growth; added channels."""
 
     def __init__(self, in_channels: int, growth: int) -> None:
         super().__init__()

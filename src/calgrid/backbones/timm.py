@@ -68,10 +68,8 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
             f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once "
-            f"where "
-            f"'{published.hf_hub_id or published.url}' can be reached, or bring the cache of the "
-            f"Hugging Face hub that "
-            "holds it (environment variable HF_HOME)."
+            f"where '{published.hf_hub_id or published.url}' can be reached, or bring the cache of "
+            f"the Hugging Face hub that holds it (environment variable HF_HOME)."
         ) from error
 
 
@@ -83,18 +81,18 @@ class Trunk(nn.Module):
         self.model = model
         self.name = name
         config = model.pretrained_cfg
-        self.only_size = (
-            tuple(config["input_size"][1:]) if config.get("fixed_input_size", False) else None
-        )
+        self.only_size: tuple[int, int] | None = None
+        if config.get("fixed_input_size", False):
+            self.only_size = tuple(config["input_size"][1:])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images ``(N, 3, H, W)`` to the last feature map, or tokens, of the family's shape."""
         if self.only_size is not None and tuple(x.shape[2:]) != self.only_size:
-            sizes = ["x".join(map(str, size)) for size in (self.only_size, tuple(x.shape[2:]))]
+            height, width = x.shape[2:]
             raise ConfigError(
-                f"Backbone 'timm/{self.name}' takes images of {sizes[0]} pixels only, and these "
-                f"have {sizes[1]}; use "
-                "another backbone or images of another size."
+                f"Backbone 'timm/{self.name}' takes images of "
+                f"{self.only_size[0]}x{self.only_size[1]} pixels only, and these have "
+                f"{height}x{width}; use another backbone or images of another size."
             )
         return self.model.forward_features(x)
 
@@ -130,7 +128,10 @@ class Timm(TimmBackbone):
 
 @register(
     id="vit_b16_384",
-    source="Dosovitskiy et al., ICLR 2021; weights Steiner et al., How to train your ViT, TMLR 2022, through timm",
+    source=(
+        "Dosovitskiy et al., ICLR 2021; weights Steiner et al., How to train your ViT, TMLR 2022, "
+        "through timm"
+    ),
     label="ViT-B/16 at 384",
     parameters={1000: 86_859_496},
     num_features=768,

@@ -236,7 +236,7 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
 
 
 def _count_classes(train: Source, files: str) -> int:
-    """Number of class names, or else of the training labels, which must then include all classes."""
+    """Number of class names, or else of the training labels, which must then be 0 to K - 1."""
     if train.classes is not None:
         return len(train.classes)
     present = np.unique(train.labels[train.labels >= 0])

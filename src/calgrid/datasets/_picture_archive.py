@@ -36,7 +36,7 @@ PHOTOGRAPHS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Listed:
-    """Images of an archive: names of members and labels int64 ``(N,)``, in the order of the rows."""
+    """Images of an archive: names of members and labels int64 ``(N,)``, in row order."""
 
     names: Sequence[str]
     labels: NDArray[np.int64]

@@ -51,7 +51,7 @@ def digit_bank() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """All digits as 8-bit grey images ``(1797, 8, 8)`` and their labels, in the order of the
     source.
     """
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (a second to import, needed here only)
+    from sklearn.datasets import load_digits  # noqa: PLC0415  (a slow import)
 
     source = load_digits()
     return np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8), source.target.astype(

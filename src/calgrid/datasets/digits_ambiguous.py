@@ -47,7 +47,10 @@ CHUNK = 256
 
 
 @register(
-    source="digits: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998; noise: ours",
+    source=(
+        "digits: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI "
+        "repository, 1998; noise: ours"
+    ),
     role="dataset",
     label="Ambiguous digits",
     n_classes=10,

@@ -34,7 +34,10 @@ class StretchedPictures(PictureArchive):
 
 @register(
     id="cub200",
-    source="Wah et al., The Caltech-UCSD Birds-200-2011 Dataset, technical report CNS-TR-2011-001, 2011",
+    source=(
+        "Wah et al., The Caltech-UCSD Birds-200-2011 Dataset, technical report CNS-TR-2011-001, "
+        "2011"
+    ),
     **PHOTOGRAPHS,
     label="CUB-200-2011",
     n_classes=200,

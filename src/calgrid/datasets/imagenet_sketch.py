@@ -21,7 +21,10 @@ FOLDER = "imagenet_sketch"
 
 
 @register(
-    source="Wang et al., Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
+    source=(
+        "Wang et al., Learning Robust Global Representations by Penalizing Local Predictive "
+        "Power, NeurIPS 2019"
+    ),
     **FACTS,
     label="ImageNet-Sketch",
     download=True,

@@ -33,7 +33,7 @@ class Photos(Dataset):
     """Grey 8x8 patches of two photographs: a temple and a flower, no digits."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
-        """Return ``test``: the non-overlapping patches of highest contrast; see :class:`Dataset`."""
+        """Return ``test``: the disjoint patches of highest contrast; see :class:`Dataset`."""
         patches = np.concatenate([_patches(_shrink(photo @ LUMA), 8) for photo in _photographs()])
         # the smoother half shows sky and blurred ground
         by_contrast = np.argsort(-patches.std(axis=(1, 2)), kind="stable")
@@ -66,7 +66,7 @@ class Photos32(Dataset):
 
 def _photographs() -> list[NDArray[Any]]:
     """Both photographs, uint8 ``(427, 640, 3)``."""
-    from sklearn.datasets import load_sample_images  # noqa: PLC0415  (a second to import, needed here only)
+    from sklearn.datasets import load_sample_images  # noqa: PLC0415  (a slow import)
 
     return list(load_sample_images().images)
 
@@ -81,7 +81,7 @@ def _shrink(photo: NDArray[Any]) -> NDArray[Any]:
 
 
 def _patches(plane: NDArray[Any], side: int) -> NDArray[Any]:
-    """Cut a channel ``(H, W)`` into a grid of patches ``(N, side, side)``; a remainder is cut off."""
+    """Cut a channel ``(H, W)`` into patches ``(N, side, side)``; a remainder is cut off."""
     rows, columns = (length // side for length in plane.shape)
     grid = plane[: rows * side, : columns * side].reshape(rows, side, columns, side)
     return grid.transpose(0, 2, 1, 3).reshape(-1, side, side)

@@ -90,7 +90,7 @@ class Prepared:
         return digest_of(self.manifest.get(FILES, {}))
 
     def verify(self) -> None:
-        """Read every file. Raises DataError or StateError: its content differs from the manifest."""
+        """Read every file. Raises DataError or StateError: one differs from the manifest."""
         Record(self.folder, MANIFEST, self.manifest).verify()
 
 

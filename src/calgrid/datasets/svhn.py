@@ -25,7 +25,10 @@ ZERO = 10
 
 
 @register(
-    source="Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, NIPS workshop 2011",
+    source=(
+        "Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, "
+        "NIPS workshop 2011"
+    ),
     role="dataset",
     label="SVHN",
     n_classes=10,
