@@ -89,43 +89,35 @@ class PictureArchive(Dataset):
         count = len(train.labels)
         rule = self.registered["drawn_val"]
         drawn = {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, rule)
+        parts = {name: train.at(rows) for name, rows in drawn.items()}
+        images = self._decode(archive, {**parts, "test": test})
+        splits = {}
+        for name, part in parts.items():
+            splits[name] = ImageSplit(images[name], part.labels, drawn[name])
         # rows of test images continue those of training images
-        rows = {**drawn, "test": count + np.arange(len(test.labels))}
-        parts = {**{name: train.at(chosen) for name, chosen in drawn.items()}, "test": test}
-        images = self._decode(archive, {name: part.names for name, part in parts.items()})
-        splits = {
-            name: ImageSplit(images[name], part.labels, rows[name]) for name, part in parts.items()
-        }
-        return {
-            "train": splits["train"],
-            "val": splits.get("val", splits["test"]),
-            "test": splits["test"],
-        }
+        rows_of_test = count + np.arange(len(test.labels))
+        tested = ImageSplit(images["test"], test.labels, rows_of_test)
+        return {"train": splits["train"], "val": splits.get("val", tested), "test": tested}
 
-    def _decode(
-        self, archive: Path, names: Mapping[str, Sequence[str]]
-    ) -> dict[str, NDArray[np.uint8]]:
+    def _decode(self, archive: Path, parts: Mapping[str, Listed]) -> dict[str, NDArray[np.uint8]]:
+        """Decode the images of each split in the order of the archive."""
         shape = (3, self.size, self.size)
-        images = {
-            split: scratch_array((len(members), *shape), self.scratch)
-            for split, members in names.items()
-        }
-        places = {
-            name: (split, row)
-            for split, members in names.items()
-            for row, name in enumerate(members)
-        }
-        if len(places) != sum(map(len, names.values())):
-            raise DataError(f"The lists in {archive} contain an image twice: replace it.")
-        members = each_member(archive, dict.fromkeys(places, LIMIT))
+        images = {}
+        targets: dict[str, tuple[str, int]] = {}  # name of a member -> split and row
+        for split, part in parts.items():
+            images[split] = scratch_array((len(part.names), *shape), self.scratch)
+            for row, name in enumerate(part.names):
+                if name in targets:
+                    raise DataError(f"The lists in {archive} contain an image twice: replace it.")
+                targets[name] = (split, row)
+        members = each_member(archive, dict.fromkeys(targets, LIMIT))
 
         def read(member: tuple[str, bytes]) -> tuple[str, NDArray[np.uint8]]:
             name, content = member
             return name, decode(content, self.size, None, f"'{name}' in {archive}", self.stretch)
 
-        for name, picture in counted(
-            in_threads(read, members, self.threads), len(places), archive.name
-        ):
-            split, row = places[name]
+        pictures = in_threads(read, members, self.threads)
+        for name, picture in counted(pictures, len(targets), archive.name):
+            split, row = targets[name]
             images[split][row] = picture
         return images

@@ -66,16 +66,13 @@ class Cub200(StretchedPictures):
         ids = sorted(images, key=int)
         if set(ids) != set(labels) or set(ids) != set(parts):
             raise DataError(f"The lists in {archive} name different images: replace it.")
-        known = sorted(classes, key=int)
-        train, test = (
-            Listed.of(
-                [(f"{BIRDS}/images/{images[id]}", labels[id]) for id in ids if parts[id] == part],
-                known,
-                archive,
-            )
-            for part in ("1", "0")
-        )
-        return train, test
+        train: list[tuple[str, str]] = []
+        test: list[tuple[str, str]] = []
+        for id in ids:
+            part = train if parts[id] == "1" else test
+            part.append((f"{BIRDS}/images/{images[id]}", labels[id]))
+        names = sorted(classes, key=int)
+        return Listed.of(train, names, archive), Listed.of(test, names, archive)
 
 
 @register(
@@ -110,26 +107,22 @@ class FgvcAircraft(StretchedPictures):
         lists = read_members(
             archive, {f"{PLANES}/{name}.txt": LIST_LIMIT for name in ("variants", *PLANE_LISTS)}
         )
-        variants = [
-            line.strip() for line in lists[f"{PLANES}/variants.txt"].decode("utf-8").splitlines()
-        ]
-        train, test = (
-            Listed.of(
-                [
-                    (f"{PLANES}/images/{id}.jpg", variant)
-                    for id, variant in _pairs(lists[f"{PLANES}/{name}.txt"])
-                ],
-                variants,
-                archive,
-            )
-            for name in PLANE_LISTS
-        )
+        variants = lists[f"{PLANES}/variants.txt"].decode("utf-8").splitlines()
+        names = [line.strip() for line in variants]
+        parts = []
+        for name in PLANE_LISTS:
+            pairs = _pairs(lists[f"{PLANES}/{name}.txt"])
+            pictures = [(f"{PLANES}/images/{id}.jpg", variant) for id, variant in pairs]
+            parts.append(Listed.of(pictures, names, archive))
+        train, test = parts
         return train, test
 
 
 def _pairs(content: bytes) -> list[tuple[str, str]]:
     """Lines of a list, each split at its first space."""
-    cut = (
-        line.strip().partition(" ") for line in content.decode("utf-8").splitlines() if line.strip()
-    )
-    return [(first, rest.strip()) for first, _, rest in cut]
+    pairs = []
+    for line in content.decode("utf-8").splitlines():
+        if line.strip():
+            first, _, rest = line.strip().partition(" ")
+            pairs.append((first, rest.strip()))
+    return pairs
