@@ -48,23 +48,23 @@ class ImageSplit:
                 f"Images must be uint8 of shape (N, 3, H, W), got {self.images.dtype} "
                 f"{self.images.shape}."
             )
-        for name in ("labels", "rows"):
-            values = getattr(self, name)
-            if values is not None and (
-                values.dtype != np.int64 or values.shape != (len(self.images),)
-            ):
+        count = len(self.images)
+        for name, values in (("labels", self.labels), ("rows", self.rows)):
+            if values is None:
+                continue
+            if values.dtype != np.int64 or values.shape != (count,):
                 raise DataError(
-                    f"{name} must be int64 of shape ({len(self.images)},), one for each image, "
-                    f"got {values.dtype} {values.shape}."
+                    f"{name} must be int64 of shape ({count},), one for each image, got "
+                    f"{values.dtype} {values.shape}."
                 )
-        given = self.distribution
-        if given is not None and (
-            given.dtype != np.float32 or given.ndim != 2 or len(given) != len(self.images)
-        ):
+        probabilities = self.distribution
+        if probabilities is None:
+            return
+        right_shape = probabilities.ndim == 2 and len(probabilities) == count
+        if probabilities.dtype != np.float32 or not right_shape:
             raise DataError(
-                f"distribution must be float32 of shape ({len(self.images)}, K), one row for each "
-                f"image, "
-                f"got {given.dtype} {given.shape}."
+                f"distribution must be float32 of shape ({count}, K), one row for each image, got "
+                f"{probabilities.dtype} {probabilities.shape}."
             )
 
     def __len__(self) -> int:
@@ -137,7 +137,8 @@ def scratch_array(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.uin
 def chunked(images: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield consecutive chunks of an array ``(N, ...)`` for computations in 64 bits."""
     step = max(1, CHUNK_VALUES // max(1, math.prod(images.shape[1:])))
-    yield from (images[begin : begin + step] for begin in range(0, len(images), step))
+    for begin in range(0, len(images), step):
+        yield images[begin : begin + step]
 
 
 def grey_to_rgb(grey: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -57,18 +57,23 @@ class Cifar(Dataset):
         folder, _, _ = test.partition("/")
         archive = unpacked_or_download(self.registered["files"][0], data_root, folder)
         contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
-        for name, content in contents.items() if archive.is_dir() else ():
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
-                raise DataError(
-                    f"{archive.parent / name} is not the published file (its MD5 differs): replace "
-                    f"it, or remove "
-                    f"the folder {archive} so that the archive is downloaded."
-                )
+        if archive.is_dir():
+            self._verify(archive, contents)
         *parts, tested = (
             self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test)
         )
-        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        images = np.concatenate([images for images, _ in parts])
+        labels = np.concatenate([labels for _, labels in parts])
         return split_published((images, labels), tested, self.registered["drawn_val"], archive)
+
+    def _verify(self, folder: Path, contents: Mapping[str, bytes]) -> None:
+        """Raise DataError unless the files of an unpacked archive have the published MD5."""
+        for name, content in contents.items():
+            if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
+                raise DataError(
+                    f"{folder.parent / name} is not the published file (its MD5 differs): replace "
+                    f"it, or remove the folder {folder} so that the archive is downloaded."
+                )
 
     def _batch(self, content: bytes, where: str) -> Labelled:
         batch = unpickle_arrays(io.BytesIO(content), where)

@@ -112,13 +112,12 @@ def open_prepared(
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
-    found = manifest.get("fingerprint")
-    if fingerprint is not None and found not in (None, fingerprint):
+    prepared_with = manifest.get("fingerprint")
+    if fingerprint is not None and prepared_with not in (None, fingerprint):
         raise StateError(
             f"{folder} holds '{manifest['id']}' of another configuration or code version "
-            f"(fingerprint {found}, "
-            f"expected {fingerprint}): prepare it again, and give data sets of different options "
-            f"different names."
+            f"(fingerprint {prepared_with}, expected {fingerprint}): prepare it again, and give "
+            f"data sets of different options different names."
         )
     splits = {
         name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()
@@ -127,8 +126,8 @@ def open_prepared(
         id=manifest["id"],
         role=manifest["role"],
         n_classes=manifest["n_classes"],
-        mean=manifest["mean"] and tuple(manifest["mean"]),
-        std=manifest["std"] and tuple(manifest["std"]),
+        mean=_constants(manifest["mean"]),
+        std=_constants(manifest["std"]),
         splits=splits,
         settings=tuple(Setting(**facts) for facts in manifest["settings"]),
         manifest=manifest,
@@ -137,6 +136,10 @@ def open_prepared(
     if verify:
         prepared.verify()
     return prepared
+
+
+def _constants(values: list[float] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -153,12 +156,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _open_split(folder: Path, facts: Mapping[str, Any], threads: int) -> ImageSplit:
-    arrays = {
-        name: _open_array(folder, facts[name])
-        for name in ("labels", "distribution")
-        if name in facts
-    }
-    return ImageSplit(_open_images(folder, facts["images"], threads), **arrays)
+    distribution = None
+    if "distribution" in facts:
+        distribution = _open_array(folder, facts["distribution"])
+    return ImageSplit(
+        _open_images(folder, facts["images"], threads),
+        _open_array(folder, facts["labels"]),
+        distribution=distribution,
+    )
 
 
 def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
