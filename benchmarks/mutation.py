@@ -168,7 +168,7 @@ MUTATIONS = (
     ),
     Mutation(
         "same shift: rows that fit are scored",
-        "stages",
+        "jobs",
         "scored = data.rows(rest)",
         "scored = data.rows(fit)",
         "tests/jobs/test_calibrate.py",
@@ -190,8 +190,8 @@ MUTATIONS = (
     Mutation(
         "a lock is stale where a clock is wrong",
         "storage",
-        "if -STALE_SECONDS < age < STALE_SECONDS:",
-        "if 0 < age < 1:",
+        "if holder and -STALE_SECONDS < age < STALE_SECONDS:",
+        "if holder and 0 < age < 1:",
         "tests/storage/test_storage_locks.py",
     ),
     Mutation(
