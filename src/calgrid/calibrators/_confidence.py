@@ -69,7 +69,9 @@ class RestTable:
     def __init__(self, excess: Array, lower: float, upper: float) -> None:
         n_nodes = round(_NODES_PER_DECADE * np.log10(upper / lower)) + 1
         grid = np.linspace(np.log(lower), np.log(upper), n_nodes)
-        self._first, self._step, self._last = grid[0], grid[1] - grid[0], n_nodes - 1
+        self._first = grid[0]
+        self._step = grid[1] - grid[0]
+        self._last = n_nodes - 1
         self._values, self._slopes = np.empty((2, n_nodes, len(excess)))
         for block in row_blocks(len(excess), excess.shape[1], _BLOCK):
             for node, beta in enumerate(np.exp(grid)):

@@ -126,8 +126,11 @@ class Adam:
     """
 
     def __init__(self, size: int, learning_rate: float, epsilon: float = 1e-8) -> None:
-        self.learning_rate, self.epsilon = learning_rate, epsilon
-        self._mean, self._square, self._steps = np.zeros(size), np.zeros(size), 0
+        self.learning_rate = learning_rate
+        self.epsilon = epsilon
+        self._mean = np.zeros(size)
+        self._square = np.zeros(size)
+        self._steps = 0
 
     def step(self, parameters: Array, gradient: Array) -> None:
         """Update ``parameters`` ``(P,)`` in place with ``gradient`` ``(P,)``."""

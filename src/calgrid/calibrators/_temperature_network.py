@@ -178,7 +178,8 @@ class TemperatureNetwork(Calibrator):
         return {"parameters": self._parameters, "scaling": self._scaling}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._parameters, self._scaling = state["parameters"], state["scaling"].reshape(4, -1)
+        self._parameters = state["parameters"]
+        self._scaling = state["scaling"].reshape(4, -1)
         if self._parameters.shape != (self.network.n_parameters,):
             raise ValueError(
                 f"{self._parameters.shape} weights, expected ({self.network.n_parameters},)"

@@ -117,7 +117,8 @@ class Calibrator(ABC):
         targets = check_labels(labels, n_samples, n_classes)
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)
-        self.n_classes, self._feature_width = None, None
+        self.n_classes = None
+        self._feature_width = None
         begin = time.perf_counter()
         # samples whose label is impossible do not affect the fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
@@ -129,7 +130,8 @@ class Calibrator(ABC):
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
         self.fit_seconds = time.perf_counter() - begin
-        self.n_classes, self._feature_width = n_classes, None if inputs is None else inputs.shape[1]
+        self.n_classes = n_classes
+        self._feature_width = None if inputs is None else inputs.shape[1]
         return self
 
     def predict_proba(self, logits: Any, features: Any = None) -> Array:

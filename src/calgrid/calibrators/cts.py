@@ -236,7 +236,9 @@ class ClassTemperatureScaling(Calibrator):
 
     def __init__(self, *, sweeps: int = 5, n_bins: int = 15, keep_accuracy: bool = True) -> None:
         super().__init__()
-        self.sweeps, self.n_bins, self.keep_accuracy = sweeps, n_bins, keep_accuracy
+        self.sweeps = sweeps
+        self.n_bins = n_bins
+        self.keep_accuracy = keep_accuracy
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

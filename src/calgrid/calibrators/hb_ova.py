@@ -49,7 +49,9 @@ class HistogramBinning(Calibrator):
         prior_count: float = 2.0,
     ) -> None:
         super().__init__()
-        self.n_bins, self.spacing, self.prior_count = n_bins, spacing, prior_count
+        self.n_bins = n_bins
+        self.spacing = spacing
+        self.prior_count = prior_count
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -62,7 +62,9 @@ class ProximityBinMeanShift(Calibrator):
         n_neighbours: int = 10,
     ) -> None:
         super().__init__()
-        self.base, self.n_bins, self.n_neighbours = base, n_bins, n_neighbours
+        self.base = base
+        self.n_bins = n_bins
+        self.n_neighbours = n_neighbours
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -91,7 +93,8 @@ class ProximityBinMeanShift(Calibrator):
         return {**state, "points": self.points, "proximity_cuts": self.proximity_cuts}
 
     def _load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self.points, self.proximity_cuts = state["points"], state["proximity_cuts"]
+        self.points = state["points"]
+        self.proximity_cuts = state["proximity_cuts"]
         self._bases = [BASES[self.base]() for _ in range(len(self.proximity_cuts) + 1)]
         for number, base in enumerate(self._bases):
             prefix = f"{number}."

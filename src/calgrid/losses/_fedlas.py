@@ -62,7 +62,8 @@ class StandardisedIndicator(nn.Module):
         self, name: str, momentum: float, start: Literal["auto", "constants", "first_batch"]
     ) -> None:
         super().__init__()
-        self.name, self.momentum = name, momentum
+        self.name = name
+        self.momentum = momentum
         # probabilities have standard deviations near 0.01, for which the 1e-3 of the official code
         # is too large
         self.eps = 1e-3 if name == "nci_l1" else 1e-6
@@ -205,7 +206,8 @@ class FeDLaS(Loss):
         ema_start: Literal["auto", "constants", "first_batch"] = "auto",
     ) -> None:
         super().__init__(num_classes)
-        self.strength, self.beta = strength, beta
+        self.strength = strength
+        self.beta = beta
         self.reads_features = indicator == "nci_l1"
         self.indicator: nn.Module
         if indicator == "const":

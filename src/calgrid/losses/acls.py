@@ -57,8 +57,10 @@ class ACLS(Loss):
         pos_gap: Literal["raw", "maxmin"] = "raw",
     ) -> None:
         super().__init__(num_classes)
-        self.alpha, self.margin = alpha, margin
-        self.lambda_pos, self.lambda_neg = lambda_pos, lambda_neg
+        self.alpha = alpha
+        self.margin = margin
+        self.lambda_pos = lambda_pos
+        self.lambda_neg = lambda_neg
         self.pos_gap = pos_gap
 
     def compute(

@@ -64,8 +64,10 @@ class AdaFocal(Loss):
         inverse_max: float = 2.0,
     ) -> None:
         super().__init__(num_classes)
-        self.lambda_, self.switch = lambda_, switch
-        self.gamma_max, self.inverse_max = gamma_max, inverse_max
+        self.lambda_ = lambda_
+        self.switch = switch
+        self.gamma_max = gamma_max
+        self.inverse_max = inverse_max
         self.register_buffer("gammas", torch.full((num_bins,), gamma_init, dtype=torch.float64))
         self.register_buffer("edges", torch.linspace(0, 1, num_bins + 1, dtype=torch.float64))
 

@@ -77,8 +77,11 @@ class AugmentedLagrangian(Loss):
     ) -> None:
         super().__init__(num_classes)
         self.margin = margin
-        self.rho_min, self.rho_max = rho_init, rho_max
-        self.growth, self.tolerance, self.period = growth, tolerance, period
+        self.rho_min = rho_init
+        self.rho_max = rho_max
+        self.growth = growth
+        self.tolerance = tolerance
+        self.period = period
         self.register_buffer("lambdas", torch.full((num_classes,), lambda_init))
         self.register_buffer("rhos", torch.full((num_classes,), rho_init))
         self.register_buffer("previous", torch.full((num_classes,), math.inf))

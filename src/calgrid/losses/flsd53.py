@@ -37,7 +37,9 @@ class SampleDependentFocalLoss(Loss):
         threshold: float = 0.2,
     ) -> None:
         super().__init__(num_classes)
-        self.gamma, self.gamma_hard, self.threshold = gamma, gamma_hard, threshold
+        self.gamma = gamma
+        self.gamma_hard = gamma_hard
+        self.threshold = threshold
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -33,7 +33,8 @@ class MarginLabelSmoothing(Loss):
 
     def __init__(self, num_classes: int, *, margin: float = 6.0, lambda_: float = 0.1) -> None:
         super().__init__(num_classes)
-        self.margin, self.lambda_ = margin, lambda_
+        self.margin = margin
+        self.lambda_ = lambda_
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -28,7 +28,8 @@ class FocalMDCA(Loss):
 
     def __init__(self, num_classes: int, *, beta: float = 1.0, gamma: float = 1.0) -> None:
         super().__init__(num_classes)
-        self.beta, self.gamma = beta, gamma
+        self.beta = beta
+        self.gamma = gamma
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

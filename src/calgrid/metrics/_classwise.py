@@ -23,7 +23,8 @@ class ClasswiseBins:
     """
 
     def __init__(self, predictions: Predictions, n_bins: int) -> None:
-        self._probs, self._n_bins = predictions.probs, check_bins(n_bins)
+        self._probs = predictions.probs
+        self._n_bins = check_bins(n_bins)
         self._label_probs = predictions.label_probs
         n, k = self._probs.shape
         sample, column = np.nonzero(self._probs > 1 / n_bins)

@@ -191,7 +191,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
 
     def __init__(self, *, beta: float = 1.0, delta: float = 0.95, lambda0: float = 0.8) -> None:
         super().__init__()
-        self.beta, self.delta = beta, delta
+        self.beta = beta
+        self.delta = delta
         self._weight = lambda0
 
     def build_model(self, backbone: Backbone, num_classes: int) -> BalancedHeads:

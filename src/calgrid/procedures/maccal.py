@@ -150,7 +150,8 @@ class MaskedClassifierCalibration(SecondStage):
     def begin_training(self, model: FrozenFeatures, training: Training) -> None:
         """Store seed and epochs."""
         super().begin_training(model, training)
-        self._seed, self._epochs = training.seed, training.epochs
+        self._seed = training.seed
+        self._epochs = training.epochs
 
     def begin_epoch(self, model: FrozenFeatures, epoch: int) -> None:
         """Draw the masks of an epoch, unless a resumed run has restored them."""

@@ -60,7 +60,8 @@ class MixupInferenceLast(Procedure):
     def __init__(self, *, alpha: float = 1.0, margin: float = 0.5) -> None:
         super().__init__()
         self.id = type(self).__module__.rpartition(".")[2]
-        self.alpha, self.margin = alpha, margin
+        self.alpha = alpha
+        self.margin = margin
 
     def units(self, model: Backbone) -> Iterable[nn.Module]:
         """Parts of the network, from input to logits, after each of which the pair is decoupled."""

@@ -116,7 +116,8 @@ class ProgressiveLayerPeeling(Procedure):
 
     def __init__(self, *, gamma: float = 1.0, cuts: int = 11) -> None:
         super().__init__()
-        self.gamma, self.cuts = gamma, cuts
+        self.gamma = gamma
+        self.cuts = cuts
 
     def begin_training(self, model: Backbone, training: Training) -> None:
         """Compute the phases."""

@@ -90,7 +90,9 @@ class VariationalTwoStageTraining(SecondStage):
         self, *, hidden: int = 128, samples: int = 10, kl_weight: float = 1.0, cached: bool = False
     ) -> None:
         super().__init__(cached=cached)
-        self.hidden, self.samples, self.kl_weight = hidden, samples, kl_weight
+        self.hidden = hidden
+        self.samples = samples
+        self.kl_weight = kl_weight
         self._seed = 0
 
     def build_head(self, num_features: int, num_classes: int) -> nn.Module:

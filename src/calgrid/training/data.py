@@ -101,7 +101,8 @@ class DeviceImages:
         self._hold(images)
         centre = torch.tensor(mean, dtype=torch.float32, device=device).view(1, -1, 1, 1)
         spread = torch.tensor(std, dtype=torch.float32, device=device).view(1, -1, 1, 1)
-        self._scale, self._offset = 1.0 / (255.0 * spread), centre / spread
+        self._scale = 1.0 / (255.0 * spread)
+        self._offset = centre / spread
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
     def _hold(self, images: np.ndarray) -> None:
@@ -205,7 +206,8 @@ class HostRows:
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        self._rows, self._device = rows, device
+        self._rows = rows
+        self._device = device
         self._tensors: dict[str, torch.Tensor] = {}
         self._filled: dict[str, int] = {}
 
