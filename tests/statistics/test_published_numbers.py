@@ -15,7 +15,7 @@ from calgrid.statistics import match_published, printed_numbers, summarise
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_PLACE
 from calgrid.storage.tables import read_published
 
-FOLDER = Path(__file__).parents[2] / "config" / "published"
+FOLDER = Path(__file__).parents[2] / "config" / "papers"
 PAPERS = ("fedlas", "maccal", "smart")
 CELL = {
     "paper": "fedlas",
@@ -133,7 +133,7 @@ def test_columns_and_units_are_checked(refuses, tmp_path):
 
 @pytest.fixture(scope="module")
 def files():
-    return read_published(FOLDER / f"{paper}.csv" for paper in PAPERS)
+    return read_published(FOLDER / paper / "published.csv" for paper in PAPERS)
 
 
 def test_files_hold_every_printed_cell_once(files):
