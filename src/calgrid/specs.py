@@ -260,7 +260,7 @@ class CalibrateSpec(TypedDict):
 
     ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
     ``same_shift``), ``draws`` the seeds of the rows of ``same_shift``; ``statistics`` is a part of
-    that block of the configuration.
+    that block of the configuration; ``diagnostics`` are modules (``calgrid.jobs.diagnostics``).
     """
 
     key: Key
@@ -274,6 +274,7 @@ class CalibrateSpec(TypedDict):
     logits: dict[str, str]
     label_counts: LabelCounts | None
     disjoint_validation: bool
+    diagnostics: list[str]
     code: NotRequired[str]
     fingerprint: str
 

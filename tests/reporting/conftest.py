@@ -11,7 +11,7 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import collect_diagnostics
-from calgrid.jobs.diagnostics import Diagnostics, shown_calibrators
+from calgrid.jobs.diagnostics import Diagnostics, diagnosed_calibrators
 from calgrid.jobs.summaries import shift_means, shift_summary
 from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
 from calgrid.reporting.figures import write_figures
@@ -65,6 +65,8 @@ INDICATORS = {
     "fedlas_ls_const": "const",
     "fedlas_ls_random": "random",
 }
+#: modules that measure fitted calibrators
+DIAGNOSTICS = ["calgrid.papers.smart.diagnostics"]
 #: folders of the results of a run
 TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
 
@@ -162,6 +164,7 @@ def _write(folder, recipe, runs, rows, costs):
         "study": "synthetic",
         "statistics": statistics,
         "published": [],
+        "diagnostics": DIAGNOSTICS,
         "runs": runs,
         "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
         "fingerprint": "f" * 16,
@@ -214,7 +217,7 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 
 def _score(key, run, recipe):
-    rows, diagnostics = [], Diagnostics(15)
+    rows, diagnostics = [], Diagnostics(15, DIAGNOSTICS, _entries(recipe))
     _, limited, n_val = key["dataset"].partition("_n")
     val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
@@ -226,12 +229,9 @@ def _score(key, run, recipe):
             )
             write_logits(run / PREDICTED / f"logits/{checkpoint}/{name}.parquet", data[name])
         fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
-        entries = [
-            {"name": name, "id": each.id, "options": each.hyperparameters}
-            for name, each in fits.items()
-        ]
-        shown = shown_calibrators(entries)
-        diagnostics.add(checkpoint, data["val"], data["test"], {name: fits[name] for name in shown})
+        diagnosed = diagnosed_calibrators(DIAGNOSTICS, diagnostics.entries)
+        diagnosed_fits = {name: fits[name] for name in diagnosed}
+        diagnostics.add(checkpoint, data["val"], data["test"], diagnosed_fits)
         for calibrator, fitted in fits.items():
             base = {
                 **key,
@@ -248,12 +248,24 @@ def _score(key, run, recipe):
     return rows
 
 
-def _fitted(name, recipe, val):
+def _built(name, recipe):
     options = dict(recipe.configuration.get("calibrators", {}).get(name, {"base": name}))
     base = options.pop("base")
     return build_calibrator(
         base, **options, **({"trace": True} if base in ("pts", "smart") else {})
-    ).fit(*val)
+    )
+
+
+def _fitted(name, recipe, val):
+    return _built(name, recipe).fit(*val)
+
+
+def _entries(recipe):
+    built = {name: _built(name, recipe) for name in recipe.calibrators}
+    return [
+        {"name": name, "id": calibrator.id, "options": calibrator.hyperparameters}
+        for name, calibrator in built.items()
+    ]
 
 
 def _fingerprint(key):

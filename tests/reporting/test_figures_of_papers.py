@@ -26,13 +26,13 @@ from calgrid.papers.smart import (
     solved_temperature,
 )
 from calgrid.papers.smart.fits import FITTED
+from calgrid.papers.smart.margins import solved_temperature as solve
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
-from calgrid.statistics.margins import solved_temperature as solve
 from calgrid.storage.schema import METRICS, SHIFT_SUMMARY, STUDY_FILES
 from calgrid.storage.tables import read_frame, read_published, write_frame
 

@@ -3,7 +3,7 @@ rule aggregate:
         records=ancient(JOBS.results_of("train", "predict", "import", "calibrate", "probe")),
     output:
         record=JOBS.record("aggregate"),
-        files=[f"{STUDY}/{name}" for name in STUDY_FILES],
+        files=[f"{STUDY}/{name}" for name in (*STUDY_FILES, *diagnostic_files(home()))],
     log:
         f"{LOGS}/{JOBS.study}/aggregate.log",
     conda:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.papers import diagnostic_files
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import EXTERNAL, RUN_PATH
 from calgrid.storage.schema import STUDY_FILES

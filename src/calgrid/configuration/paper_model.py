@@ -235,6 +235,15 @@ class PrintedFigure(Model):
     note: Text = Field("", description="Differences between ours and the printed figure.")
 
 
+class DiagnosticModule(Model):
+    """A module with FILES and the functions 'calibrators' and 'measure'."""
+
+    module: Identifier = Field(description="Name of the module.")
+    files: list[Text] = Field(
+        min_length=1, description="Files that it makes, in the folder of a study."
+    )
+
+
 class PaperFigures(Model):
     """A file ``figures.yaml``: the modules of the paper's folder, and its printed figures.
 
@@ -246,6 +255,11 @@ class PaperFigures(Model):
     )
     tabulated: Annotated[list[Identifier], Distinct] = Field(
         [], description="Modules of this folder that build a table of every study with its data."
+    )
+    diagnostics: list[DiagnosticModule] = Field(
+        [],
+        description="Modules of this folder that measure fitted calibrators of every run "
+        "(calgrid.jobs.diagnostics).",
     )
     figures: list[PrintedFigure] = Field(
         min_length=1, description="The figures in the order of the paper."

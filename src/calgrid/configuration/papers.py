@@ -311,6 +311,28 @@ def drawn_figures(home: Path) -> list[DrawnFigure]:
     ]
 
 
+@dataclass(frozen=True)
+class FitDiagnostic:
+    """A module that measures fitted calibrators in every job ``calibrate``, and its files."""
+
+    module: str
+    files: tuple[str, ...]
+
+
+def diagnostics(home: Path) -> list[FitDiagnostic]:
+    """Modules of all papers that measure fitted calibrators."""
+    return [
+        FitDiagnostic(f"{PAPERS}.{name}.{diagnostic.module}", tuple(diagnostic.files))
+        for name, content in _modules(home).items()
+        for diagnostic in content.diagnostics
+    ]
+
+
+def diagnostic_files(home: Path) -> list[str]:
+    """Files that these modules make, in the folder of a study."""
+    return [file for diagnostic in diagnostics(home) for file in diagnostic.files]
+
+
 def table_modules(home: Path) -> list[str]:
     """Full names of the modules of all papers that build a table of any study with its data."""
     return [

@@ -17,7 +17,7 @@ from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
-from calgrid.configuration.papers import figure_files, paper_modules
+from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
@@ -268,9 +268,15 @@ class Plan:
             if counts is None
             else {"file": str(counts), "sha256": self._file_digest(counts)},
             "disjoint_validation": isinstance(run, Run) and run.protocol["disjoint_validation"],
+            "diagnostics": self._diagnostics,
             "fingerprint": "",
         }
-        return _sealed(spec, ["calgrid.jobs.calibrate", *self._metric_modules])
+        modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
+        return _sealed(spec, modules)
+
+    @functools.cached_property
+    def _diagnostics(self) -> list[str]:
+        return [diagnostic.module for diagnostic in diagnostics(self.study.home)]
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -317,6 +323,7 @@ class Plan:
                 protocol: line for line, each in config["lines"].items() for protocol in each
             },
             "tuning": self._tuning(),
+            "diagnostics": self._diagnostics,
             "runs": [self._manifest_run(key) for key in self.study.evaluations],
             "folders": [job.folder for job in self.jobs],
             "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
@@ -446,7 +453,9 @@ class Plan:
         """Digest of the code of files of the study."""
         files: list[Path] = []
         modules = [*REPORT_MODULES[name], *self._metric_modules]
-        if name == "report":  # its templates are no modules
+        if name == "aggregate":
+            modules += self._diagnostics
+        elif name == "report":  # its templates are no modules
             files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
         elif name in ("tables", "figures"):  # they import modules of papers by name
             files = figure_files(self.study.home)

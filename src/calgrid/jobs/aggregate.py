@@ -18,6 +18,7 @@ import pandas as pd
 
 from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import StateError
+from calgrid.jobs.diagnostics import diagnostic_files
 from calgrid.jobs.summaries import (
     condition_of,
     shift_means,
@@ -59,6 +60,9 @@ FACTS = ("loss", "procedure")
 #: key by which fits of calibrators are counted
 FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
+#: name of a file of diagnostics -> its columns in addition to the key of the run, if they are always
+#: the same, and its reader
+Diagnosed = Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]]
 
 
 def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
@@ -87,7 +91,8 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    replace_files(record, schema.STUDY_FILES, produce)
+    diagnosed = diagnostic_files(manifest["diagnostics"])
+    replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
 
 
 def _collect_metrics(runs: Sequence[ManifestRun], folder: Path, in_processes: Map) -> int:
@@ -216,14 +221,18 @@ def _job_cost(folder: str, name: str) -> dict[str, Any]:
 
 
 def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = map) -> None:
-    """Write bins, fits, margins, resamples, histories, samples, probes and facts of runs.
+    """Write bins, resamples, histories, samples, probes, diagnostics of papers and facts of runs.
 
-    Fits and margins come from one run per condition, the first seed of its reference method.
+    Diagnostics of papers come from one run per condition, the first seed of its reference method.
     """
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    for name, (columns, read) in DIAGNOSTICS.items():
-        chosen = references if name in (schema.FITS, schema.MARGINS) else runs
+    of_papers: Diagnosed = {
+        name: (columns, functools.partial(_part_file, name))
+        for name, columns in diagnostic_files(manifest["diagnostics"]).items()
+    }
+    for name, (columns, read) in {**DIAGNOSTICS, **of_papers}.items():
+        chosen = references if name in of_papers else runs
         # files without rows need columns, too
         empty = table_of_rows(
             [], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns}
@@ -306,9 +315,8 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
     }
 
 
-#: files of diagnostics: columns in addition to the key of the run, if they are always the same, and
-#: their reader
-DIAGNOSTICS: Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]] = {
+#: diagnostics of every study
+DIAGNOSTICS: Diagnosed = {
     **{
         name: (columns, functools.partial(_calibrated_file, name))
         for name, columns in schema.PART_EXTRAS.items()

@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
-from calgrid.jobs.diagnostics import Diagnostics, shown_calibrators
+from calgrid.jobs.diagnostics import Diagnostics, diagnosed_calibrators, diagnostic_files
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
@@ -93,7 +93,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         OUTPUTS,
         produce,
         inputs=inputs,
-        optional=[*PART_EXTRAS],
+        optional=[*PART_EXTRAS, *diagnostic_files(spec["diagnostics"])],
     )
 
 
@@ -143,14 +143,16 @@ def _cost(chunk: ChunkResult) -> dict[str, Any]:
 
 def _write_diagnostics(job: ScoringJob) -> None:
     """Write the diagnostics for figures, of calibrators fitted on val."""
-    spec, shown = job.spec, shown_calibrators(job.spec["calibrators"])
-    diagnostics = Diagnostics(spec["statistics"]["bins"])
+    spec = job.spec
+    modules, entries = spec["diagnostics"], spec["calibrators"]
+    diagnosed = diagnosed_calibrators(modules, entries)
+    diagnostics = Diagnostics(spec["statistics"]["bins"], modules, entries)
     for number, checkpoint in enumerate(spec["checkpoints"]):
         scorer = Scorer(job, Chunk(number, ()))
         calibrators = {
             entry["name"]: scorer.fitted(entry, min(entry["seeds"])).calibrator
-            for entry in spec["calibrators"]
-            if entry["name"] in shown
+            for entry in entries
+            if entry["name"] in diagnosed
         }
         diagnostics.add(checkpoint, scorer.fit, scorer.test, calibrators)
     diagnostics.write(job.folder, spec["fingerprint"])

@@ -18,7 +18,7 @@ from calgrid.calibrators.base import SAME_SHIFT_SHARE
 from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.jobs.diagnostics import shown_calibrators
+from calgrid.jobs.diagnostics import diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
     bootstrap,
@@ -230,13 +230,12 @@ class Scorer:
     def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
         """The calibrator fitted on val, from the cache in the folder of the run if possible.
 
-        For calibrators of figures, ``fit_history`` contains the losses and traces of the fit, and
+        For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the fit, and
         the record stores them.
         """
-        is_shown = entry["name"] in shown_calibrators(self.spec["calibrators"]) and seed == min(
-            entry["seeds"]
-        )
-        trace = is_shown and "trace" in entry["options"]
+        diagnosed = diagnosed_calibrators(self.spec["diagnostics"], self.spec["calibrators"])
+        traced = entry["name"] in diagnosed and "trace" in entry["options"]
+        trace = traced and seed == min(entry["seeds"])
         identity = fingerprint.digest([entry["fingerprint"], seed, self._content])
         folder = self.fits / self.checkpoint
         path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"

@@ -80,28 +80,6 @@ BIN_COLUMNS: Columns = {
     "bin": "int32",
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),
 }
-#: ``fits.parquet``: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch,
-#: and (``kept``) what it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
-FIT_COLUMNS: Columns = {
-    **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
-    **dict.fromkeys(("n_samples", "epoch"), "int32"),
-    "kept": "bool",
-    **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
-}
-#: calibrators whose confidence in each test image is kept where ``smart`` is among those of a run
-COMPARED = ("none", "ts", "pts", "smart")
-#: ``margins.parquet``: what ``smart`` reads of each image, and what it makes of it; on ``val`` the
-#: margin alone. ``solved_temperature`` gives an image a fixed confidence; it is there for some
-#: images of the test split
-MARGIN_COLUMNS: Columns = {
-    "checkpoint": "str",
-    "split": "str",
-    "n_classes": "int32",
-    **dict.fromkeys(("margin", "largest_logit", "logit_excess", "solved_temperature"), "float64"),
-    **dict.fromkeys(
-        ("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"
-    ),
-}
 #: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an
 #: indicator
 SAMPLE_COLUMNS: Columns = {
@@ -124,7 +102,7 @@ RESAMPLE_COLUMNS: Columns = {
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
-BINS, FITS, MARGINS = "bins.parquet", "fits.parquet", "margins.parquet"
+BINS = "bins.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = (
     "histories.parquet",
     "samples.parquet",
@@ -133,16 +111,15 @@ HISTORIES, SAMPLES, PROBES, RESAMPLES = (
 )
 #: training settings and device of each run
 RUNS = "runs.json"
-#: optional files of a run, in addition to its metrics, and their columns
+#: files of a run beside its metrics, and their columns
 PART_EXTRAS: Mapping[str, Columns] = {
     BINS: BIN_COLUMNS,
-    FITS: FIT_COLUMNS,
-    MARGINS: MARGIN_COLUMNS,
     RESAMPLES: RESAMPLE_COLUMNS,
 }
-#: inputs of tables, figures and the report, in addition to ``manifest.json``
+#: inputs of tables, figures and the report, in addition to ``manifest.json`` and to the files of
+#: diagnostics of papers
 STUDY_FILES = (
     "manifest.json",
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
-    *(BINS, FITS, MARGINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),
+    *(BINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),
 )

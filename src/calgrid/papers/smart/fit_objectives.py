@@ -7,7 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.papers.smart.fits import MAIN, fits, whose
+from calgrid.papers.smart.diagnostics import MAIN
+from calgrid.papers.smart.fits import fits, whose
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData

@@ -1,5 +1,5 @@
 """Traces of calibrator fits and margins of images, for one run of each group (see
-``storage.schema``).
+``papers.smart.diagnostics``).
 """
 
 from collections.abc import Mapping
@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import pandas as pd
 
 from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.papers.smart.diagnostics import FITS, MARGINS
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.settings import on_most_rows
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import FITS, MARGINS, SAME_SHIFT
+from calgrid.storage.schema import SAME_SHIFT
 
-#: the calibrator that the figures are about
-MAIN = "smart"
 #: value of ``fit_on`` -> words, in the order in which they are shown
 FITTED: Mapping[str, str] = {
     "val": "fitted on clean val",

@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from calgrid.papers.smart.diagnostics import COMPARED
 from calgrid.papers.smart.fits import margins, whose
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.storage.schema import COMPARED
 
 #: groups of equal size by margin, and bins of equal size by confidence within each group
 GROUPS, BINS = 4, 6

@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from calgrid.papers.smart.fits import margins, whose
+from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.reporting import text
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
-from calgrid.statistics.margins import CONFIDENCE, indicators
 
 Floats = NDArray[np.float64]
 VECTORS = 1000

@@ -1,0 +1,112 @@
+"""Courses of fits, and margins between logits, of runs with the calibrator ``smart``.
+
+The job ``calibrate`` measures them for the figures of the paper: ``calgrid.jobs.diagnostics``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calgrid import specs
+from calgrid.calibrators import Calibrator
+from calgrid.metrics import Predictions, check_probabilities, ece, nll
+from calgrid.papers.smart.margins import indicators, margins
+from calgrid.storage.logits import Logits
+from calgrid.storage.schema import Columns
+
+FITS, MARGINS = "fits.parquet", "margins.parquet"
+#: runs without this calibrator have no rows
+MAIN = "smart"
+#: calibrators whose confidence in each test image is stored
+COMPARED = ("none", "ts", "pts", "smart")
+#: bins of the ECE in histories of fits, as in the traces of the calibrators
+FIT_BINS = 15
+#: number of evenly spaced test images whose optimal temperature is computed
+SOLVED = 1000
+#: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) what
+#: it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
+FIT_COLUMNS: Columns = {
+    **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
+    **dict.fromkeys(("n_samples", "epoch"), "int32"),
+    "kept": "bool",
+    **dict.fromkeys(("temperature", "loss", "gradient", "ece", "nll"), "float64"),
+}
+#: what ``smart`` reads of each image, and what it makes of it; on ``val`` the margin alone.
+#: ``solved_temperature`` gives an image a fixed confidence; it is there for some images of the test
+#: split
+MARGIN_COLUMNS: Columns = {
+    "checkpoint": "str",
+    "split": "str",
+    "n_classes": "int32",
+    **dict.fromkeys(("margin", "largest_logit", "logit_excess", "solved_temperature"), "float64"),
+    **dict.fromkeys(
+        ("temperature", "correct", *(f"confidence_{name}" for name in COMPARED)), "float64"
+    ),
+}
+FILES = {FITS: FIT_COLUMNS, MARGINS: MARGIN_COLUMNS}
+
+
+def calibrators(entries: Sequence[specs.Calibrator]) -> list[str]:
+    """Of a run's calibrators, ``COMPARED``, and ``MAIN`` with other objectives; none without it."""
+    options = {entry["name"]: entry["options"] for entry in entries if entry["id"] == MAIN}
+    if MAIN not in options:
+        return []
+    rest = {**options[MAIN], "objective": None}
+    alike = [name for name, each in options.items() if {**each, "objective": None} == rest]
+    return [entry["name"] for entry in entries if entry["name"] in (*COMPARED, *alike)]
+
+
+def measure(fit: Logits, test: Logits, fitted: Mapping[str, Calibrator]) -> dict[str, pd.DataFrame]:
+    """Courses of all fits, and margins of the images with the confidences of ``COMPARED``."""
+    courses = [_course(name, calibrator, fit) for name, calibrator in fitted.items()]
+    compared = {name: fitted[name] for name in COMPARED if name in fitted}
+    images = [_margins(fit, "val"), _margins_of_test(test, compared)]
+    return {FITS: pd.concat(courses), MARGINS: pd.concat(images)}
+
+
+def _predictions(calibrator: Calibrator, data: Logits) -> Predictions:
+    return check_probabilities(calibrator.predict_proba(data.logits), data.label)
+
+
+def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:
+    """Rows of the epochs of a fit, if any, and a last row for the fitted calibrator."""
+    history = calibrator.fit_history
+    epochs = np.arange(len(history.get("loss", ())) if "trace_epoch" in history else 0)
+    course = pd.DataFrame({"epoch": epochs, "loss": history["loss"] if len(epochs) else []})
+    if len(epochs):
+        traced = {key: history[f"trace_{key}"] for key in ("epoch", "gradient", "ece", "nll")}
+        course = course.merge(pd.DataFrame(traced), on="epoch", how="left")
+    probabilities = calibrator.predict_proba(fit.logits)
+    kept = {
+        "epoch": history.get("best_epoch", 0),
+        "temperature": history.get("temperature", np.nan),
+        "ece": ece(probabilities, fit.label, n_bins=FIT_BINS),
+        "nll": nll(probabilities, fit.label),
+    }
+    rows = pd.concat([course.assign(kept=False), pd.DataFrame([kept]).assign(kept=True)])
+    return rows.assign(calibrator=name, id=calibrator.id, n_samples=len(fit))
+
+
+def _margins(data: Logits, split: str) -> pd.DataFrame:
+    logits = data.logits.astype(np.float64)
+    return pd.DataFrame({"margin": margins(logits)}).assign(split=split, n_classes=logits.shape[1])
+
+
+def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.DataFrame:
+    table = _margins(test, "test")
+    chosen = np.linspace(0, len(test) - 1, min(SOLVED, len(test))).round().astype(int)
+    known = np.isfinite(table["margin"])
+    smart: Any = calibrators[MAIN]
+    temperature = smart.temperature(table["margin"][known].to_numpy())
+    # holds the probabilities of one calibrator at a time
+    confidence = {name: _predictions(each, test).confidence for name, each in calibrators.items()}
+    return table.assign(
+        **indicators(test.logits[chosen].astype(np.float64))
+        .drop(columns="margin")
+        .set_index(table.index[chosen]),
+        temperature=pd.Series(temperature, index=table.index[known]),
+        correct=_predictions(calibrators["none"], test).correct,
+        **{f"confidence_{name}": values for name, values in confidence.items()},
+    )
