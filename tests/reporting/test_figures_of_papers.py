@@ -25,6 +25,7 @@ from calgrid.papers.smart import (
     fit_objectives,
     solved_temperature,
 )
+from calgrid.papers.smart.diagnostics import FILES
 from calgrid.papers.smart.fits import FITTED
 from calgrid.papers.smart.margins import solved_temperature as solve
 from calgrid.reporting.figure import Frame
@@ -357,7 +358,7 @@ def test_report_leads_from_the_list_to_the_figure(several, monkeypatch, tmp_path
         "claims": [],
         "tables": [],
     }
-    for name in STUDY_FILES:
+    for name in (*STUDY_FILES, *FILES):
         (tmp_path / name).write_bytes((several.folder / name).read_bytes())
     kept = tuple(kind for kind in figure_kinds() if kind.id == "corruption_reduction")
     monkeypatch.setattr("calgrid.reporting.figures.figure_kinds", lambda: kept)

@@ -11,6 +11,7 @@ import pytest
 
 from calgrid.components.registry import spec
 from calgrid.errors import DataError
+from calgrid.papers.smart.diagnostics import FILES
 from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
@@ -262,7 +263,7 @@ def test_names_are_escaped(build):
 
 
 def test_a_missing_index_is_one_sentence(study, tmp_path):
-    for name in STUDY_FILES:
+    for name in (*STUDY_FILES, *FILES):
         (tmp_path / name).write_bytes((study.folder / name).read_bytes())
     with pytest.raises(DataError, match=r"index of tables or figures .* does not exist"):
         write_report(tmp_path, study.manifest, tmp_path / "report.html")

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from calgrid.papers.smart.diagnostics import FILES
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.tables import write_tables
@@ -15,7 +16,7 @@ def alone(ablation, tmp_path):
     """A copy of the files of a study, while its runs are nowhere."""
     folder = tmp_path / "alone"
     folder.mkdir()
-    for name in STUDY_FILES:
+    for name in (*STUDY_FILES, *FILES):
         shutil.copy(ablation.folder / name, folder / name)
     runs = ablation.folder.parent / "runs"
     shutil.move(runs, tmp_path / "hidden")
