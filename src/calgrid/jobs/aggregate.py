@@ -91,7 +91,7 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
         }
         return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
 
-    diagnosed = diagnostic_files(manifest["diagnostics"])
+    diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
 
 
@@ -228,8 +228,8 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
     of_papers: Diagnosed = {
-        name: (columns, functools.partial(_part_file, name))
-        for name, columns in diagnostic_files(manifest["diagnostics"]).items()
+        name: (columns, functools.partial(_calibrated_file, name))
+        for name, columns in diagnostic_files(manifest.get("diagnostics", ())).items()
     }
     for name, (columns, read) in {**DIAGNOSTICS, **of_papers}.items():
         chosen = references if name in of_papers else runs
