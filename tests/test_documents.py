@@ -17,16 +17,24 @@ import torch
 from scipy.stats import ttest_rel
 from tests.conftest import HOME
 
+from calgrid.papers.smart.diagnostics import FILES
 from calgrid.storage import schema
 from calgrid.storage.logits import COLUMNS
 
 PAGE = (HOME / "docs" / "files.md").read_text()
-NAMES = set(re.findall(r"`([a-z0-9_]+)`", PAGE))
+PAPERS = (HOME / "config" / "papers" / "README.md").read_text()
+NAMES = set(re.findall(r"`([a-z0-9_]+)`", PAGE + PAPERS))
 
 
 @pytest.mark.parametrize("name", [name for name in vars(schema) if name.endswith("_COLUMNS")])
 def test_every_column_is_explained(name):
     assert set(getattr(schema, name)) <= NAMES
+
+
+def test_every_column_of_diagnostics_of_papers_is_explained():
+    for name, columns in FILES.items():
+        assert f"`{name}`" in PAGE
+        assert set(columns) <= NAMES
 
 
 def test_every_file_of_a_study_and_every_column_of_logits_is_explained():

@@ -156,7 +156,11 @@ class ManifestPaper(Paper):
 
 
 class Manifest(TypedDict):
-    """Inputs of aggregation and report. ``lines`` maps protocols to their shared tables."""
+    """Inputs of aggregation and report.
+
+    ``lines`` maps protocols to their shared tables; ``diagnostics`` are modules of papers
+    (``calgrid.jobs.diagnostics``).
+    """
 
     study: str
     statistics: Statistics
@@ -164,6 +168,7 @@ class Manifest(TypedDict):
     papers: NotRequired[list[ManifestPaper]]
     lines: NotRequired[dict[str, str]]
     tuning: NotRequired[Tuning | None]
+    diagnostics: NotRequired[list[str]]
     runs: list[ManifestRun]
     folders: list[str]
     configuration: dict[str, Any]
