@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from tests.datasets.pictures import write_parquet
+from tests.jobs.small import write_plan
 
 import calgrid as package
 from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
@@ -21,9 +22,18 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import METRICS
-from calgrid.storage.records import write_record
+from calgrid.storage.records import Record, write_record
 
 REPORTS = ("aggregate", "tables", "figures", "report")
+#: further options of the commands of jobs
+JOBS = {
+    "data": [],
+    "train": ["--data", "d"],
+    "predict": ["--data", "d", "--model", "m"],
+    "probe": ["--data", "d", "--model", "m"],
+    "import": ["--files", "x.npz"],
+    "calibrate-run": ["--logits", "predict.json"],
+}
 IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 
@@ -33,22 +43,25 @@ def test_version(calgrid):
     assert (done.code, done.out) == (0, f"calgrid {package.__version__}\n")
 
 
-def test_prepared_data_have_a_record_and_a_manifest_without_times(calgrid, tmp_path):
+def test_prepared_data_have_a_record_and_a_manifest_without_times(
+    calgrid, make_config, home, tmp_path
+):
+    spec = Plan(Study(make_config(), home)).data_spec("digits")
     manifests = []
     for place in ("first", "second"):
         folder = tmp_path / place
-        assert (
-            calgrid("data", "--unit", "digits", "--out", folder, "--fingerprint", "abc").code == 0
-        )
+        write_plan(tmp_path / "plan.json", {str(folder): spec})
+        done = calgrid("data", "--plan", tmp_path / "plan.json", "--out", folder)
+        assert done.code == 0, done.err
         manifests.append((folder / "manifest.json").read_bytes())
-        record = json.loads((folder / "prepare.json").read_text())
-        assert record["spec"] == {"unit": "digits", "base": None}
-        assert record["fingerprint"] == "abc"
-        assert record["seconds"] > 0
-        assert record["peak_memory_mb"] > 10
-        assert {"commit", "calgrid", "python", "numpy", "machine", "cpu"} <= set(
-            record["environment"]
-        )
+        record = Record.read(folder, "prepare.json")
+        assert record.content["spec"]["unit"] == "digits"
+        assert record.content["fingerprint"] == spec["fingerprint"]
+        assert record.content["seconds"] > 0
+        assert record.content["peak_memory_mb"] > 10
+        facts = {"commit", "calgrid", "python", "numpy", "machine", "cpu"}
+        assert facts <= set(record.content["environment"])
+        assert {"manifest.json", "test_images.npy"} <= set(record.files)
     assert manifests[0] == manifests[1]
 
 
@@ -166,7 +179,7 @@ class TestCheck:
     ):
         mine = {
             "val": "val.npz",
-            "test": "test",
+            "test": "test.npz",
             "kind": "logits",
             "backbone": "resnet8",
             "method": "ce",
@@ -177,8 +190,8 @@ class TestCheck:
             )
         )
         fails("check", path, parts=[f"data_root: the folder '{tmp_path}/none' does not exist"])
-        (tmp_path / "there" / "test").mkdir(parents=True)
-        for name in ("val.npz", "test/state.json"):  # the second is a stored data set
+        (tmp_path / "there").mkdir()
+        for name in ("val.npz", "test.npz"):
             (tmp_path / "there" / name).touch()
         done = calgrid("check", path, "--data-root", tmp_path / "there")
         assert done.code == 0, done.err
@@ -240,81 +253,32 @@ class TestCheck:
         assert calgrid("cost", path).code == 0
 
 
-class TestSpecifications:
-    """``--spec`` of the stages: JSON, a file, or a run of a configuration."""
+class TestPlans:
+    """``--plan``: the specifications of all jobs by their folders, and the manifest of the study."""
 
-    @pytest.mark.parametrize(
-        ("spec", "parts"),
-        [
-            ("{bad", ["--spec is not valid JSON"]),
-            ("{}", ["--spec lacks the key 'key'"]),
-            ("no.json", ["The specification no.json does not exist"]),
-            (
-                "no.yaml#digits/digits/resnet8/ce/seed1",
-                ["The configuration no.yaml does not exist"],
-            ),
-            (
-                "config/config.yaml#digits/digits/resnet8/ce/seed9",
-                ["Unknown run", "config.yaml", "did you mean"],
-            ),
-            (
-                "config/config.yaml#digits/digits/resnet8/ce/seed1",
-                ["is trained and cannot be imported"],
-            ),
-        ],
-    )
-    def test_mistakes(self, fails, home, monkeypatch, tmp_path, spec, parts):
-        monkeypatch.chdir(home)
-        out = tmp_path / "out"
-        fails(
-            "import",
-            "--spec",
-            spec,
-            "--files",
-            "x.npz",
-            "--out",
-            out,
-            parts=["calgrid import: ", *parts],
-        )
+    @pytest.mark.parametrize("command", JOBS)
+    def test_a_job_that_the_plan_lacks_or_describes_incompletely(self, fails, command, tmp_path):
+        plan, out = tmp_path / "plan.json", tmp_path / "out"
+        arguments = (command, "--plan", plan, "--out", out, *JOBS[command])
+        fails(*arguments, parts=[f"calgrid {command}: The plan {plan} does not exist"])
+        write_record(plan, {"jobs": {"other": {}}, "code": {}})
+        fails(*arguments, parts=[f"The plan {plan} has no job for {out}", "run the same command"])
+        write_record(plan, {"jobs": {str(out): {"code": "c"}}, "code": {"c": {}}})
+        fails(*arguments, parts=[f"The specification of {out} lacks the key '"])
         assert not out.exists()
 
-    def test_a_registered_data_set_needs_none(self, fails, home, tmp_path):
-        spec = f"{home}/config/config.yaml#digits"
-        parts = ["Unknown configured data set 'digits'", "valid: (none)"]
-        fails("data", "--unit", "digits", "--out", tmp_path / "out", "--spec", spec, parts=parts)
-
-    @pytest.mark.parametrize("command", ["train", "predict", "probe"])
-    def test_a_specification_without_keys(self, fails, command, tmp_path):
-        model = [] if command == "train" else ["--model", "m"]
-        options = ["--data", tmp_path, "--out", tmp_path / "out", *model]
-        fails(
-            command,
-            "--spec",
-            "{}",
-            *options,
-            parts=[f"calgrid {command}: --spec lacks the key 'key'"],
-        )
-
-    def test_a_manifest_without_keys(self, fails, tmp_path):
-        manifest = tmp_path / "manifest.json"
-        for command in REPORTS:
-            parts = [f"calgrid {command}: The manifest {manifest} does not exist"]
-            fails(command, "--manifest", manifest, "--out", tmp_path / "out", parts=parts)
-        write_record(manifest, {})
-        right = manifest.read_text()
-        for text, said in (
-            (right, "lacks the key 'study'"),
-            ("[]", "has been changed"),
-            ("{}", "has been changed"),
-        ):
-            manifest.write_text(text)
-            for command in REPORTS:
-                arguments = ("--manifest", manifest, "--out", tmp_path / "out")
-                fails(
-                    command,
-                    *arguments,
-                    parts=[f"calgrid {command}: The manifest {manifest} {said}"],
-                )
+    @pytest.mark.parametrize("command", REPORTS)
+    def test_a_plan_without_a_complete_manifest(self, fails, command, tmp_path):
+        plan = tmp_path / "plan.json"
+        record = tmp_path / f"study/.calgrid/{command}-f1.json"
+        arguments = (command, "--plan", plan, "--record", record)
+        fails(*arguments, parts=[f"calgrid {command}: The plan {plan} does not exist"])
+        write_record(plan, {"manifest": {}})
+        fails(*arguments, parts=[f"The plan {plan} lacks the key 'study'"])
+        for text in ("[]", "{}"):
+            plan.write_text(text)
+            fails(*arguments, parts=[f"The plan {plan} has been changed"])
+        assert not record.parents[1].exists()
 
 
 class TestExit:
@@ -407,27 +371,9 @@ def test_variables_are_checked_where_they_are_used(
 ):
     monkeypatch.setenv(name, value)
     assert calgrid("list", "methods").code == 0
-    done = calgrid("train", "--spec", "{}", "--data", tmp_path, "--out", tmp_path)
+    done = calgrid("train", "--plan", "p", "--data", tmp_path, "--out", tmp_path)
     assert done.code == 2
     assert f"{said} (from the option or the variable {name})" in done.err
-
-
-def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path):
-    from calgrid.cli.jobs import _replace_folder
-
-    out = tmp_path / "tables"
-    _replace_folder(out, lambda folder: (folder / "old.csv").write_text("old"))
-    _replace_folder(out, lambda folder: (folder / "new.csv").write_text("new"))
-    assert [path.name for path in out.iterdir()] == ["new.csv"]
-
-    def fail(folder):
-        (folder / "half.csv").write_text("half")
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        _replace_folder(out, fail)
-    assert [path.name for path in out.iterdir()] == ["new.csv"]
-    assert [path.name for path in tmp_path.iterdir()] == ["tables"]
 
 
 def test_errors_are_red_in_a_terminal_that_wants_colours(monkeypatch):

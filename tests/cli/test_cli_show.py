@@ -19,21 +19,21 @@ def run(tmp_path, data):
     folder = tmp_path / "results" / "runs" / "p" / "d" / "b" / "mine" / "seed3"
     np.savez(tmp_path / "test.npz", logits=data.test, label=data.test_labels)
     external = {"kind": "logits", "test": "test.npz", "split_seed": 0, "val_fraction": 0.5}
-    import_run(
-        {"key": KEY, "external": external, "fingerprint": "f"}, [tmp_path / "test.npz"], folder
-    )
+    made = {"key": KEY, "external": external, "fingerprint": "f", "run_fingerprint": "f1"}
+    import_run(made, [tmp_path / "test.npz"], folder / "predict-f2")
+    trained = folder / "train-f1"
     epochs = np.arange(30)
     curves = dict.fromkeys(
         ("learning_rate", "train_loss", "train_accuracy", "val_nll", "val_accuracy"), epochs / 30
     )
-    write_frame(folder / "history.parquet", pd.DataFrame({"epoch": epochs, **curves}))
+    write_frame(trained / "history.parquet", pd.DataFrame({"epoch": epochs, **curves}))
     spec = {
         "key": KEY,
         "protocol": {"epochs": 30},
         "loss": {"id": "ls", "options": {"alpha": 0.05}},
     }
     record = {"spec": spec, "seconds": 12.0, "environment": {"device_name": "a device"}}
-    write_record(folder / "train.json", {**record, FILES: listed(folder, ["history.parquet"])})
+    write_record(trained / "train.json", {**record, FILES: listed(trained, ["history.parquet"])})
     return folder
 
 
@@ -69,7 +69,7 @@ def test_mistakes(fails, run, tmp_path):
     )
     fails("show", run, "--checkpoint", "best", parts=["Unknown checkpoint 'best'", "last"])
     fails("show", run, "--plot", tmp_path / "run.txt", parts=["ends in .png, .pdf, .svg"])
-    (run / "logits/last/test.parquet").write_bytes(b"damaged")
+    (run / "predict-f2/logits/last/test.parquet").write_bytes(b"damaged")
     fails("show", run, "--plot", tmp_path / "run.png", parts=["test.parquet is damaged"])
     assert not (tmp_path / "run.png").exists()
 

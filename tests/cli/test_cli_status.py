@@ -38,27 +38,35 @@ def jobs(calgrid):
     return found
 
 
-def log(method, *lines):
-    path = Path(f"results/logs/train/digits/digits/resnet8/{method}/seed1.log")
+@pytest.fixture
+def trainings(home, make_config):
+    """Training of each method: the folder of its result and its job."""
+    plan = Plan(Study(make_config(GRID), home))
+    jobs = [job for job in plan.jobs if job.rule == "train"]
+    return {job.spec["key"]["method"]: job for job in jobs}
+
+
+def log(job, *lines):
+    path = Path(f"results/logs/train/{job.about}-{job.id}.log")
     path.parent.mkdir(parents=True)
     path.write_text("\n".join([f"{MARK}train, attempt 1, now", *lines, ""]))
 
 
-def test_states_of_trainings(place, jobs, home, make_config):
-    plan = Plan(Study(make_config(GRID), home))
-    keys = {key.method: key for key in plan.study.runs}
-    folder = {method: place / plan.study.layout.run(key) for method, key in keys.items()}
-    write_record(
-        folder["brier"] / "train.json", {"fingerprint": plan.train(keys["brier"])["fingerprint"]}
-    )
-    write_record(folder["fl3"] / "train.json", {"fingerprint": "of another configuration"})
-    log("ce", LINE)
-    log("ls", LINE, "calgrid train: Stopped by SIGINT: the state is saved, run again to continue.")
+def test_states_of_trainings(place, jobs, trainings):
+    write_record(place / trainings["brier"].result, {})
+    older = Path(trainings["fl3"].folder).with_name("train-0123456789")
+    write_record(place / older / "train.json", {"fingerprint": "of another configuration"})
+    log(trainings["ce"], LINE)
     log(
-        "mbls",
+        trainings["ls"],
+        LINE,
+        "calgrid train: Stopped by SIGINT: the state is saved, run again to continue.",
+    )
+    log(
+        trainings["mbls"],
         "calgrid train: train digits/resnet8/mbls/seed1 diverged in epoch 3: lower the rate.",
     )
-    with locks.OwnerLock(folder["ce"] / ".calgrid" / "train.lock", "run"):
+    with locks.OwnerLock(place / f"{trainings['ce'].folder}.lock", "run"):
         found = {
             job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"
         }
@@ -67,7 +75,7 @@ def test_states_of_trainings(place, jobs, home, make_config):
         "ce": "running",
         "ls": "stopped",
         "mbls": "failed",
-        "fl3": "outdated",
+        "fl3": "waiting",
         "brier": "done",
     }
     assert {method: job["state"] for method, job in found.items()} == states
@@ -81,8 +89,8 @@ def test_states_of_trainings(place, jobs, home, make_config):
     assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")
 
 
-def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs):
-    lock = place / "results/runs/digits/digits/resnet8/ce/seed1/.calgrid/train.lock"
+def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs, trainings):
+    lock = place / f"{trainings['ce'].folder}.lock"
     lock.parent.mkdir(parents=True)
     owner = {
         "host": "node7",
@@ -92,7 +100,7 @@ def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs):
         "token": "t",
     }
     lock.write_text(json.dumps(owner))
-    log("ce", LINE)
+    log(trainings["ce"], LINE)
 
     def training():
         return next(
