@@ -192,6 +192,12 @@ def test_a_file_is_read_and_not_run(mine):
     assert mine.options["form"].choices == ("a", "b")
 
 
+def test_positional_arguments_and_annotations_may_be_of_other_packages(losses):
+    text = LOSS.replace("classes: int, *,", "classes: int, kind: torch.dtype = torch.float32, *,")
+    (losses / "mine.py").write_text(text)
+    assert registry.spec("loss", "mine").resolve() == DEFAULTS_OF_MINE
+
+
 def test_helper_files_are_no_components(losses):
     (losses / "_helper.py").write_text("x = 1\n")
     (losses / ".#mine.py").write_text("what an editor leaves")
@@ -339,6 +345,11 @@ def test_an_identifier_near_nothing_lists_all(refuses):
         (
             LOSS.replace("margin: float", "margin: Literal['a'] | None"),
             ["bad.py: the annotation of margin must be", "got Literal['a'] | None"],
+        ),
+        (
+            "import math\n"
+            + LOSS.replace("@register", "BIG = math.inf\n\n\n@register").replace("10.0", "BIG"),
+            ["calgrid/losses/bad.py, line 8: @register", "name 'math' is not defined"],
         ),
         ("class A:\n    def (\n", ["calgrid/losses/bad.py, line 2, is not valid Python"]),
     ],

@@ -1,7 +1,5 @@
 """What a Python file declares, without running it: planning must not import torch."""
 
-import __future__
-
 import ast
 import builtins
 import importlib
@@ -54,6 +52,7 @@ def declarations(module: str) -> dict[str, Any]:
     where = plugins.shown(module)
     namespace = {"__name__": module, "__builtins__": {"__build_class__": builtins.__build_class__}}
     imports: dict[str, tuple[str, str]] = {}
+    failed: dict[str, tuple[int | None, Exception]] = {}
     for node in _statements(parse(path, where)) if path else ():
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -66,17 +65,22 @@ def declarations(module: str) -> dict[str, Any]:
             if isinstance(part, ast.Name) and part.id in imports:
                 namespace[part.id] = _imported(*imports.pop(part.id))
         reduced = ast.fix_missing_locations(ast.Module([statement], []))
-        flags = __future__.annotations.compiler_flag
         try:
-            exec(compile(reduced, where, "exec", flags, dont_inherit=True), namespace)  # noqa: S102
+            exec(compile(reduced, where, "exec"), namespace)  # noqa: S102
         except Exception as error:
-            if getattr(statement, "decorator_list", ()):
-                frames = traceback.extract_tb(error.__traceback__)
-                (*_, line) = [frame.lineno for frame in frames if frame.filename == where]
+            frames = traceback.extract_tb(error.__traceback__)
+            (*_, line) = [frame.lineno for frame in frames if frame.filename == where]
+            # of a base or constant that failed before
+            line, reason = failed.get(getattr(error, "name", ""), (line, error))
+            if not isinstance(statement, ast.Assign) and statement.decorator_list:
                 raise ConfigError(
-                    f"{where}, line {line}: @register and defaults of __init__ must be "
-                    f"literals or constants, as they are read without importing the file ({error})."
+                    f"{where}, line {line}: @register and defaults of __init__ must be literals or "
+                    f"constants, as they are read without importing the file ({reason})."
                 ) from error
+            if isinstance(statement, ast.Assign):
+                failed[ast.unparse(statement.targets[0])] = (line, reason)
+            else:
+                failed[statement.name] = (line, reason)
     return namespace
 
 
@@ -94,7 +98,7 @@ def _imported(module: str, name: str) -> Any:
     return empty if plugins.locate(module) is None else declarations(module).get(name, empty)
 
 
-def _reduced(node: ast.stmt) -> ast.stmt | None:
+def _reduced(node: ast.stmt) -> ast.Assign | ast.ClassDef | ast.FunctionDef | None:
     """Return the part of a statement that declares something; None if there is none."""
     if isinstance(node, ast.Assign):
         return node
@@ -105,9 +109,21 @@ def _reduced(node: ast.stmt) -> ast.stmt | None:
     marks = [mark for mark in node.decorator_list if ast.unparse(mark).startswith("register(")]
     body: list[ast.stmt] = [ast.Expr(ast.Constant(ast.get_docstring(node) or ""))]
     if isinstance(node, ast.FunctionDef):
-        return ast.FunctionDef(node.name, node.args, body, marks) if marks else None
+        return ast.FunctionDef(node.name, _keyword_only(node.args), body, marks) if marks else None
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name == "__init__":
-            body.append(ast.FunctionDef("__init__", method.args, [ast.Pass()], []))
+            parameters = _keyword_only(method.args)
+            body.append(ast.FunctionDef("__init__", parameters, [ast.Pass()], []))
     bases: list[ast.expr] = [base for base in node.bases if isinstance(base, ast.Name)]
     return ast.ClassDef(node.name, bases, [], body, marks)
+
+
+def _keyword_only(arguments: ast.arguments) -> ast.arguments:
+    """Return the keyword-only parameters and ``**``, with annotations as text."""
+    parameters = []
+    for argument in arguments.kwonlyargs:
+        annotation = argument.annotation
+        text = None if annotation is None else ast.Constant(ast.unparse(annotation))
+        parameters.append(ast.arg(argument.arg, text))
+    more = None if arguments.kwarg is None else ast.arg(arguments.kwarg.arg)
+    return ast.arguments([], [], None, parameters, arguments.kw_defaults, more, [])
