@@ -79,17 +79,7 @@ def prepare(
     path = folder / MANIFEST
     path.unlink(missing_ok=True)
     files: dict[str, FileFacts] = {}
-    manifest = _describe(entry, base)
-    for name in ("repeats", "warning"):
-        if name in entry.info:
-            manifest[name] = entry.info[name]
-    for name in ("sources", "classes"):
-        if name in component.facts:
-            manifest[name] = component.facts[name]
-    if configured is not None:
-        manifest["kind"] = configured["kind"]
-        manifest["options"] = configured["options"]
-        manifest["fingerprint"] = configured["fingerprint"]
+    manifest = _describe(entry, base, component.facts, configured)
     if duplicates:
         manifest["twins"] = duplicates
     manifest["splits"] = {
@@ -275,12 +265,17 @@ def _where(
     )
 
 
-def _describe(entry: ComponentSpec, base: Prepared | None) -> dict[str, Any]:
-    """Return the facts of the manifest that are known before anything is written."""
+def _describe(
+    entry: ComponentSpec,
+    base: Prepared | None,
+    built: Mapping[str, Any],
+    configured: ConfiguredData | None,
+) -> dict[str, Any]:
+    """Return the facts of the manifest beside its arrays; ``built`` are those of the component."""
     normalisation: Mapping[str, Any] = entry.info
     if entry.info["role"] != "dataset":
         normalisation = {} if base is None else base.manifest
-    return {
+    manifest = {
         "format": FORMAT,
         "id": entry.id,
         "role": entry.info["role"],
@@ -290,6 +285,17 @@ def _describe(entry: ComponentSpec, base: Prepared | None) -> dict[str, Any]:
         "mean": normalisation.get("mean"),
         "std": normalisation.get("std"),
     }
+    for name in ("repeats", "warning"):
+        if name in entry.info:
+            manifest[name] = entry.info[name]
+    for name in ("sources", "classes"):
+        if name in built:
+            manifest[name] = built[name]
+    if configured is not None:
+        manifest["kind"] = configured["kind"]
+        manifest["options"] = configured["options"]
+        manifest["fingerprint"] = configured["fingerprint"]
+    return manifest
 
 
 def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
