@@ -179,7 +179,7 @@ def compare(quiet: Path, wild: Path) -> list[str]:
     wrong += [f"{doubled} rows are there twice"] if doubled else []
     resumed = [
         json.loads(path.read_text())["interruptions"]
-        for path in wild.glob("results/runs/*/*/*/*/*/train.json")
+        for path in wild.glob("results/runs/*/*/*/*/*/train-*/train.json")
     ]
     print(f"compared                {len(same)} files, {len(metrics)} rows of metrics")
     print(
@@ -192,7 +192,7 @@ def compare(quiet: Path, wild: Path) -> list[str]:
 def contents(folder: Path) -> set[Path]:
     """Result files whose bytes the configuration determines, relative to the folder."""
     files = {path.relative_to(folder) for path in folder.glob("results/**/*") if path.is_file()}
-    unlike = ("logs", "benchmarks", "data")
+    unlike = ("logs", "data")
     return {
         path
         for path in files

@@ -29,7 +29,7 @@ SAME = (
     "runs/**/model.safetensors",
     "runs/**/history.parquet",
     "runs/**/logits/**/*.parquet",
-    "*/parts/**/metrics.parquet",
+    "runs/**/metrics.parquet",
     "*/metrics.parquet",
     "*/summary.parquet",
 )

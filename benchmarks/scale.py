@@ -23,7 +23,6 @@ Everything is written below ``--folder``.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -38,9 +37,9 @@ import numpy as np
 import yaml
 
 import null_stages
-from calgrid.configuration.plan import Plan, as_json
+from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.storage.records import write_record
+from calgrid.storage.records import read_record, write_record
 from speed import HOME, Figures, describe_machine, print_lines
 
 LOSSES = (
@@ -211,20 +210,10 @@ class Bench:
         if (self.root / "template").exists():
             return
         self.snakemake("one.yaml", "results/template/metrics.parquet")
-        (key,) = [
-            run["key"]
-            for run in json.loads((self.root / "results/template/manifest.json").read_text())[
-                "runs"
-            ]
-        ]
-        path = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}".format(**key)
-        hidden = shutil.ignore_patterns(".calgrid", "calibrators")
-        shutil.copytree(
-            self.root / "results/runs" / path, self.root / "template/run", ignore=hidden
-        )
-        shutil.copytree(
-            self.root / "results/template/parts" / path, self.root / "template/part", ignore=hidden
-        )
+        manifest = read_record(self.root / "results/template/manifest.json")
+        (run,) = manifest["runs"]
+        for job in ("train", "predict", "calibrate"):
+            shutil.copytree(self.root / run[job], self.root / "template" / job)
         for made in ("results/runs", "results/template", ".snakemake"):
             shutil.rmtree(self.root / made)
         null_main = NULL_MAIN.format(folder=str(HOME / "benchmarks"))
@@ -235,24 +224,29 @@ class Bench:
         if (self.study / "manifest.json").exists():
             return
         self.make_template()
-        template, layout = self.root / "template", self.plan.study.layout
-        for key in self.plan.study.evaluations:
-            run, part = self.root / layout.run(key), self.root / layout.part(key)
-            null_stages.train(template, self.plan.train(key), run, os.link)
-            null_stages.predict(template, self.plan.predict(key), run, os.link)
-            null_stages.calibrate(template, self.plan.calibrate(key), part)
-        write_record(self.study / "manifest.json", self.plan.manifest())
+        template = self.root / "template"
+        for job in self.plan.jobs:
+            folder = self.root / job.folder
+            if job.rule == "train":
+                null_stages.train(template, job.spec, folder, os.link)
+            elif job.rule == "predict":
+                null_stages.predict(template, job.spec, folder, os.link)
+            elif job.rule == "calibrate":
+                null_stages.calibrate(template, job.spec, folder)
 
-    def stage(self, command: str, out: str) -> Figures:
+    def record(self, name: str) -> str:
+        """Record of files of the study."""
+        return self.plan.study.layout.summary_record(name, self.plan.summary_fingerprint(name))
+
+    def write_plan(self) -> str:
+        """Write the plan of the study, as Snakemake does before its jobs."""
+        write_record(self.root / self.record("plan"), self.plan.file())
+        return self.record("plan")
+
+    def stage(self, command: str) -> Figures:
         """Run a stage after calibration."""
-        arguments = [
-            "--manifest",
-            "results/large/manifest.json",
-            "--out",
-            out,
-            "--threads",
-            str(self.options.cores),
-        ]
+        arguments = ["--plan", self.write_plan(), "--record", self.record(command)]
+        arguments += ["--threads", str(self.options.cores)]
         return self.call([sys.executable, "-m", "calgrid", command, *arguments])
 
 
@@ -264,10 +258,7 @@ def planning(bench: Bench) -> Figures:
     """Plan the grid from nothing."""
     figures = bench.snakemake("large.yaml", "-n")
     begin, plan = time.process_time(), Plan(Study(bench.config, bench.root))
-    for key in plan.study.evaluations:
-        for spec in (plan.train, plan.predict, plan.calibrate):
-            as_json(spec(key))
-    plan.manifest()
+    plan.file()
     return {
         "jobs": 3 * bench.size,
         **figures,
@@ -300,18 +291,17 @@ def execution(bench: Bench) -> Figures:
 def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
     """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
     key = next(iter(bench.plan.study.evaluations))
-    specs = {
-        "train": bench.plan.train,
-        "predict": bench.plan.predict,
-        "calibrate-run": bench.plan.calibrate,
+    folders = {
+        "train": bench.plan.train_folder(key),
+        "predict": bench.plan.predict_folder(key),
+        "calibrate-run": bench.plan.calibrate_folder(key),
     }
-    calls = [
-        bench.call(
-            [sys.executable, "-m", "calgrid", name, "--spec", as_json(spec(key)), "--out", "alone"]
-        )
-        for _ in range(repeats)
-        for name, spec in specs.items()
-    ]
+    plan, calls = bench.write_plan(), []
+    for _ in range(repeats):
+        for name, folder in folders.items():
+            shutil.rmtree(bench.root / folder)
+            command = [sys.executable, "-m", "calgrid", name, "--plan", plan, "--out", folder]
+            calls.append(bench.call(command))
     return {
         clock: sum(call[clock] for call in calls) / len(calls)
         for clock in ("seconds", "processor seconds")
@@ -325,8 +315,8 @@ def _size(folder: Path) -> int:
 def aggregation(bench: Bench) -> Figures:
     """Aggregate the numbers of all runs."""
     bench.make_results()
-    figures = bench.stage("aggregate", "results/large")
-    rows = json.loads((bench.study / "aggregate.json").read_text(encoding="utf-8"))["rows"]
+    figures = bench.stage("aggregate")
+    rows = read_record(bench.root / bench.record("aggregate"))["rows"]
     sizes = {
         f"MB of {name}": (bench.study / f"{name}.parquet").stat().st_size / 1e6
         for name in ("metrics", "summary")
@@ -337,20 +327,20 @@ def aggregation(bench: Bench) -> Figures:
 def tables(bench: Bench) -> Figures:
     """Make the tables of the aggregated study."""
     _after(bench, "metrics.parquet", aggregation)
-    return bench.stage("tables", "results/large/tables")
+    return bench.stage("tables")
 
 
 def figures(bench: Bench) -> Figures:
     """Draw the figures of the aggregated study."""
     _after(bench, "metrics.parquet", aggregation)
-    return bench.stage("figures", "results/large/figures")
+    return bench.stage("figures")
 
 
 def report(bench: Bench) -> Figures:
     """Make the report of tables and figures."""
     _after(bench, "tables/index.json", tables)
     _after(bench, "figures/index.json", figures)
-    found = bench.stage("report", "results/large/report.html")
+    found = bench.stage("report")
     return {**found, "MB of the report": (bench.study / "report.html").stat().st_size / 1e6}
 
 

@@ -19,7 +19,6 @@ from calgrid.storage.locks import _process_start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
 METHODS = ("ce", "mbls")
-FILES = ("model.safetensors", "history.parquet", "logits/last/test.parquet")
 #: what a site and a study may say: a first attempt whose limit does not hold torch, and --gres in
 #: place of --gpus
 SITE = (
@@ -29,7 +28,7 @@ SITE = (
     "predict:gres=gpu:1",
 )
 LONG_RUNS = "results/runs/long/digits/resnet8"
-PREDICTIONS = [f"{LONG_RUNS}/{method}/seed1/predict.json" for method in METHODS]
+PREDICTIONS = ("--until", "predict")
 #: a resume state ten times a second
 OFTEN = {"CALGRID_RESUME_SECONDS": "0.1"}
 
@@ -78,18 +77,20 @@ def completed(cluster, rule):
     ]
 
 
+def files_of_runs(folder):
+    """Paths of models, histories, logits and metrics below the folder of runs."""
+    files = [*folder.rglob("*-*/model.safetensors"), *folder.rglob("*-*/**/*.parquet")]
+    return [path.relative_to(folder) for path in files]
+
+
 def test_results_are_byte_for_byte_those_of_a_local_run(finished, finished_once):
-    runs = [
-        f"{RUN}/{method}/seed1/{name}"
-        for method in METHODS
-        for name in (*FILES, "logits/last/ood/photos.parquet")
-    ]
-    local = finished_once.root / "results/tiny/parts"
-    parts = [str(path.relative_to(finished_once.root)) for path in local.rglob("*.parquet")]
-    parts = [path for path in parts if set(METHODS) & set(path.split("/"))]
-    assert len(parts) >= len(METHODS)
-    for path in [*runs, *parts]:
-        assert (finished.root / path).read_bytes() == (finished_once.root / path).read_bytes(), path
+    paths = files_of_runs(finished.root / RUN)
+    assert {path.parts[0] for path in paths} == set(METHODS)
+    assert {path.name for path in paths} >= {"model.safetensors", "photos.parquet"}
+    for path in paths:
+        assert (finished.root / RUN / path).read_bytes() == (
+            finished_once.root / RUN / path
+        ).read_bytes(), path
 
 
 def test_no_row_is_lost_or_doubled(finished):
@@ -194,7 +195,7 @@ class Run:
                 )
             if job["JobState"] != "RUNNING":
                 return None
-            states = list(self.folder.glob(".calgrid/train/*.partial/resume.pt"))
+            states = list(self.folder.glob("train-*.partial/resume.pt"))
             with contextlib.suppress(FileNotFoundError):  # it is replaced while we look
                 return job if any(state.stat().st_mtime > begin for state in states) else None
 
@@ -215,7 +216,8 @@ class Run:
 
     def writer(self):
         """Process that holds the run's lock."""
-        return json.loads((self.folder / ".calgrid/train.lock").read_text())["pid"]
+        (lock,) = self.folder.glob("train-*.lock")
+        return json.loads(lock.read_text())["pid"]
 
     def requeued(self, job, writer):
         """Wait until SLURM has put the job back into its queue and its process has ended.
@@ -231,16 +233,15 @@ class Run:
         )
 
     def log(self):
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # Snakemake deletes the log before each attempt
-            return (
-                self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}/seed1.log"
-            ).read_text()
+        folder = self.grid.root / f"results/logs/train/long/digits/resnet8/{self.method}"
+        with contextlib.suppress(FileNotFoundError, StopIteration):
+            # Snakemake deletes the log before each attempt
+            return next(folder.glob("seed1-*.log")).read_text()
         return ""
 
     def record(self):
-        return json.loads((self.folder / "train.json").read_text())
+        (record,) = self.folder.glob("train-*/train.json")
+        return json.loads(record.read_text())
 
 
 def cancel(cluster, run):
@@ -315,7 +316,7 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     with ce.held() as orphan:  # as slow as it takes for the second controller's job to meet it
         first.kill()
         first.wait()
-        wait_for((mbls.folder / "train.json").is_file, "the end of mbls")
+        wait_for(lambda: list(mbls.folder.glob("train-*/train.json")), "the end of mbls")
         second = grid.start(*PREDICTIONS, **OFTEN)
         refusal = f"is being written by process {ce.writer()}"
         wait_for(lambda: refusal in ce.log(), "the second writer that waits for the first")
@@ -336,7 +337,9 @@ def test_runs_survive_what_clusters_do(cluster, new_grid, reference):
     assert set(
         re.findall(r"^=== calgrid train, .*, SLURM job (\d+)$", ce.log(), re.MULTILINE)
     ) == set(jobs)
-    for method in METHODS:
-        for name in FILES:
-            path = f"{LONG_RUNS}/{method}/seed1/{name}"
-            assert (grid.root / path).read_bytes() == (reference.root / path).read_bytes(), path
+    paths = files_of_runs(reference.root / LONG_RUNS)
+    assert {path.parts[0] for path in paths} == set(METHODS)
+    for path in paths:
+        assert (grid.root / LONG_RUNS / path).read_bytes() == (
+            reference.root / LONG_RUNS / path
+        ).read_bytes(), path

@@ -66,6 +66,24 @@ def test_no_byte_of_a_record_can_change_its_content(root):
         path.write_bytes(right)
 
 
+@pytest.mark.parametrize(
+    "content", ["[]", "null", "3", '"text"', "{}", "", "[" * 100_000, '{"a": ' * 100_000]
+)
+def test_a_record_that_is_none_is_refused(root, refuses, content):
+    path = root / "stage.json"
+    path.write_text(content)
+    with refuses(DataError, f"The stage record {path} ", "calgrid verify --delete"):
+        Record.read(root, "stage.json")
+
+
+def test_a_folder_in_the_place_of_a_record_is_refused(root, refuses):
+    path = root / "stage.json"
+    path.unlink()
+    path.mkdir()
+    with refuses(DataError, f"The stage record {path} is a folder", "calgrid verify --delete"):
+        Record.read(root, "stage.json")
+
+
 def test_every_bit_of_a_listed_file_counts(root, refuses):
     path = root / "metrics.parquet"
     assert verified(root, "stage.json", path.name) == path

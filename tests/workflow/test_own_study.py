@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.datasets.pictures import encoded, write_parquet
-from tests.workflow.dag import AGGREGATION, CONFIG, RUN, Repository, branch, jobs
+from tests.workflow.dag import AGGREGATION, CONFIG, Repository, branch, jobs
 
 pytestmark = pytest.mark.workflow
 RESULTS = "results '; touch hacked; $(touch hacked)"
@@ -47,7 +47,7 @@ class Study:
         self.results = self.repository.root / RESULTS
         write_pictures(self.data)
         for name, target in (("val", VAL), ("test", TEST)):
-            logits = finished.root / RUN / f"ce/seed1/logits/last/{name}.parquet"
+            logits = finished.result("ce", "predict") / f"logits/last/{name}.parquet"
             (self.data / target).write_bytes(logits.read_bytes())
         np.savez(self.data / "bad.npz", logits=np.full((30, 10), np.nan), label=np.arange(30) % 10)
         self.configure(bad={"test": "bad.npz", "split_seed": 3, "method": "bad"})
@@ -102,12 +102,14 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     begin, _, ending = study.failed.stderr.partition("\n1 job failed:\n")
     reason = NO_NUMBERS.format(study.data / "bad.npz")
     assert f"The reason: {reason}" in begin
-    assert ending.startswith(
-        f"  {RESULTS}/logs/import/external/digits/unknown/bad/seed0.log\n    {reason}"
-    )
-    again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict.json"
+    log, _, ending = ending.partition("\n")
+    log = log.strip()
+    assert log.startswith(f"{RESULTS}/logs/import/external/digits/unknown/bad/seed0-")
+    assert ending.startswith(f"    {reason}")
+    id = log.rpartition("-")[2].removesuffix(".log")
+    again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict-{id}/predict.json"
     assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
-    behind = ", ".join(sorted({"calibrate", *AGGREGATION} - {"manifest"}))
+    behind = ", ".join(sorted({"calibrate", *AGGREGATION}))
     assert f"Not made because of these failures: {behind}.\n" in ending
     assert "remove them from the configuration: no other run is repeated" in ending
 
@@ -150,7 +152,8 @@ def test_a_network_learns_pictures_of_ones_own(study):
     )
     accuracy = test.query("calibrator == 'none' and metric == 'accuracy'")["value"].item()
     assert accuracy > 0.9
-    manifest = json.loads((study.results / "data/mine/manifest.json").read_text())
+    (folder,) = study.results.glob("data/mine-*/")
+    manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["id"], manifest["n_classes"], manifest["splits"]["val"]["size"]) == (
         "mine",
         2,
@@ -160,11 +163,10 @@ def test_a_network_learns_pictures_of_ones_own(study):
 
 
 def test_probes_are_measured_drawn_and_priced(study):
-    probes = study.results / "runs/quick/mine/resnet8/ce/seed1/probes"
-    wanted = {
-        f"{name}.{suffix}" for name in ("few", "prototypes") for suffix in ("parquet", "json")
-    }
-    assert {path.name for path in probes.iterdir()} == wanted
+    run = study.results / "runs/quick/mine/resnet8/ce/seed1"
+    for name in ("few", "prototypes"):
+        (folder,) = run.glob(f"probe_{name}-*/")
+        assert {path.name for path in folder.iterdir()} == {"probe.json", "table.parquet"}
     figures = {path.name for path in (study.results / "own/figures").glob("*.png")}
     assert {"fgsm_margin_mine_resnet8.png", "prototype_angles_mine_resnet8.png"} <= figures
     assert "Attack distance by margin" in (study.results / "own/report.html").read_text()
@@ -176,7 +178,7 @@ def test_a_probe_or_its_option_plans_that_probe_only(study):
     study.configure("probes.yaml", few={**ATTACK, "samples": 31})
     assert study.plan("probes.yaml") == {"probe ce/seed1"} | AGGREGATION
     study.configure("other.yaml", study="other", external=False, probes=["prototypes", "profiles"])
-    assert study.plan("other.yaml") == {"probe ce/seed1", "calibrate ce/seed1"} | AGGREGATION
+    assert study.plan("other.yaml") == {"probe ce/seed1"} | AGGREGATION
 
 
 def test_an_option_or_another_content_of_pictures_runs_what_depends_on_them(study):

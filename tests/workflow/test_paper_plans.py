@@ -8,8 +8,8 @@ import time
 import pytest
 
 pytestmark = pytest.mark.workflow
-#: manifest, aggregate, tables, figures, report, all
-AT_THE_END = 6
+#: aggregate, tables, figures, report, all
+AT_THE_END = 5
 STAGES = 3
 FEDLAS_DATA = (
     "cifar10",

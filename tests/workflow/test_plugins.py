@@ -61,7 +61,7 @@ def test_its_metric_stands_beside_those_of_calgrid(study):
     others = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
     assert len(own) == len(others) == 4
     assert own["value"].between(own["ci_low"], own["ci_high"]).all()
-    (logits,) = (study.root / "results/runs").glob("*/*/*/ce/*/logits/last/test.parquet")
+    (logits,) = (study.root / "results/runs").glob("*/*/*/ce/*/predict-*/logits/last/test.parquet")
     data = pd.read_parquet(logits)
     probs = softmax(np.stack(data["logits"].to_numpy()).astype(float), axis=1)
     wrong = (probs.argmax(axis=1) != data["label"]) & (probs.max(axis=1) >= 0.9)

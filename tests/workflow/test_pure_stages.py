@@ -37,7 +37,8 @@ def commands(finished):
 @pytest.mark.parametrize("stage", ["prepare_data", "train", "train 2", "predict", "calibrate"])
 def test_copies_of_the_declared_inputs_are_enough(finished, commands, stage, tmp_path):
     inputs, outputs, command = commands[stage]
-    for path in inputs:
+    plan = re.search(r"--plan (\S+)", command)[1]
+    for path in [plan, *inputs]:
         for file in (Path(path), *_listed(finished.root / path)):
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(finished.root / file, tmp_path / file)
@@ -49,7 +50,7 @@ def test_copies_of_the_declared_inputs_are_enough(finished, commands, stage, tmp
     environment = {**os.environ, **own}
     subprocess.run(command, shell=True, cwd=tmp_path, env=environment, check=True)
     for output in (Path(each.removesuffix(" (update)")) for each in outputs):
-        assert (tmp_path / output).is_file()
+        assert (tmp_path / output).exists()
         assert output not in before
         for file in _listed(tmp_path / output):
             assert (tmp_path / file).read_bytes() == (finished.root / file).read_bytes()
