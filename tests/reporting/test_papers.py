@@ -18,8 +18,8 @@ from calgrid.reporting import text
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.marks import BEST, row_ranks
-from calgrid.reporting.published.render import HTML, _marked
 from calgrid.reporting.study import StudyData
+from calgrid.reporting.table import Cell
 from calgrid.reporting.tables import paper_tables, write_tables
 from calgrid.storage.schema import METRICS, RESAMPLE_COLUMNS, RESAMPLES, RUN_KEY, SHIFT_MEANS
 from calgrid.storage.tables import write_frame
@@ -77,7 +77,8 @@ def tables(tmp_path):
             resamples,
         )
         claims, *found = tables_of(tmp_path, name, **manifested)
-        return {"claims": claims, **{table.spec["table"]: table for table in found}}
+        names = [table.id.removeprefix(f"{name}_").removeprefix("table") for table in found]
+        return {"claims": claims, **dict(zip(names, found, strict=True))}
 
     return build
 
@@ -125,11 +126,12 @@ def test_every_printed_cell_is_in_its_table_once_and_no_other(alone):
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("metric", ["ece", "aece"])
 def test_ranks_of_fedlas_are_those_printed(alone, number, metric):
-    table = alone[f"fedlas_table{number}"]
-    printed = table.cells[table.cells["metric"] == f"mean_rank_{metric}"].set_index("row")[
-        "published"
-    ]
-    ranks = row_ranks(table.spec, table.cells, "published", metric)
+    spec = paper(HOME, "fedlas", "papers")["tables"][number - 1]
+    frame = alone[f"fedlas_table{number}"].frame
+    rank = frame[frame["metric"] == f"mean_rank_{metric}"]
+    printed = rank.set_index("row")["published"]
+    cells = frame.assign(is_mean=frame["dataset"] == "average")
+    ranks = row_ranks(spec, cells, "published", metric)
     assert ranks.round(2).to_dict() == printed.to_dict()
 
 
@@ -498,9 +500,9 @@ def test_formats_say_the_same(tables, tmp_path):
 
 
 def test_words_are_escaped():
-    assert _marked(HTML, "<a> & b", BEST) == "<b>&lt;a&gt; &amp; b</b>"
-    assert _marked(text.LATEX, "a_b 5 %", BEST) == "\\textbf{a\\_b 5 \\%}"
-    assert _marked(text.MARKDOWN, "a|b", "") == "a\\|b"
+    assert Cell("<a> & b", bold=True).written(text.HTML) == "<b>&lt;a&gt; &amp; b</b>"
+    assert Cell("a_b 5 %", bold=True).written(text.LATEX) == "\\textbf{a\\_b 5 \\%}"
+    assert Cell("a|b").written(text.MARKDOWN) == "a\\|b"
 
 
 # the stage

@@ -21,8 +21,16 @@ SHOWN_ROWS = 1000
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: text, spread shown beside it, whether it is bold, the number to sort by,
-    target of a link.
+    """A cell of a table.
+
+    Attributes
+    ----------
+    text, spread : the value, and what is shown small beside it.
+    bold, underlined : marks of the value.
+    sort : number to sort by; NaN if a column of numbers has none here, None in a column of text.
+    link : target of a link.
+    printed : the published value, after a bar.
+    difference : ours minus published.
     """
 
     text: str
@@ -30,11 +38,30 @@ class Cell:
     bold: bool = False
     sort: float | None = None
     link: str = ""
+    underlined: bool = False
+    printed: "Cell | None" = None
+    difference: str = ""
 
     def written(self, markup: Markup) -> str:
         """The cell in a format."""
-        value, small = markup.escape(self.text), markup.small.format(markup.escape(self.spread))
-        return f"{markup.bold.format(value) if self.bold else value} {small if self.spread else ''}".strip()
+        value = markup.escape(self.text)
+        if self.bold:
+            value = markup.bold.format(value)
+        elif self.underlined:
+            value = markup.underlined.format(value)
+        parts = [value]
+        if self.spread:
+            parts.append(markup.small.format(markup.escape(self.spread)))
+        if self.printed is not None:
+            parts += [markup.bar, self.printed.written(markup)]
+        if self.difference:
+            parts.append(markup.escape(self.difference))
+        return " ".join(parts).strip()
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What the report reads of a cell without a published value."""
+        return {name: getattr(self, name) for name in ("text", "spread", "bold", "sort", "link")}
 
 
 @dataclass(frozen=True)
@@ -45,12 +72,22 @@ class Section:
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers."""
+        columns = zip(*self.rows, strict=True)
+        return [any(cell.sort is not None for cell in column) for column in columns]
+
     def written(self, markup: Markup) -> Rows:
         """Header and rows in a format."""
-        return [
-            [*map(markup.escape, self.header)],
-            *([cell.written(markup) for cell in row] for row in self.rows),
-        ]
+        header = [markup.escape(name) for name in self.header]
+        return [header, *([cell.written(markup) for cell in row] for row in self.rows)]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Entry of the index of a table."""
+        rows = [[cell.entry for cell in row] for row in self.rows]
+        return {"heading": self.heading, "header": self.header, "rows": rows}
 
 
 @dataclass(frozen=True)
@@ -64,6 +101,8 @@ class Table:
         split.
     frame : all numbers, unrounded; shares are fractions.
     sections : the same numbers, formatted.
+    of_paper : whether published values stand beside ours: the report shows the page of
+        :attr:`html`, which is a file, too, and LaTeX has no caption.
     """
 
     id: str
@@ -72,6 +111,7 @@ class Table:
     caption: str
     frame: pd.DataFrame
     sections: Sequence[Section] = field(default_factory=list)
+    of_paper: bool = False
 
     @property
     def markdown(self) -> str:
@@ -82,20 +122,37 @@ class Table:
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
-        return {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
+        files = {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
+        if self.of_paper:
+            files["html"] = self.html
+        return files
 
     @property
     def latex(self) -> str:
         """The table in LaTeX."""
         sections = []
         for section in self.sections:
-            numeric = [
-                any(cell.sort is not None for cell in column)
-                for column in zip(*section.rows, strict=True)
-            ]
-            columns = "".join("r" if number else "l" for number in numeric)
-            sections.append((section.heading, columns, section.written(text.LATEX)))
-        return text.latex_page(f"{self.title}: {self.caption}", sections)
+            letters = "".join("r" if number else "l" for number in section.numeric)
+            sections.append((section.heading, letters, section.written(text.LATEX)))
+        title = self.title if self.of_paper else f"{self.title}: {self.caption}"
+        return text.latex_page(title, sections)
+
+    @property
+    def html(self) -> str:
+        """The table in HTML, as a fragment of a page; closed if no number is ours."""
+        sections = [
+            (section.heading, section.numeric, section.written(text.HTML))
+            for section in self.sections
+        ]
+        return text.html_page(self.title, sections, shown=self._has_numbers)
+
+    @property
+    def _has_numbers(self) -> bool:
+        for section in self.sections:
+            for row in section.rows:
+                if any(cell.sort is not None and not math.isnan(cell.sort) for cell in row):
+                    return True
+        return False
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -104,16 +161,21 @@ class Table:
         Of a table with more than ``SHOWN_ROWS`` rows the report shows the first sections and lists
         the headings of the others.
         """
-        ends = itertools.accumulate(len(section.rows) for section in self.sections)
-        shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
-        return {
+        entry: dict[str, Any] = {
             "id": self.id,
             "title": self.title,
             "category": self.category,
             "caption": self.caption,
             "csv": f"{self.id}.csv",
             "markdown": f"{self.id}.md",
-            "sections": [dataclasses.asdict(section) for section in self.sections[:shown]],
+        }
+        if self.of_paper:
+            return {**entry, "sections": [], "further": [], "page": self.html}
+        ends = itertools.accumulate(len(section.rows) for section in self.sections)
+        shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
+        return {
+            **entry,
+            "sections": [section.entry for section in self.sections[:shown]],
             "further": [section.heading for section in self.sections[shown:]],
         }
 

@@ -14,7 +14,7 @@ from calgrid.configuration.papers import table_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
-from calgrid.reporting.published.render import PaperTable
+from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
@@ -59,14 +59,14 @@ def table_builders() -> tuple[Builder, ...]:
     return (*TABLES, *(module.table for module in modules))
 
 
-def paper_tables(data: StudyData) -> list[PaperTable | Table]:
+def paper_tables(data: StudyData) -> list[Table]:
     """Claims and tables of the papers that the study names."""
     papers = [
         (paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())
     ]
     checked = claims_table(data, papers)
     filled = [
-        PaperTable(table.spec, table.frame, data.level) for _, tables in papers for table in tables
+        paper_table(table.spec, table.frame, data.level) for _, tables in papers for table in tables
     ]
     return [*filled] if checked is None else [checked, *filled]
 
@@ -78,15 +78,16 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables: list[Table | PaperTable] = []
+    tables: list[Table] = []
     for build in table_builders():
-        table = build(data)
-        if table is not None:
-            tables.append(marked(table, data))
+        built = build(data)
+        if built is not None:
+            tables.append(marked(built, data))
     tables += paper_tables(data)
     paths = []
-    for written in tables:
-        for suffix, content in written.files.items():
-            paths.append(Path(out, f"{written.id}.{suffix}"))
-            write_text(paths[-1], content)
-    return [*paths, write_index(out, [written.entry for written in tables])]
+    for table in tables:
+        for suffix, content in table.files.items():
+            path = Path(out, f"{table.id}.{suffix}")
+            write_text(path, content)
+            paths.append(path)
+    return [*paths, write_index(out, [table.entry for table in tables])]
