@@ -141,14 +141,14 @@ def test_two_configurations_in_turn_get_their_own_numbers_and_train_once(twin):
 
 
 def test_what_is_missing_is_made_again_to_the_same_bytes(twin):
-    """Of a first stage, of data, of scores, of the study."""
+    """Records stand for their folders: of a first stage, of data, of scores, of the study."""
     before = contents(twin)
     shutil.rmtree(twin.data("photos"))
     shutil.rmtree(twin.result("mbls", "train"))
     (twin.result("ce", "train") / "model.safetensors").unlink()
     (twin.result("ce", "predict") / "predict.json").unlink()
-    shutil.rmtree(twin.result("mbls", "predict") / "logits")
-    (twin.result("tst+mbls", "calibrate") / "metrics.parquet").unlink()
+    shutil.rmtree(twin.result("mbls", "predict"))
+    (twin.result("tst+mbls", "calibrate") / "calibrate.json").unlink()
     (twin.root / METRICS).unlink()
     shutil.rmtree(twin.root / "results/tiny/tables")
     second = twin.result("tst+mbls", "train") / "model.safetensors"
