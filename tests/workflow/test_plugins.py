@@ -106,7 +106,7 @@ def test_a_broken_file_stops_only_who_uses_it(study, edit):
     assert study.plan() == set()
     edit(METRIC, "is_wrong &", "wrong &")
     said = (
-        "mine/metrics/my_metric.py, line 25, fails on probabilities of shape (200, 10) (NameError: "
+        "mine/metrics/my_metric.py, line 27, fails on probabilities of shape (200, 10) (NameError: "
     )
     assert said in refused(study)
     edit(LOSS, "from torch.nn.functional", "from torch.nn.functionel")
