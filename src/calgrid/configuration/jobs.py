@@ -19,11 +19,33 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, family_unit, run_key
-from calgrid.storage.records import HIDDEN, MODEL, PREDICT, write_record
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SUMMARIES, RunKey, family_unit, run_key
+from calgrid.storage.records import (
+    CALIBRATE,
+    HIDDEN,
+    HISTORY,
+    MODEL,
+    PREDICT,
+    PREPARE,
+    PROBE,
+    TRAIN,
+    write_record,
+)
+from calgrid.storage.schema import METRICS
 
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+#: files of the result of each rule that are missed if they are deleted
+RESULT_FILES = {
+    "data": (PREPARE, MANIFEST),
+    "train": (TRAIN, HISTORY),
+    "predict": (PREDICT,),
+    "import": (PREDICT,),
+    "calibrate": (CALIBRATE, METRICS),
+    "probe": (PROBE, PROBE_TABLE),
+}
 
 
 def gpu_here() -> bool:
@@ -140,8 +162,13 @@ class Jobs:
         return f"{self.plan.predict_folder(run_key(wildcards))}/{PREDICT}"
 
     def results_of(self, *rules: str) -> list[str]:
-        """Records of all jobs of some rules."""
-        return [job.result for job in self.plan.jobs if job.rule in rules]
+        """Files of the results of all jobs of some rules, without models and logits."""
+        return [
+            f"{job.folder}/{name}"
+            for job in self.plan.jobs
+            if job.rule in rules
+            for name in RESULT_FILES[job.rule]
+        ]
 
     def models(self) -> list[str]:
         """Models that must be there, unless the user may delete them."""
