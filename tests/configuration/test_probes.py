@@ -67,7 +67,7 @@ def test_blocks_of_a_grid_join_their_probes(study):
 
 def test_rules_know_the_files_of_the_probes(make_config):
     jobs = Jobs(make_config({"probes": ["profiles"], "methods": ["ce"]}), HOME, local=True)
-    (record,) = jobs.results_of("probe")
+    record, _ = jobs.results_of("probe")
     assert record.startswith("results/runs/digits/digits/resnet8/ce/seed1/probe_profiles-")
     assert jobs.wildcard_constraints["probe"] == "profiles"
 
