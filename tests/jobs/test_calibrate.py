@@ -257,8 +257,8 @@ class TestParts:
             Scorer, "score", lambda *given: scored.append(given[1]) or score(*given)
         )
         calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
-        parts = read_json(tmp_path / "calibrate.json")["chunks"]
-        assert len(scored) == len(parts) - len(before) + 1
+        chunks = read_json(tmp_path / "part" / "calibrate.json")["chunks"]
+        assert len(scored) == len(chunks) - len(before) + 1
         assert contents(tmp_path / "part") == undisturbed
         assert not list(tmp_path.rglob("kept-*.json"))
 

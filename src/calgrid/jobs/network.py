@@ -102,6 +102,12 @@ def model_digest(model: Path) -> str:
     return sha256_of(verified(model.parent, TRAIN, model.name, "model"))
 
 
+def model_description(spec: specs.TrainSpec) -> dict[str, Any]:
+    """Return what the file of a model says of it: its specification, without digests of code."""
+    options = {name: value for name, value in spec.items() if name != "code"}
+    return {"fingerprint": spec["fingerprint"], "spec": options}
+
+
 def network_record(
     spec: specs.TrainSpec, model: nn.Module, seconds: float, device: torch.device
 ) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
-from calgrid.jobs.network import build_network, check_images, network_record
+from calgrid.jobs.network import build_network, check_images, model_description, network_record
 from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.publish import make_result
@@ -47,8 +47,8 @@ def take_weights(
         prepared.verify()
         begin = time.monotonic()
         model, source = _published_network(spec, prepared, data_root)
-        description = {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
-        save_checkpoint(folder / MODEL, {"last.model": model.state_dict()}, description)
+        states = {"last.model": model.state_dict()}
+        save_checkpoint(folder / MODEL, states, model_description(spec))
         write_frame(folder / HISTORY, pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
         return {
             **network_record(spec, model, time.monotonic() - begin, where),

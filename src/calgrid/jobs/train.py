@@ -17,6 +17,7 @@ from calgrid.errors import StateError
 from calgrid.jobs.network import (
     build_network,
     check_images,
+    model_description,
     model_digest,
     network_record,
     to_device,
@@ -128,9 +129,7 @@ def _write_outputs(
         for checkpoint in spec["protocol"]["checkpoints"]
         for part in last
     }
-    save_checkpoint(
-        folder / MODEL, states, {"fingerprint": spec["fingerprint"], "spec": dict(spec)}
-    )
+    save_checkpoint(folder / MODEL, states, model_description(spec))
     write_frame(folder / HISTORY, pd.DataFrame(position.history).astype({"epoch": "int32"}))
     if position.samples:
         epochs = pd.concat([pd.DataFrame(table) for table in position.samples], ignore_index=True)
