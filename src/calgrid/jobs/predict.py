@@ -30,7 +30,7 @@ from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import OOD_PREFIX, SPLITS, head_file, logits_file, logits_files
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
-from calgrid.storage.publish import make_result
+from calgrid.storage.publish import KEPT_SECONDS, make_result
 from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, HostRows
@@ -40,8 +40,6 @@ Arrays = dict[str, np.ndarray]
 BATCH = 1024
 #: maximum rows of a row group of the logits of a shift family, unless one setting has more
 GROUP_ROWS = 2**16
-#: seconds; a result that took longer is stored, so that a killed job continues from it
-KEPT_SECONDS = 1.0
 #: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
 #: blocks that are read ahead while one is scored

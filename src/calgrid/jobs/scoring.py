@@ -34,6 +34,7 @@ from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
+from calgrid.storage.publish import KEPT_SECONDS
 from calgrid.storage.records import check_fingerprint, read_record, sha256_of, write_record
 from calgrid.storage.schema import SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
@@ -45,8 +46,6 @@ COURSE = "course"
 #: maximum logits and features that a calibrator processes at once, because it copies them several
 #: times
 PREDICTED_NUMBERS = 2**21
-#: seconds; results of a chunk that took longer are stored, so that a killed job continues
-KEPT_SECONDS = 1.0
 
 
 @dataclass

@@ -22,6 +22,9 @@ from calgrid.storage.records import FILES, INPUTS, Record, listed, write_record
 
 #: Unix time at which a user forced jobs; results that were completed before it are computed again
 FORCED = "CALGRID_FORCED"
+#: seconds; what a job computed in more is stored in its working folder, so that a killed job
+#: continues from it
+KEPT_SECONDS = 1.0
 
 Produce = Callable[[Path], Mapping[str, Any]]
 
