@@ -1,23 +1,16 @@
 """Marks of best and second in a paper's table, and mean ranks, both by the digits that are shown."""
 
+from typing import get_args
+
 import pandas as pd
 
 from calgrid.configuration.manifest import TableSpec
+from calgrid.configuration.paper_model import Axis
 from calgrid.metrics import METRICS
 from calgrid.statistics import mean_ranks
 
 #: coordinates of a cell in a paper's table, before a second stage becomes a method
-COORDINATES = (
-    "dataset",
-    "backbone",
-    "method",
-    "stage",
-    "calibrator",
-    "fit_on",
-    "shift",
-    "severity",
-    "metric",
-)
+COORDINATES: tuple[str, ...] = get_args(Axis)
 BEST, SECOND = "best", "second"
 BEST_PLACE = 1
 #: least number of competing cells for a mark of the second
