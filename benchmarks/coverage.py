@@ -113,6 +113,7 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
         "ece_sweep": fine,
         "ks": np.abs(cumulated).max() / n,
         "cece": np.mean([binning.mean_gap(each) for each in classes]),
+        "squared_ce": binning.rms_gap(binned) ** 2,
         "brier_calibration": calibration,
         **smoothed(confidence, confidence - right),
     }

@@ -10,7 +10,7 @@ from tests.metrics.cases import calibrated, predictions, softmax, with_confidenc
 
 from calgrid import metrics
 from calgrid.errors import ConfigError
-from calgrid.metrics import _estimators, intervals
+from calgrid.metrics import _estimators, binning, intervals
 from calgrid.metrics._classwise import ClasswiseBins
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
@@ -35,7 +35,10 @@ def weights(n, n_resamples, seed=0, stream=0):
 def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins):
     probs, labels = case
     found = metrics.resampled_metrics(probs, labels, n_resamples=4, seed=5, n_bins=n_bins)
-    assert sorted(found) == sorted((*PERCENTILE, *DEBIASED, *CENTRED, *GUARDED, "mce"))
+    assert sorted(found) == sorted(
+        (*PERCENTILE, *DEBIASED, *CENTRED, *GUARDED, "mce", "squared_ce")
+    )
+    del found["squared_ce"]  # has no values of resamples, but a linear part
     for r, counts in enumerate(weights(len(labels), 4, seed=5)):
         rows = np.repeat(np.arange(len(labels)), counts)
         expected = metrics.evaluate(probs[rows], labels[rows], n_bins=n_bins)
@@ -232,8 +235,40 @@ def test_paired_difference_is_narrower_than_the_interval_of_either_model():
 def test_a_model_does_not_differ_from_itself():
     probs, labels = calibrated(60)
     found = metrics.bootstrap_difference(probs, probs, labels, n_resamples=30)
-    assert found["brier"] == found["brier_calibration"] == (0, 0)
+    assert found["brier"] == found["brier_calibration"] == found["squared_ce"] == (0, 0)
     assert all(low <= 0 <= high for low, high in found.values() if not np.isnan(low))
+
+
+def test_the_linear_part_of_squared_ce_is_its_derivative():
+    """By weights near 1, which stand for parts of samples."""
+    case, step = calibrated(300), 1e-6
+    bins = binning.residual_bins(metrics.check_probabilities(*case), 15)
+
+    def weighted(w):
+        count, sums = (np.bincount(bins.place, w * each, 15) for each in (1, bins.residual))
+        square = np.bincount(bins.place, w**2 * bins.residual**2, 15)
+        return ((sums**2 - square) / np.maximum(count - 1, 1)).sum() / 300
+
+    for drawn, counts in zip(
+        metrics.resampled_metrics(*case, n_resamples=5)["squared_ce"], weights(300, 5), strict=True
+    ):
+        change = (weighted(1 + step * (counts - 1)) - weighted(np.ones(300))) / step
+        assert drawn == pytest.approx(metrics.squared_ce(*case) + change, abs=1e-7)
+
+
+@pytest.mark.parametrize("sharpening", [1, 1.5], ids=["calibrated", "over-confident"])
+def test_the_standard_error_of_squared_ce_is_its_deviation_over_test_sets(sharpening):
+    """A plain bootstrap of a calibrated model gives up to 1.7 times the deviation."""
+    probs, labels = calibrated(300 * 400)
+    probs = softmax(sharpening * np.log(probs))
+    sets = [(probs[i::400], labels[i::400]) for i in range(400)]
+    resamples = [intervals.resampled(*case, n_resamples=60) for case in sets[:40]]
+    variances = [
+        intervals.sampling_variance(each.drawn["squared_ce"], each.noise["squared_ce"])
+        for each in resamples
+    ]
+    deviation = np.std([metrics.squared_ce(*case) for case in sets])
+    assert np.sqrt(np.mean(variances)) == pytest.approx(deviation, rel=0.2)
 
 
 def test_the_smooth_error_has_fewer_resamples_which_are_the_first(monkeypatch):

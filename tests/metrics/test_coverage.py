@@ -31,6 +31,7 @@ def study(sharpening):
     if sharpening == 1:
         truth |= dict.fromkeys(ERRORS, 0.0) | {
             "brier_calibration": 0.0,
+            "squared_ce": 0.0,
             "brier_refinement": truth["brier"],
         }
     cases = [model(SAMPLES, seed, sharpening) for seed in range(SIMULATIONS)]

@@ -25,6 +25,7 @@ ROWS = [
 ROWS += [
     "rmsce",
     "rmsce_debiased",
+    "squared_ce",
     "o_ece",
     "u_ece",
     "ks",

@@ -35,6 +35,9 @@ from calgrid.metrics._classwise import classwise_sums
         ("aece_eq", 4, 0.118),
         ("aece_eq", 2, 0.080),
         ("rmsce_debiased", 5, 0.0),  # the square is -.05266
+        # bins .38 | .46 .53 .58 | .65 .71 .77 | .85 .92 .95: [(.57^2 - .7689) + (.13^2 - .7995)
+        # + (.28^2 - .0314)] / 2 / 10
+        ("squared_ce", 5, -0.05898),
         ("ks", 15, 0.108),
         ("ece_sweep", 15, 0.106),  # four bins
         ("smce", 15, 0.09032),

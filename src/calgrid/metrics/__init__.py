@@ -20,6 +20,7 @@ from calgrid.metrics.calibration import (
     o_ece,
     rmsce,
     rmsce_debiased,
+    squared_ce,
     u_ece,
 )
 from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
@@ -92,6 +93,7 @@ __all__ = [
     "rmsce_debiased",
     "smce",
     "smece",
+    "squared_ce",
     "top5",
     "tv_human",
     "u_ece",

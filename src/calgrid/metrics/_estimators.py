@@ -43,10 +43,16 @@ Estimator = Callable[[Floats], Draws]
 OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
+def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
+    """Estimators of the means over samples and of ``squared_ce``, which are fast."""
+    return _means(predictions, n_bins), _squared(predictions, n_bins)
+
+
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
-    makers = (_means, _binned, _ranked, _classwise, _kernel)
-    return tuple(make(predictions, n_bins) for make in makers)
+    makers = (_binned, _ranked, _classwise, _kernel)
+    others = (make(predictions, n_bins) for make in makers)
+    return (*deciding_estimators(predictions, n_bins), *others)
 
 
 def smooth_estimator(predictions: Predictions) -> Estimator:
@@ -129,6 +135,29 @@ def _binned(predictions: Predictions, n_bins: int) -> Estimator:
         values["ece_debiased"] = binning.debiased_gap(sums)
         values["rmsce_debiased"] = np.sqrt(binning.debiased_square(sums).clip(min=0))
         return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
+
+    return estimate
+
+
+def _squared(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of ``squared_ce``: the value plus its change to first order, and as noise its
+    change by products of two added samples.
+    """
+    bins, n = binning.residual_bins(predictions, n_bins), predictions.n_samples
+    residual, others = bins.residual, bins.others[bins.place]
+    products = 2 * residual * (bins.sums[bins.place] - residual) / n
+    # another sample changes the number of products, too
+    influence = (products - bins.square[bins.place]) / others
+    scaled = residual / np.sqrt(n * others)
+    member = (bins.place[:, None] == np.arange(n_bins)) * scaled[:, None]
+    columns = np.column_stack([member, influence])
+    value = bins.square.sum()
+
+    def estimate(weights: Floats) -> Draws:
+        added = weights - 1
+        *sums, change = (added @ columns).T
+        pairs = np.square(sums).sum(axis=0) - np.square(added) @ scaled**2
+        return Draws({"squared_ce": value + change}, {"squared_ce": pairs})
 
     return estimate
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,34 @@ def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
         confidence=np.bincount(index, predictions.confidence, n_bins).astype(np.float64),
         correct=np.bincount(index, predictions.correct, n_bins).astype(np.float64),
     )
+
+
+class ResidualBins(NamedTuple):
+    """Residuals e_i = p_i - a_i in equal-width bins, without those in bins of one sample.
+
+    Attributes
+    ----------
+    place : bin of each sample, (N,). residual : e_i, 0 for the only sample of its bin, (N,).
+    others : n_b - 1, at least 1, (M,). sums : sum of e_i, (M,).
+    square : mean product of two different residuals, times n_b / N, (M,).
+    """
+
+    place: NDArray[np.intp]
+    residual: Floats
+    others: Floats
+    sums: Floats
+    square: Floats
+
+
+def residual_bins(predictions: Predictions, n_bins: int) -> ResidualBins:
+    """Residuals of the M equal-width bins of the confidence."""
+    index = bin_index(predictions.confidence, n_bins)
+    count = np.bincount(index, minlength=n_bins).astype(np.float64)
+    residual = (predictions.confidence - predictions.correct) * (count[index] > 1)
+    others = np.maximum(count - 1, 1)
+    sums = np.bincount(index, residual, n_bins).astype(np.float64)
+    products = sums**2 - np.bincount(index, residual**2, n_bins)
+    return ResidualBins(index, residual, others, sums, products / others / predictions.n_samples)
 
 
 def mean_gap(sums: BinSums) -> Floats:

@@ -97,6 +97,22 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     return float(np.sqrt(binning.debiased_square(sums).clip(min=0)))
 
 
+def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Squared top-label calibration error without bias: sum_b [(sum e_i)^2 - sum e_i^2] / ((n_b -
+    1) N), e_i = p_i - a_i.
+
+    Dropping the products of a sample with itself makes each bin an unbiased estimate (a
+    U-statistic) of n_b times its squared gap, so two models differ in expectation only if their
+    calibration does. May be negative; bins of one sample are ignored. Same equal-width bins as
+    :func:`ece`.
+
+    Parameters and errors as in :func:`ece`. Source: Lee, Huang, Hassani and Dobriban, T-Cal, JMLR
+    2023 (debiased plug-in estimator; there of all classes, and divided by n_b instead of n_b - 1).
+    """
+    bins = binning.residual_bins(check_probabilities(probs, labels), n_bins)
+    return float(bins.square.sum())
+
+
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b)
     / n_b)].

@@ -29,6 +29,13 @@ c is the possible
     debiased error has the interval of its plain error: both estimate the same quantity, and the
     remaining bias (the correction removes two fifths at perfect calibration, all of it far from
     there) is as hard to bound.
+``unbiased`` v -+ t s : ``squared_ce``. Under resampling it changes by a linear part and by products
+of two added
+    samples, with variances l and p. Near calibration the linear part holds the noise of the samples
+    themselves, twice that of the products, so s^2 = max(l - p, p): a plain bootstrap is too wide by
+    up to sqrt(3) there (Arcones and Giné, Annals of Statistics 1992, on degenerate U-statistics). t
+    is the Student quantile with R - 1 degrees of freedom. For two models the same with the
+    differences, so a model against itself has width 0.
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
 found no valid one.
 
@@ -47,6 +54,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from calgrid.errors import ConfigError
 from calgrid.metrics import kernel
@@ -345,7 +353,10 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
     if metric.interval == "percentile":
         return _percentile(resamples.drawn[metric.id], tails)
     value = resamples.values[metric.id]
-    below, above = _reach(metric, resamples, tails)
+    if metric.interval == "unbiased":
+        below = above = _student(resamples.drawn[metric.id], resamples.noise[metric.id], tails)
+    else:
+        below, above = _reach(metric, resamples, tails)
     # clipped, because a reflected end may be outside the range of the quantity
     return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
 
@@ -365,6 +376,9 @@ def difference_interval(
     difference = first.values[metric.id] - second.values[metric.id]
     if metric.interval == "centred":
         below, above = _spread(drawn, tails)
+    elif metric.interval == "unbiased":
+        noise = first.noise[metric.id] - second.noise[metric.id]
+        below = above = _student(drawn, noise, tails)
     else:
         below, above = _reach(metric, first, tails)
         other_below, other_above = _reach(metric, second, tails)
@@ -405,6 +419,24 @@ def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> 
     if metric.is_largest_gap:
         above = max(above, below)
     return below, above
+
+
+def _student(drawn: Floats, pairs: Floats, tails: tuple[float, float]) -> float:
+    """Half-width of an ``unbiased`` interval."""
+    std = math.sqrt(float(sampling_variance(drawn, pairs)))
+    return std * float(special.stdtrit(len(drawn) - 1, tails[1]))
+
+
+def sampling_variance(drawn: Floats, pairs: Floats | float = 0.0) -> Floats:
+    """Variance over samples (...) of a quantity or difference, from its R resamples (..., R).
+
+    Parameters
+    ----------
+    drawn : its values to first order. pairs : change by products of two added samples, see the
+        module; 0 for means over samples.
+    """
+    linear, products = (np.var(each, axis=-1, ddof=1) for each in np.broadcast_arrays(drawn, pairs))
+    return np.maximum(linear - products, products)
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:

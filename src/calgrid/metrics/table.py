@@ -25,10 +25,10 @@ class Metric:
     summary, source : description, and paper or convention.
     lower_is_better : None for a reference value without ranks.
     kind : ``labelled``, ``ood`` or ``soft``.
-    unit : ``fraction`` (in [0, 1], shown in percent), ``nats`` (at least 0), ``score`` (in [0, 2])
-        or ``number`` (any).
-    interval : ``percentile``, ``centred``, ``guarded`` (needs the noise of an estimator in
-        ``_estimators``) or ``none``: see :mod:`calgrid.metrics.intervals`.
+    unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown in squared
+        percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
+    interval : ``percentile``, ``centred``, ``guarded`` or ``unbiased`` (both need the noise of an
+        estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
@@ -41,8 +41,8 @@ class Metric:
     source: str
     lower_is_better: bool | None
     kind: Literal["labelled", "ood", "soft"]
-    unit: Literal["fraction", "nats", "score", "number"] = "fraction"
-    interval: Literal["percentile", "centred", "guarded", "none"] = "percentile"
+    unit: Literal["fraction", "square", "nats", "score", "number"] = "fraction"
+    interval: Literal["percentile", "centred", "guarded", "unbiased", "none"] = "percentile"
     interval_of: str | None = None
     is_largest_gap: bool = False
     score: Callable[[ArrayLike], ood.Floats] | None = None
@@ -53,6 +53,7 @@ class Metric:
         any_number = (-math.inf, math.inf)
         return {
             "fraction": (0.0, 1.0),
+            "square": (0.0, 1.0),
             "score": (0.0, 2.0),
             "nats": (0.0, math.inf),
             "number": any_number,
@@ -61,7 +62,7 @@ class Metric:
     @property
     def corrected(self) -> bool:
         """Whether a bias is subtracted from the estimate."""
-        return self.interval == "centred" or self.interval_of is not None
+        return self.interval in ("centred", "unbiased") or self.interval_of is not None
 
     @property
     def is_bounded(self) -> bool:
@@ -175,6 +176,16 @@ _ENTRIES = (
         calibration.rmsce_debiased,
         "RMSCE minus its estimated bias",
         "Kumar et al., NeurIPS 2019",
+    ),
+    Metric(
+        "squared_ce",
+        calibration.squared_ce,
+        "squared calibration error of the confidence, unbiased",
+        "Lee et al., JMLR 2023",
+        True,
+        "labelled",
+        "square",
+        interval="unbiased",
     ),
     _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
     _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),

@@ -18,7 +18,9 @@ from calgrid.components.metrics import find_metric
 Rows = Sequence[Sequence[str]]
 NOTHING = "–"
 #: unit of a metric -> as shown
-UNITS = {"fraction": "%", "nats": "nats"}
+UNITS = {"fraction": "%", "square": "%²", "nats": "nats"}
+#: unit of a metric -> factor from files to shown numbers, and decimals
+SHOWN = {"fraction": (100.0, 2), "square": (10_000.0, 2)}
 #: first characters of a formula in spreadsheets, also as full-width characters
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
@@ -53,6 +55,7 @@ NAMES = {
     "mce": "MCE",
     "rmsce": "RMSCE",
     "rmsce_debiased": "RMSCE debiased",
+    "squared_ce": "Squared CE",
     "o_ece": "O-ECE",
     "u_ece": "U-ECE",
     "ks": "KS",
@@ -77,9 +80,9 @@ def name(metric: str) -> str:
     return NAMES.get(metric, metric)
 
 
-def is_percent(metric: str) -> bool:
-    """Whether a metric is a fraction, shown in percent."""
-    return find_metric(metric).unit == "fraction"
+def scale(metric: str) -> float:
+    """Factor from values in files to shown values: 100 for fractions, 10,000 for their squares."""
+    return SHOWN.get(find_metric(metric).unit, (1.0, 0))[0]
 
 
 def in_unit(metric: str) -> str:
@@ -95,8 +98,11 @@ def heading(metric: str) -> str:
 
 
 def format_metric(metric: str, value: float, signed: bool = False) -> str:
-    """Write a value: fractions in percent with two decimals, others with four; NaN is a dash."""
-    return decimal(*((100 * value, 2) if is_percent(metric) else (value, 4)), signed)
+    """Write a value: fractions in percent and their squares in %² with two decimals, others with
+    four; NaN is a dash.
+    """
+    factor, decimals = SHOWN.get(find_metric(metric).unit, (1.0, 4))
+    return decimal(factor * value, decimals, signed)
 
 
 def decimal(value: float, decimals: int, signed: bool = False) -> str:

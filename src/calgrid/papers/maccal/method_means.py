@@ -66,7 +66,7 @@ def draw(frame: Frame) -> Figure:
         scores = rows.pivot(index="setting", columns="method", values="mean").reindex(
             columns=methods
         )
-        _panel(ax, metric, scores * (100 if text.is_percent(metric) else 1))
+        _panel(ax, metric, scores * text.scale(metric))
         ax.set_xlabel(text.in_unit(metric))
     handles = [
         style.handle(

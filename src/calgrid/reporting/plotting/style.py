@@ -90,7 +90,7 @@ def marker_look(names: Sequence[str], name: str) -> Look:
 
 def scaled(metric: str, value: Numbers) -> Numbers:
     """Values in the unit that is shown: percent for shares."""
-    return value * 100 if text.is_percent(metric) else value
+    return value * text.scale(metric)
 
 
 def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
