@@ -1,13 +1,14 @@
-"""Kill random processes of a running grid with SIGKILL, let it end, and compare it with an
-undisturbed run.
+"""Kill random processes of a running grid, let it end, and compare it with an undisturbed run.
 
 ::
 
     python benchmarks/chaos.py                      25 kills across a grid of 8 runs, some minutes on 2 cores
     python benchmarks/chaos.py --kills 60 --seed 2
+    python benchmarks/chaos.py --signals INT TERM HUP QUIT STOP
 
-Every few seconds one process dies: most often a job's (training, prediction, calibration,
-aggregation, tables, ...), sometimes Snakemake itself, whose jobs then go on as orphans while the
+Every few seconds one process gets a signal (SIGKILL unless others are named; a process that gets
+SIGSTOP goes on after a second): most often a job's (training, prediction, calibration,
+aggregation, tables, ...), sometimes Snakemake itself, whose jobs may go on as orphans while the
 next call already runs. Whenever Snakemake has ended before the grid is complete it is called again.
 At the end all results must have the bytes of the undisturbed run and no row of the metrics may be
 missing or doubled; else the exit code is 1. Everything is written to temporary folders, which are
@@ -16,9 +17,11 @@ removed.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,6 +71,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--controllers", type=float, default=0.25, help="share of kills that hit Snakemake (0.25)"
+    )
+    parser.add_argument(
+        "--signals", nargs="+", default=["KILL"], help="signals to choose from, as KILL INT STOP"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as quiet, tempfile.TemporaryDirectory() as wild:
@@ -138,16 +144,29 @@ def disturb(folder: Path, options: argparse.Namespace) -> tuple[collections.Coun
             return killed, calls
         if controller.returncode is not None:
             controller, calls = start(folder, mark), calls + 1
-        elif sum(killed.values()) >= options.kills:
+            continue
+        if sum(killed.values()) >= options.kills:
             controller.wait()
-        elif rng.random() < options.controllers:
-            controller.kill()
-            controller.wait()
-            killed["snakemake"] += 1
+            continue
+        name = rng.choice(options.signals)
+        if rng.random() < options.controllers:
+            send(name, controller.pid)
+            if name != "STOP":
+                controller.wait()
+            killed[f"snakemake {name}"] += 1
         elif victims := sorted(jobs(mark)):
             stage, process = rng.choice(victims)
-            os.kill(process, 9)
-            killed[stage] += 1
+            send(name, process)
+            killed[f"{stage} {name}"] += 1
+
+
+def send(name: str, process: int) -> None:
+    """Send a signal; after SIGSTOP, SIGCONT follows a second later."""
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.kill(process, signal.Signals[f"SIG{name}"])
+        if name == "STOP":
+            time.sleep(1)
+            os.kill(process, signal.SIGCONT)
 
 
 def jobs(mark: str) -> Iterator[tuple[str, int]]:

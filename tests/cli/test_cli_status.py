@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calgrid.cli.joblogs import MARK
+from calgrid.cli.joblogs import COMPLETE, MARK
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage import locks
@@ -87,6 +87,33 @@ def test_states_of_trainings(place, jobs, trainings):
     assert "ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left\n" in text
     assert found["mbls"]["log"] in text
     assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")
+
+
+def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
+    place, jobs, trainings, monkeypatch
+):
+    (place / "squeue").write_text(
+        f"#!/bin/sh\necho rule_train_wildcards_digits_ls_1_{trainings['ls'].id} 11\n"
+    )
+    (place / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
+    log(trainings["ce"], LINE, f"{COMPLETE}2026-01-01T00:00:00+00:00")
+    log(trainings["ls"], "killed")
+    slurm = place / ".snakemake/slurm_logs/rule_train/digits_mbls/93.log"
+    slurm.parent.mkdir(parents=True)
+    slurm.write_text("slurmstepd: error: *** JOB 93 ON n1 CANCELLED AT 2026-01-01T07:43:54 ***")
+    log(trainings["mbls"], LINE)
+    path = place / f"results/logs/train/{trainings['mbls'].about}-{trainings['mbls'].id}.log"
+    path.write_text(f"{MARK}train, attempt 1, now, SLURM job 93\n{LINE}\n")
+    found = {job["about"].split("/")[3]: job for job in jobs("--json") if job["stage"] == "train"}
+    assert {method: found[method]["state"] for method in ("ce", "ls", "mbls")} == {
+        "ce": "missing",
+        "ls": "queued",
+        "mbls": "failed",
+    }
+    assert found["ce"]["reason"] == "complete on 2026-01-01T00:00:00+00:00, removed since"
+    assert found["ls"]["where"] == "SLURM job 11"
+    assert found["mbls"]["reason"] == "cancelled: run the same command again"
 
 
 def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs, trainings):

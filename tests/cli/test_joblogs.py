@@ -114,6 +114,13 @@ CASES = {
         FAILED,
         SENTENCE,
     ),
+    "refused by SLURM": (
+        None,
+        None,
+        "SLURM sbatch failed. The error message was 'sbatch: error: invalid partition specified: "
+        "nosuch\nsbatch: error: Batch job submission failed'.\n    sbatch call:",
+        "SLURM refused the job (invalid partition specified: nosuch): correct slurm_partition",
+    ),
 }
 
 

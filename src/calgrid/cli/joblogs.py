@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 #: start of the first line of each attempt
 MARK = "=== calgrid "
+#: start of the last line of an attempt that ended well
+COMPLETE = "=== complete, "
 #: maximum reasons in a report, and maximum logs for all of them
 SHOWN, SHOWN_LOGS = 4, 6
 #: message of SLURM, or of Snakemake about SLURM, for an ended job -> reason and fix
@@ -27,6 +29,8 @@ SLURM = {
     r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed: run the same command again",
     r"CANCELLED AT|'CANCELLED'": "cancelled: run the same command again",
 }
+#: message of Snakemake about a job that ``sbatch`` did not accept, with its reason
+REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: )?([^\n']*)")
 
 
 def continue_log(log: Path) -> int:
@@ -59,6 +63,11 @@ def first_line(command: str, attempt: int) -> str:
     return f"{MARK}{command}, attempt {attempt}, {now}, process {os.getpid()} on {socket.gethostname()}{job}"
 
 
+def last_line() -> str:
+    """Return the last line of an attempt that ended well, with the time."""
+    return f"{COMPLETE}{datetime.now(UTC).isoformat(timespec='seconds')}"
+
+
 #: output of :class:`calgrid.progress.Progress`
 PROGRESS = re.compile(
     r": (?P<unit>\w+) (?P<done>\d+)/(?P<total>\d+)(?P<numbers>(?:, \w+ \S+)*), (?P<left>[\d:]+) left$"
@@ -87,12 +96,25 @@ def _read(path: str) -> str:
         return ""
 
 
+def slurm_logs(log: str) -> list[str]:
+    """SLURM's log of the last attempt in a job's log, if there is one below this folder."""
+    numbers = re.findall(rf"^{MARK}.*, SLURM job (\d+)$", _read(log), re.MULTILINE)
+    if not numbers:
+        return []
+    return [str(path) for path in Path(".snakemake/slurm_logs").glob(f"rule_*/*/{numbers[-1]}.log")]
+
+
 def why(logs: Sequence[str], message: str = "") -> str:
     """Return in one sentence why the last attempt of a job failed.
 
     ``logs`` are the job's log, and its SLURM log if any; they need not exist. ``message`` is that
     of Snakemake's executor about the job.
     """
+    if refused := REFUSED.search(message):
+        return (
+            f"SLURM refused the job ({refused[1]}): correct slurm_partition, slurm_account, gres "
+            "or the resources of the rule in the profile"
+        )
     of_slurm = "\n".join([message, *map(_read, logs[1:])])
     for pattern, reason in SLURM.items():
         if re.search(pattern, of_slurm):

@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[variable] = str(count)
     module, _, function = options.run.partition(":")
-    if module == "jobs" and not sys.stderr.isatty():
+    in_log = module == "jobs" and not sys.stderr.isatty()
+    if in_log:
         log(
             joblogs.first_line(
                 options.command, joblogs.continue_log(options.log) if options.log else 1
@@ -91,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say(options.command, "Interrupted.")
         return EXIT_INTERRUPTED
+    if in_log:
+        log(joblogs.last_line())
     return 0
 
 

@@ -1,10 +1,12 @@
 """``calgrid status``: which jobs of a study are done, running or failed, and the remaining time.
 
-It only reads files below the results, so that it works for jobs on this machine and on a cluster.
+It reads files below the results, and asks SLURM, where there is one, which jobs are in its queue.
 """
 
 import argparse
 import json
+import shutil
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -22,18 +24,22 @@ from calgrid.storage.layout import Layout, probe_job
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import Record
 
-DONE, RUNNING, STOPPED, FAILED, WAITING = (
+DONE, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
     "done",
     "running",
+    "queued",
     "stopped",
+    "missing",
     "failed",
     "waiting",
 )
-COLOURS = {DONE: "green", RUNNING: "blue", STOPPED: "yellow", FAILED: "red"}
+COLOURS = {DONE: "green", RUNNING: "blue", QUEUED: "blue", STOPPED: "yellow", FAILED: "red"}
 #: heading of the jobs in a state
 MEANING = {
     RUNNING: "running",
+    QUEUED: "in SLURM's queue",
     STOPPED: "stopped; the same command continues them",
+    MISSING: "missing; the same command makes them again",
     FAILED: "failed",
 }
 #: progress older than this is marked with its age
@@ -146,25 +152,45 @@ def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
 
 def jobs(plan: Plan) -> list[JobState]:
     """Return the jobs of a study, except those after calibration, which take seconds."""
-    return [_state(job, plan.study.layout) for job in plan.jobs]
+    queue = slurm_queue()
+    return [_state(job, plan.study.layout, queue) for job in plan.jobs]
 
 
-def _state(job: Job, layout: Layout) -> JobState:
+def slurm_queue() -> dict[str, str]:
+    """Numbers of this user's jobs in SLURM's queue by their comments, which name rule and folder."""
+    if shutil.which("squeue") is None:
+        return {}
+    command = ["squeue", "--me", "--noheader", "--format=%k %i"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:  # a cluster whose controller does not answer
+        return {}
+    return dict(line.rsplit(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
+
+
+def _state(job: Job, layout: Layout, queue: Mapping[str, str]) -> JobState:
     about = job.about
     if job.rule == "probe":
         about = f"{about}/{job.spec['probe']['name']}"
     log = log_of(job, layout)
-    if Path(job.result).is_file():
-        return JobState(job.rule, about, DONE, log)
     lines = joblogs.last_attempt(log)
-    if owner := live_owner(Path(f"{job.folder}.lock")):
-        where = _where(owner)
-        return JobState(job.rule, about, RUNNING, log, where=where, **_progress(lines, Path(log)))
-    if not Path(log).is_file():
-        return JobState(job.rule, about, WAITING, log)
-    if lines and "the state is saved" in lines[-1]:
-        return JobState(job.rule, about, STOPPED, log, **_progress(lines, Path(log)))
-    return JobState(job.rule, about, FAILED, log, reason=joblogs.why([log]))
+    details: dict[str, Any] = {}
+    if Path(job.result).is_file():
+        state = DONE
+    elif owner := live_owner(Path(f"{job.folder}.lock")):
+        state, details = RUNNING, {"where": _where(owner), **_progress(lines, Path(log))}
+    elif number := next((queue[key] for key in queue if key.endswith(f"_{job.id}")), None):
+        state, details = QUEUED, {"where": f"SLURM job {number}"}
+    elif not Path(log).is_file():
+        state = WAITING
+    elif lines and lines[-1].startswith(joblogs.COMPLETE):
+        date = lines[-1].removeprefix(joblogs.COMPLETE)
+        state, details = MISSING, {"reason": f"complete on {date}, removed since"}
+    elif lines and "the state is saved" in lines[-1]:
+        state, details = STOPPED, _progress(lines, Path(log))
+    else:
+        state, details = FAILED, {"reason": joblogs.why([log, *joblogs.slurm_logs(log)])}
+    return JobState(job.rule, about, state, log, **details)
 
 
 def log_of(job: Job, layout: Layout) -> str:
