@@ -3,13 +3,14 @@
 import contextlib
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from calgrid.configuration import jobs
 from calgrid.configuration.jobs import Jobs
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import RunKey
 
 
@@ -138,6 +139,19 @@ def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):
         made.plan.external(second)
     with refuses(ConfigError, first.path, "is only a first stage", "add its method to a grid"):
         made.plan.calibrate(first)
+
+
+def test_a_folder_of_another_user_is_named_before_any_job(made, tmp_path, monkeypatch, refuses):
+    monkeypatch.chdir(tmp_path)
+    made.check_writable()
+    theirs = Path(made.plan.jobs[-1].folder).absolute().parents[1]
+    theirs.mkdir(parents=True)
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != theirs and access(path, mode)
+    )
+    with refuses(StateError, f"The folder {theirs} is not writable"):
+        made.check_writable()
 
 
 def test_what_jobs_inherit(made, home, monkeypatch):

@@ -246,14 +246,23 @@ def test_a_model_that_is_no_file_is_refused_or_made_again(twin, kind):
     assert contents(twin) == before
 
 
-def test_a_forced_training_that_is_killed_takes_nothing_away(twin):
+@pytest.mark.parametrize(
+    "forced", [True, False], ids=["forced", "made meanwhile by another process"]
+)
+def test_a_training_that_is_killed_takes_no_finished_result_away(twin, forced):
     before = contents(twin)
     folder = twin.result("tst+mbls", "train")
     record = str((folder / "train.json").relative_to(twin.root))
-    process = twin.start("tiny.yaml", record, "--forcerun", record)
+    finished = shutil.copytree(folder, twin.root / "finished")
+    if not forced:
+        shutil.rmtree(folder)
+    arguments = ("--forcerun", record) if forced else ()
+    process = twin.start("tiny.yaml", record, *arguments)
     lock = folder.with_name(f"{folder.name}.lock")
     while not lock.exists() and process.poll() is None:
         time.sleep(0.02)
+    if not forced:
+        shutil.copytree(finished, folder, dirs_exist_ok=True)
     os.kill(json.loads(lock.read_text())["pid"], signal.SIGKILL)
     assert process.wait(300) != 0
     made = contents(twin)

@@ -40,8 +40,10 @@ class Errors(logging.Handler):
 
 
 def is_news(record):
-    """Whether to show a message; Snakemake warns of each new output with the flag ``update``."""
-    return not str(record.msg).endswith(": no backup found.")
+    """Whether to show a message; Snakemake warns of each new output with the flag ``update``, and
+    that it keeps outputs of failed jobs, which are complete results or not there."""
+    text = str(record.msg)
+    return not (text.endswith(": no backup found.") or text.startswith("--keep-incomplete mode"))
 
 
 ERRORS = Errors()
@@ -51,13 +53,10 @@ if workflow.is_main_process:
 
 
 onstart:
-    folder = next(
-        path for path in (Path(RESULTS), *Path(RESULTS).absolute().parents) if path.exists()
-    )
-    if not os.access(folder, os.W_OK):
-        raise WorkflowError(
-            f"The folder {folder} is not writable: give another folder as 'results', or change its permissions."
-        )
+    try:
+        JOBS.check_writable()
+    except CalgridError as error:
+        raise WorkflowError(str(error)) from None
     JOBS.write_plan(PLAN)
     settings = workflow.dag_settings
     if settings.forceall or settings.forcetargets or settings.forcerun:

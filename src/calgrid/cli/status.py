@@ -20,7 +20,6 @@ from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Job, Plan
 from calgrid.errors import visible_lines
-from calgrid.storage.layout import Layout, probe_job
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import Record
 
@@ -153,7 +152,7 @@ def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
 def jobs(plan: Plan) -> list[JobState]:
     """Return the jobs of a study, except those after calibration, which take seconds."""
     queue = slurm_queue()
-    return [_state(job, plan.study.layout, queue) for job in plan.jobs]
+    return [_state(job, plan.log(job), queue) for job in plan.jobs]
 
 
 def slurm_queue() -> dict[str, str]:
@@ -168,11 +167,10 @@ def slurm_queue() -> dict[str, str]:
     return dict(line.rsplit(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
 
 
-def _state(job: Job, layout: Layout, queue: Mapping[str, str]) -> JobState:
+def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:
     about = job.about
     if job.rule == "probe":
         about = f"{about}/{job.spec['probe']['name']}"
-    log = log_of(job, layout)
     lines = joblogs.last_attempt(log)
     details: dict[str, Any] = {}
     if Path(job.result).is_file():
@@ -191,14 +189,6 @@ def _state(job: Job, layout: Layout, queue: Mapping[str, str]) -> JobState:
     else:
         state, details = FAILED, {"reason": joblogs.why([log, *joblogs.slurm_logs(log)])}
     return JobState(job.rule, about, state, log, **details)
-
-
-def log_of(job: Job, layout: Layout) -> str:
-    """Log of a job, as the rules name it."""
-    folder = job.rule
-    if job.rule == "probe":
-        folder = probe_job(job.spec["probe"]["name"])
-    return layout.log(folder, job.about, job.spec["fingerprint"])
 
 
 def _where(owner: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from calgrid.components import plugins
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SUMMARIES, RunKey, family_unit, run_key
 from calgrid.storage.records import (
@@ -185,6 +185,20 @@ class Jobs:
     def write_plan(self, path: str) -> None:
         """Write the specifications of all jobs and the manifest of the study."""
         write_record(Path(path), self.plan.file())
+
+    def check_writable(self) -> None:
+        """Raise StateError if a folder is not writable in which a result or log is to be made."""
+        folders = {Path(self.layout.file(HIDDEN))}
+        for job in self.plan.jobs:
+            if not Path(job.result).is_file():
+                folders |= {Path(job.folder).parent, Path(self.plan.log(job)).parent}
+        for folder in sorted(folders):
+            existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+            if not os.access(existing, os.W_OK):
+                raise StateError(
+                    f"The folder {existing} is not writable: give another folder as 'results', or "
+                    "change its permissions."
+                )
 
     def drop_ambiguous_records(self) -> None:
         """Delete records of files of the study if there are several, as after a copy from a backup.

@@ -403,6 +403,13 @@ class Plan:
                 jobs.append(Job("probe", key.path, folder, PROBE, spec))
         return jobs
 
+    def log(self, job: Job) -> str:
+        """Log of a job, as the rules name it."""
+        folder = job.rule
+        if job.rule == "probe":
+            folder = probe_job(job.spec["probe"]["name"])
+        return self.study.layout.log(folder, job.about, job.spec["fingerprint"])
+
     def matching_runs(self, pattern: str) -> list[RunKey]:
         """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
 
