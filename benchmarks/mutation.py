@@ -211,8 +211,8 @@ MUTATIONS = (
     Mutation(
         "tables show fractions as percent",
         "reporting",
-        "(100 * value, 2)",
-        "(10 * value, 2)",
+        '"fraction": (100.0, 2)',
+        '"fraction": (10.0, 2)',
         "tests/reporting/test_text.py",
     ),
 )
