@@ -331,7 +331,7 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
-        (np.zeros(3), [0, 0, 0], r"must be \(N, K\)"),
+        (np.zeros(3), [0, 0, 0], r"between 0 and 1 like probabilities"),
         (np.zeros((0, 3)), [], "N >= 1"),
         (np.zeros((2, 1)), [0, 0], "K >= 2"),
         (np.zeros((2, 3), dtype=bool), [0, 0], "real numbers, got bool"),

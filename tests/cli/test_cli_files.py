@@ -292,8 +292,16 @@ class TestMistakes:
     def test_a_bad_file_is_refused_by_metrics(self, folder, fails, name, parts):
         fails("metrics", folder / name, *FAST, parts=["calgrid metrics: ", name, *parts])
 
-    @pytest.mark.parametrize("role", ["--fit", "--apply"])
-    @pytest.mark.parametrize("name", ["nan.npz", "no_labels.npz", "absent.npz"])
+    @pytest.mark.parametrize(
+        ("role", "name"),
+        [
+            ("--fit", "nan.npz"),
+            ("--fit", "no_labels.npz"),
+            ("--fit", "absent.npz"),
+            ("--apply", "nan.npz"),
+            ("--apply", "absent.npz"),
+        ],
+    )
     def test_a_bad_file_writes_nothing(self, folder, pair, fails, role, name):
         out, fitted = folder / "out.parquet", folder / "fitted.safetensors"
         given = ("--calibrator", "ts", role, folder / name, "--out", out, "--save", fitted)

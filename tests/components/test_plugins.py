@@ -212,7 +212,7 @@ def test_a_fit_that_keeps_more_than_arrays_and_numbers_must_say_how_it_is_saved(
         f"{name}/calibrators/mine_i.py",
         CALIBRATOR.replace("KEPT", f"{kept}; self.array = logits; self.number = 1"),
     )
-    fitted = build_calibrator("mine_i").fit(np.eye(3), [0, 1, 2])
+    fitted = build_calibrator("mine_i").fit(2 * np.eye(3), [0, 1, 2])
     with refuses(ConfigError, "Calibrator 'mine_i' keeps ", "define _state() and _load_state()"):
         fitted.save(tmp_path / "fitted")
 
@@ -238,3 +238,38 @@ def test_a_plugin_that_ends_the_program_is_named(write, refuses, place, status):
         ConfigError, f"{name}/calibrators/ends.py", f"cannot be imported (SystemExit: {status})"
     ):
         registry.load("calibrator", "ends")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("mine_m", "import os; os._exit(0)", "(SystemExit: os._exit(0))"),
+        ("mine_n", "import time; time.sleep(60)", "(TimeoutError: it takes more than 1 s)"),
+    ],
+)
+def test_an_import_cannot_end_or_block_the_program(write, refuses, monkeypatch, name, line, reason):
+    monkeypatch.setattr(plugins, "IMPORT_SECONDS", 1)
+    write(f"{name}/calibrators/ends.py", f"{line}\n{CALIBRATOR}")
+    with refuses(ConfigError, f"{name}/calibrators/ends.py, line 1,", reason):
+        registry.load("calibrator", "ends")
+    assert os._exit.__module__ == "posix"
+
+
+def test_a_claim_that_predictions_stay_is_checked(write, refuses):
+    write(
+        "mine_o/calibrators/turns.py",
+        CALIBRATOR.replace("KEPT", "").replace("softmax(l", "softmax(-l"),
+    )
+    fitted = build_calibrator("turns").fit(2 * np.eye(3), [0, 1, 2])
+    with refuses(
+        ConfigError, "mine_o/calibrators/turns.py says keeps_argmax=True", "2 of 3 predictions"
+    ):
+        fitted.predict_proba([[0.0, 1.0, 3.0], [0.0, 0.0, 0.0], [1.0, 5.0, 0.0]])
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(0)", "None.items()"])
+def test_a_fit_of_a_plugin_that_fails_names_its_file(write, refuses, code):
+    name = f"mine_p{len(code)}"
+    write(f"{name}/calibrators/fails.py", CALIBRATOR.replace("KEPT", code))
+    with refuses(ConfigError, f"{name}/calibrators/fails.py, line 11, fails in its fit ("):
+        build_calibrator("fails").fit(2 * np.eye(3), [0, 1, 2])

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from calgrid.errors import DataError
 
 Array = NDArray[np.float64]
-#: tolerance of row sums of low-precision probabilities
+#: tolerance of row sums of low-precision probabilities, and of those that numbers must have to be
+#: taken for probabilities
 ROW_SUM_TOLERANCE = 1e-2
+PROBABILITY_TOLERANCE = 1e-3
 #: below this the probabilities of the other classes do not determine how the rest is shared
 NOTHING_LEFT = 1e-12
 #: entries of one block of rows: a few arrays of this size fit into the processor's cache
@@ -160,6 +162,14 @@ def logits_from_probabilities(probabilities: Any) -> Array:
             "rows of probabilities must sum to 1; if these are logits, use them as they are."
         )
     return np.log(np.maximum(array, float(np.finfo(np.float32).tiny)))
+
+
+def are_probabilities(values: NDArray[Any]) -> bool:
+    """Whether every row of ``(N, K)`` is non-negative with a sum of 1."""
+    if values.dtype.kind not in "fiu" or not values.min() >= 0:
+        return False
+    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
+    return bool(off.max() <= PROBABILITY_TOLERANCE)
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:

@@ -1,12 +1,17 @@
 """Checks of the inputs of calibrators."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.errors import DataError
+from calgrid.calibrators._probabilities import are_probabilities, logits_from_probabilities
+from calgrid.errors import DataError, visible
 
+#: what a fit knows about its inputs
+INPUTS = ("n_classes", "n_samples", "kind", "binary", "class_names")
+KINDS = ("logits", "probabilities")
 #: a logit this far below the maximum has probability 0 at every temperature, and its square is
 #: finite
 IMPOSSIBLE = 1e100
@@ -19,6 +24,76 @@ def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be an array of numbers ({error}).") from None
+
+
+def as_logits(values: Any, kind: str) -> Any:
+    """Return logits for values of a kind, ``(N, K)`` or ``(N,)`` for class 1 of two.
+
+    Raises DataError: the values are not of the kind, as far as they show it.
+    """
+    if kind not in KINDS:
+        raise DataError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
+    array = _array(values, kind)
+    one_column = array.ndim == 1 and array.size > 0 and array.dtype.kind in "fiu"
+    if one_column:
+        other = 1 - array if kind == "probabilities" else np.zeros_like(array)
+        array = np.column_stack([other, array])
+    if kind == "probabilities":
+        return logits_from_probabilities(array)
+    if not one_column and array.ndim == 2 and array.size and are_probabilities(array):
+        raise DataError(
+            "logits are non-negative and sum to 1 in every row like probabilities; give "
+            "kind='probabilities', or, if they are logits, subtract 1 from all, which does not "
+            "change the softmax."
+        )
+    return array
+
+
+def check_one_column(logits: NDArray[Any]) -> None:
+    """Raise DataError if logits of class 1 of two look like probabilities, ``(N, 2)`` with zeros
+    for class 0.
+    """
+    if logits.min() >= 0 and logits.max() <= 1:
+        raise DataError(
+            "logits of class 1 lie between 0 and 1 like probabilities; give kind='probabilities', "
+            "or, if they are logits, two columns, np.column_stack([0 * z, z])."
+        )
+
+
+def check_names(
+    values: Any, names: Sequence[str] | None, shape: tuple[int, ...]
+) -> tuple[str, ...] | None:
+    """Return names of classes, or those of the columns of a data frame; None without any.
+
+    Raises DataError: they are not one different name per column of logits of the given shape.
+    """
+    found = getattr(values, "columns", None) if names is None else names
+    if found is None or not all(isinstance(name, str) for name in found):
+        return None
+    if shape[1:] != (len(set(found)),) or len(set(found)) < len(found):
+        raise DataError(
+            f"class_names must be one different name per column, got {len(found)} for logits of "
+            f"shape {shape}: {visible(', '.join(found))}."
+        )
+    return tuple(found)
+
+
+def in_order(
+    logits: NDArray[Any], names: Sequence[str] | None, fitted: Sequence[str] | None
+) -> NDArray[Any]:
+    """Return the columns of logits ``(N, K)`` in the order of the classes of the fit, if both have
+    names.
+
+    Raises DataError: the classes differ.
+    """
+    if names is None or fitted is None or tuple(names) == tuple(fitted):
+        return logits
+    if set(names) != set(fitted):
+        raise DataError(
+            f"the calibrator was fitted on the classes {visible(', '.join(fitted))}, but these are "
+            f"{visible(', '.join(names))}; use the same model."
+        )
+    return logits[:, [names.index(name) for name in fitted]]
 
 
 def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float64]:

@@ -10,8 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import in_units, logit_unit
-from calgrid.calibrators._validation import check_features, check_head, check_labels, check_logits
-from calgrid.components.registry import parameters_of
+from calgrid.calibrators._validation import (
+    INPUTS,
+    as_logits,
+    check_features,
+    check_head,
+    check_labels,
+    check_logits,
+    check_names,
+    check_one_column,
+    in_order,
+)
+from calgrid.components.plugins import shown
+from calgrid.components.registry import errors_of, parameters_of
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.arrays import write_arrays
 
@@ -23,6 +34,8 @@ Head = tuple[Array, Array]
 WORSE = 2.0
 #: share of the rows of a shifted set on which calibrators are fitted that are scored on its rest
 SAME_SHIFT_SHARE = 0.2
+#: a prediction whose probability is below the largest by less than this share ties with it
+ROUNDING = 1e-12
 #: entries of a history that are temperatures
 TEMPERATURES = (
     "temperature",
@@ -62,6 +75,10 @@ class Calibrator(ABC):
     fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a
         file.
     n_classes : K of the fit; None before the fit.
+    n_samples : N of the fit.
+    kind : what the fit was given, ``"logits"`` or ``"probabilities"``.
+    binary : whether the fit was given one column, for class 1 of two.
+    class_names : names of the classes in the order of the columns of the fit; None if unknown.
     """
 
     #: set by ``@register``: source, keeps_argmax, parameters, needs
@@ -76,6 +93,10 @@ class Calibrator(ABC):
         self.fit_history: dict[str, Any] = {}
         self.fit_seconds: float | None = None
         self.n_classes: int | None = None
+        self.n_samples = 0
+        self.kind = "logits"
+        self.binary = False
+        self.class_names: tuple[str, ...] | None = None
         self._feature_width: int | None = None
         #: divisor of the logits
         self._unit = 1.0
@@ -97,22 +118,60 @@ class Calibrator(ABC):
         """All hyper-parameters with their values."""
         return {name: getattr(self, name) for name in parameters_of(type(self))}
 
-    def fit(self, logits: Any, labels: Any, features: Any = None, head: Any = None) -> Self:
+    def __repr__(self) -> str:
+        """``ts(T=2.4975), fitted on 5,000 rows, 10 classes``; with options that differ from their
+        defaults.
+        """
+        defaults = parameters_of(type(self))
+        shown = [
+            f"{name}={value!r}"
+            for name, value in self.hyperparameters.items()
+            if value != defaults[name].default
+        ]
+        if self.n_classes is None:
+            return f"{self.id}({', '.join(shown)}), not fitted"
+        if "temperature" in self.fit_history:
+            shown.append(f"T={self.fit_history['temperature']:.5g}")
+        return (
+            f"{self.id}({', '.join(shown)}), fitted on {self.n_samples:,} rows, "
+            f"{self.n_classes} classes"
+        )
+
+    def fit(
+        self,
+        logits: Any,
+        labels: Any,
+        features: Any = None,
+        head: Any = None,
+        *,
+        kind: str = "logits",
+        class_names: Sequence[str] | None = None,
+    ) -> Self:
         """Fit on validation data and return the calibrator itself.
 
         Parameters
         ----------
-        logits : ``(N, K)`` real numbers; -inf marks an impossible class.
+        logits : ``(N, K)`` real numbers; -inf marks an impossible class. ``(N,)``: numbers of class
+            1 of two.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
             them, else ignored.
+        kind : ``"probabilities"`` if ``logits`` are probabilities.
+        class_names : K names in the order of the columns; by default those of a data frame.
 
         Raises
         ------
-        DataError : an input is missing or does not match the description above.
+        DataError : an input is missing or does not match the description above, also logits that
+            are probabilities in every row.
+        ConfigError : the code of a plugin fails.
         """
-        scores = self._checked(logits)
+        binary = np.ndim(logits) == 1
+        values = as_logits(logits, kind)
+        if binary and kind == "logits":
+            check_one_column(values)
+        names = check_names(logits, class_names, values.shape)
+        scores = self._checked(values)
         n_samples, n_classes = scores.shape
         targets = check_labels(labels, n_samples, n_classes)
         inputs = self._required_features(features, n_samples)
@@ -123,40 +182,74 @@ class Calibrator(ABC):
         # samples whose label is impossible do not affect the fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
-        history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
+        with errors_of(type(self), "fails in its fit"):
+            history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
         self.fit_history = {"warnings": [], **history}
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
         self.fit_seconds = time.perf_counter() - begin
-        self.n_classes = n_classes
+        self.n_classes, self.n_samples = n_classes, n_samples
+        self.kind, self.binary, self.class_names = kind, binary, names
         self._feature_width = None if inputs is None else inputs.shape[1]
         return self
 
-    def predict_proba(self, logits: Any, features: Any = None) -> Array:
-        """Return calibrated probabilities ``(N, K)``, float64, rows summing to 1.
+    def predict_proba(
+        self,
+        logits: Any,
+        features: Any = None,
+        *,
+        kind: str | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Array:
+        """Return calibrated probabilities ``(N, K)``, float64, rows summing to 1, in the order of
+        the columns of the fit.
 
         Parameters
         ----------
-        logits : ``(N, K)`` with the K of the fit.
+        logits : ``(N, K)`` with the K of the fit, or ``(N,)``: numbers of class 1 of two.
         features : ``(N, d)`` with the d of the fit, for calibrators that need them, else ignored.
+        kind : ``"logits"`` or ``"probabilities"``; by default that of the fit.
+        class_names : names of the columns, by default those of a data frame. If the fit knows its
+            classes too, columns are put into their order by name.
 
         Raises
         ------
         StateError : not fitted.
-        DataError : an input is missing or does not match the description above.
+        DataError : an input is missing or does not match the description above, also logits that
+            are probabilities in every row, and classes other than those of the fit.
+        ConfigError : the code of a plugin fails, or changes predictions although it says that it
+            does not (``keeps_argmax``).
         """
         self._require_fitted()
-        scores = self._checked(logits, self.n_classes)
+        values = as_logits(logits, kind or self.kind)
+        names = check_names(logits, class_names, values.shape)
+        scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
         inputs = self._required_features(features, len(scores), self._feature_width)
-        return self._transform(in_units(scores, self._unit), inputs)
+        with errors_of(type(self), "fails in its prediction"):
+            probabilities = self._transform(in_units(scores, self._unit), inputs)
+        self._check_claim(scores, probabilities)
+        return probabilities
+
+    def _check_claim(self, scores: Array, probabilities: Array) -> None:
+        """Raise ConfigError if predictions change although ``keeps_argmax`` is true."""
+        if not self.registered["keeps_argmax"]:
+            return
+        predicted = scores.argmax(axis=1)[:, None]
+        kept = np.take_along_axis(probabilities, predicted, axis=1)[:, 0]
+        changed = kept < probabilities.max(axis=1) * (1.0 - ROUNDING)
+        if changed.any():
+            raise ConfigError(
+                f"{shown(type(self).__module__)} says keeps_argmax=True, but its probabilities "
+                f"change {changed.sum()} of {len(changed)} predictions: correct one of the two."
+            )
 
     def save(self, path: str | Path) -> None:
         """Write the fitted calibrator as safetensors, atomically; equal fits give equal bytes.
 
-        The metadata key ``calgrid`` holds id, hyper-parameters, K, and the numbers and warnings of
-        ``fit_history`` as JSON.
+        The metadata key ``calgrid`` holds id, hyper-parameters, the attributes ``n_classes`` to
+        ``class_names``, and the numbers and warnings of ``fit_history`` as JSON.
 
         Raises StateError: the calibrator is not fitted.
         """
@@ -165,7 +258,7 @@ class Calibrator(ABC):
             "id": self.id,
             "hyperparameters": self.hyperparameters,
             "seed": getattr(self, "seed", None),
-            "n_classes": self.n_classes,
+            **{name: getattr(self, name) for name in INPUTS},
             "feature_width": self._feature_width,
             "fit_history": {
                 name: value
@@ -183,7 +276,9 @@ class Calibrator(ABC):
         self._load_state(state)
         self.fit_history = dict(description["fit_history"])
         self.fit_seconds = None
-        self.n_classes = int(description["n_classes"])
+        for name in INPUTS:
+            setattr(self, name, description[name])
+        self.class_names = self.class_names and tuple(self.class_names)
         self._feature_width = description["feature_width"]
 
     def _checked(self, logits: Any, n_classes: int | None = None) -> Array:

@@ -19,7 +19,7 @@ from calgrid.files.logits import predicted, read_head_arrays
 from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, usable
 from calgrid.progress import log
 from calgrid.storage.atomic import require_writable
-from calgrid.storage.logits import Logits, write_logits
+from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 
 #: default metric of a ranking
 NLL = "nll"
@@ -39,13 +39,14 @@ def calibrate(options: argparse.Namespace) -> None:
     """
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
-    target = read(options.apply, options.apply_labels, options) if options.apply else None
     content: dict[str, Any] = {}
     calibrator = None
     if options.load:
         calibrator = _loaded(options, names)
+        target = _target(options, calibrator.class_names)
     else:
         data = read(options.fit, options.fit_labels, options)
+        target = _target(options, data.metadata.get("classes"))
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
         if _is_ranking(names):
@@ -134,8 +135,43 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logits | None:
+    """The file to calibrate, with columns in the order of the classes of the fit; labels may be
+    absent if its probabilities are written.
+    """
+    if not options.apply:
+        return None
+    labelled = options.apply_labels is not None
+    target = read(options.apply, options.apply_labels, options, classes, labelled)
+    if not options.out and not _is_labelled(target):
+        raise ConfigError(
+            f"{options.apply} has no labels, so there are no metrics: give --out, a file for its "
+            f"probabilities, or the name of the labels, --label-key."
+        )
+    return target
+
+
+def _is_labelled(data: Logits) -> bool:
+    return bool((data.label != NO_LABEL).any())
+
+
+def _values(data: Logits, options: argparse.Namespace) -> np.ndarray:
+    """Logits or probabilities as in the file, (N, K), or (N,) of class 1 of two."""
+    values = data.logits if data.probabilities is None else data.probabilities
+    return values[:, 1] if options.binary else values
+
+
 def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
+    """The saved calibrator; its kind and binary form become those of the file to calibrate."""
     calibrator = load_calibrator(options.load)
+    options.kind = options.kind or calibrator.kind
+    options.binary = options.binary or calibrator.binary
+    known = calibrator.class_names
+    if options.classes and known and tuple(options.classes) != known:
+        raise ConfigError(
+            f"--classes {','.join(options.classes)}: the calibrator was fitted on the classes "
+            f"{','.join(known)}; remove --classes, and name the columns."
+        )
     if names not in ([], [calibrator.id]):
         raise ConfigError(
             f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': "
@@ -150,7 +186,14 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
     overrides = spec.resolve(given, where="--set")
     if "seed" not in given:
         overrides["seed"] = options.seed
-    return build_calibrator(id, **overrides).fit(data.logits, data.label, data.features, head)
+    return build_calibrator(id, **overrides).fit(
+        _values(data, options),
+        data.label,
+        data.features,
+        head,
+        kind=options.kind or "logits",
+        class_names=data.metadata.get("classes"),
+    )
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -259,10 +302,15 @@ def _ranking_text(
 def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
     """Calibrate a file, and write and print the results; return what ``--json`` prints."""
     before = after = predicted(target)
-    scores = {"none": estimates(before, target.label, options)}
     if calibrator.id != "none":
-        after = calibrator.predict_proba(target.logits, features=target.features)
-        scores[calibrator.id] = estimates(after, target.label, options)
+        after = calibrator.predict_proba(
+            _values(target, options), target.features, kind=options.kind or "logits"
+        )
+    scores: dict[str, dict[str, Estimate]] = {}
+    if _is_labelled(target):
+        scores["none"] = estimates(before, target.label, options)
+        if calibrator.id != "none":
+            scores[calibrator.id] = estimates(after, target.label, options)
     # Files are written last, after all inputs are checked, and only if all of them can be written.
     for path in (options.save, options.out):
         if path:
@@ -271,11 +319,16 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         calibrator.save(options.save)
     if options.out:
         _write_calibrated(options.out, calibrator, target, after)
-    if not options.json:
-        sys.stdout.write(_comparison_text(scores))
-    warnings = calibrator.fit_history["warnings"]
+    warnings = list(calibrator.fit_history["warnings"])
     for warning in warnings:
         log(f"Warning: {calibrator.id}: {warning}")
+    metrics = {name: as_json(values) for name, values in scores.items()}
+    content = {"calibrator": calibrator.id, "warnings": warnings, "metrics": metrics}
+    if not scores:
+        log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
+        return content
+    if not options.json:
+        sys.stdout.write(_comparison_text(scores))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         log(
@@ -288,8 +341,7 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
             f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used "
             f"for fitting are optimistic; apply the calibrator to other rows."
         )
-    metrics = {name: as_json(values) for name, values in scores.items()}
-    return {"calibrator": calibrator.id, "warnings": list(warnings), "metrics": metrics}
+    return content
 
 
 def _write_calibrated(
@@ -298,6 +350,8 @@ def _write_calibrated(
     with np.errstate(divide="ignore"):
         log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
     metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
+    if calibrator.class_names:
+        metadata["classes"] = list(calibrator.class_names)
     calibrated = Logits(
         target.index,
         target.label,

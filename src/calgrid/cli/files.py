@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,16 +30,23 @@ from calgrid.storage.logits import Logits
 ALL = "all"
 
 
-def read(path: Path, labels: Path | None, options: argparse.Namespace) -> Logits:
-    """Read a file with the options of the command line."""
+def read(
+    path: Path,
+    labels: Path | None,
+    options: argparse.Namespace,
+    classes: Sequence[str] | None = None,
+    labelled: bool = True,
+) -> Logits:
+    """Read a file with the options of the command line, of which ``--classes`` has precedence."""
     return read_any(
         path,
-        options.kind,
+        options.kind or "logits",
         labels,
         values_key=options.values_key,
         label_key=options.label_key,
-        classes=options.classes,
+        classes=options.classes or classes,
         binary=options.binary,
+        labelled=labelled,
     )
 
 

@@ -197,8 +197,7 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
         choices=("logits", "probabilities"),
-        default="logits",
-        help="kind of values in the files (logits)",
+        help="kind of values in the files (logits, or that of a saved calibrator)",
     )
     named = "name of the array or column of logits or probabilities, or the common prefix of one column per class"
     parser.add_argument("--values-key", metavar="NAME", help=named)

@@ -46,7 +46,7 @@ def report_logits(options: argparse.Namespace) -> None:
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     """Configuration of a study with one external run."""
     external: dict[str, Any] = {
-        "kind": options.kind,
+        "kind": options.kind or "logits",
         "dataset": "logits",
         "backbone": options.name,
         "method": "model",
@@ -78,7 +78,7 @@ def _calibrators(options: argparse.Namespace) -> list[str]:
     names = calibrator_names(options.calibrator)
     if names == [ALL]:
         val = read(options.fit, options.fit_labels, options)
-        test = read(options.apply, options.apply_labels, options)
+        test = read(options.apply, options.apply_labels, options, val.metadata.get("classes"))
         features = None if test.features is None else val.features
         names = usable(features, read_head_arrays(options.head) if options.head else None)
     return list(dict.fromkeys(["none", *names]))

@@ -5,15 +5,18 @@ A plugin is a folder that mirrors this package, ``my_folder/losses/my_loss.py``.
 example ``my_folder.losses.my_loss``, are found, imported and fingerprinted like those of calgrid.
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import NoReturn, ParamSpec, TypeVar, cast
 
 from calgrid.errors import ConfigError
 
@@ -23,6 +26,9 @@ PACKAGE_ROOT = Path(__file__).parents[1]
 VARIABLE = "CALGRID_PLUGINS"
 #: group of entry points of installed packages; each names a package whose folder is a plugin
 GROUP = "calgrid.plugins"
+#: seconds after which the import of a plugin counts as one without end; PyTorch on a cold network
+#: disk takes minutes
+IMPORT_SECONDS = 300
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,6 +173,29 @@ def importable(module: str) -> None:
             if parent not in sys.path:
                 sys.path.append(parent)  # last, so that it hides nothing
             importlib.invalidate_caches()
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Raise SystemExit if the code of a plugin calls ``os._exit``, which would end the program
+    without a word, and TimeoutError if it has no end.
+    """
+    end_process = os._exit
+
+    def refuse(status: int) -> NoReturn:
+        raise SystemExit(f"os._exit({status})")
+
+    def stop(*_: object) -> NoReturn:
+        raise TimeoutError(f"it takes more than {IMPORT_SECONDS} s")
+
+    with contextlib.ExitStack() as after:
+        after.callback(setattr, os, "_exit", end_process)
+        os._exit = refuse
+        if threading.current_thread() is threading.main_thread():  # signals arrive there
+            after.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, stop))
+            after.callback(signal.alarm, 0)
+            signal.alarm(IMPORT_SECONDS)
+        yield
 
 
 @cached

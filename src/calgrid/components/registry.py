@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from calgrid.components import plugins
 from calgrid.components.options import Option, read_options
 from calgrid.components.source import declarations
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import CalgridError, ConfigError, unknown_id
 from calgrid.optional import say_extra
 
 Component = TypeVar("Component", bound=Callable[..., Any])
@@ -253,7 +253,7 @@ def load(kind: str, name: str) -> Any:
     id = name.partition("/")[0]
     module = _module_of(kind, id)
     plugins.importable(module)
-    with say_extra() if _is_of_calgrid(module) else plugin_errors(module, "cannot be imported"):
+    with say_extra() if _is_of_calgrid(module) else _plugin_import(module):
         namespace = vars(importlib.import_module(module))
     for component in _registered(namespace):
         if component.registered.get("id", module.rpartition(".")[2]) == id:
@@ -308,6 +308,27 @@ def plugin_errors(module: str, what: str) -> Iterator[None]:
         raise ConfigError(
             f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}): correct it."
         ) from error
+
+
+@contextlib.contextmanager
+def _plugin_import(module: str) -> Iterator[None]:
+    with plugin_errors(module, "cannot be imported"), plugins.guarded():
+        yield
+
+
+@contextlib.contextmanager
+def errors_of(component: type, what: str) -> Iterator[None]:
+    """:func:`plugin_errors` for a class of a plugin, except for errors that it states as calgrid
+    does.
+    """
+    module = component.__module__
+    try:
+        with contextlib.nullcontext() if _is_of_calgrid(module) else plugin_errors(module, what):
+            yield
+    except ConfigError as error:
+        if isinstance(error.__cause__, CalgridError):
+            raise error.__cause__ from None
+        raise
 
 
 # components of files, without importing them -----------------------------------------------------

@@ -19,9 +19,9 @@ SHOWN_NAMES = 10
 
 def class_numbers(
     labels: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
-) -> np.ndarray:
+) -> tuple[np.ndarray, Sequence[str] | None]:
     """Convert labels (N,), (N, 1) or one-hot (N, K) to class numbers; what is neither is returned
-    as it is.
+    as it is. Also return the names of the classes, if known now.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def class_numbers(
     """
     if classes and width not in ((), (len(classes),)):
         raise DataError(
-            f"{path} has {width[0]} columns for the {len(classes)} classes {_shown_names(classes)}."
+            f"{path} has {width[0]} columns for the {len(classes)} classes {shown_names(classes)}."
         )
     if labels.shape[1:] == (1,):
         labels = labels.reshape(-1)
@@ -45,11 +45,11 @@ def class_numbers(
         return _numbers_of_text(as_text(labels, path), width, classes, path)
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
-        return labels.argmax(axis=1)
+        return labels.argmax(axis=1), classes
     yes_or_no = labels.dtype.kind == "b" and width == (2,)
     if yes_or_no or (labels.dtype.kind == "f" and _are_whole(labels)):
-        return labels.astype(np.int64)
-    return labels
+        return labels.astype(np.int64), classes
+    return labels, classes
 
 
 def _are_whole(values: np.ndarray) -> bool:
@@ -74,20 +74,20 @@ def as_text(labels: np.ndarray, path: Path) -> np.ndarray:
 
 def _numbers_of_text(
     words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
-) -> np.ndarray:
-    """Class numbers of the names of classes, or of numbers written as text."""
+) -> tuple[np.ndarray, Sequence[str] | None]:
+    """Class numbers of the names of classes, or of numbers written as text, and these names."""
     names = np.unique(words).tolist()
     if not classes and all(name.isdecimal() and len(name) <= MOST_DIGITS for name in names):
-        return words.astype(np.int64)
+        return words.astype(np.int64), None
     if not classes and width == (len(names),) and _is_only_order(names):
         log(
             f"The labels of {path} are text, so the columns are taken in the order "
-            f"{_shown_names(names)}; give --classes (in a study, classes) if it is another one."
+            f"{shown_names(names)}; give --classes (in a study, classes) if it is another one."
         )
         classes = names
     if not classes:
         raise DataError(
-            f"{path}: labels are text ({_shown_names(names[:3])}); give the classes in the order "
+            f"{path}: labels are text ({shown_names(names[:3])}); give the classes in the order "
             f"of the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
         )
     number = {name: place for place, name in enumerate(classes)}
@@ -95,10 +95,10 @@ def _numbers_of_text(
     if unknown:
         raise DataError(
             f"{path}: label '{visible(unknown[0])}' is not one of the classes "
-            f"{_shown_names(classes)}."
+            f"{shown_names(classes)}."
         )
     numbers = [number[word] for word in words.ravel().tolist()]
-    return np.array(numbers, np.int64).reshape(words.shape)
+    return np.array(numbers, np.int64).reshape(words.shape), classes
 
 
 def _is_only_order(names: Sequence[str]) -> bool:
@@ -112,7 +112,7 @@ def _is_only_order(names: Sequence[str]) -> bool:
     return sorted(names) == by_case == sorted(names, key=by_number)
 
 
-def _shown_names(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
     """The names of classes for a message, without control characters; many are cut short."""
     shown = visible(", ".join(names[:SHOWN_NAMES]))
     return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."

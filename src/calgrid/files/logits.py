@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.calibrators import logits_from_probabilities
+from calgrid.calibrators._probabilities import are_probabilities, softmax
+from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError, visible
 from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
 from calgrid.files.formats import HEAD_FORMATS
-from calgrid.files.labels import as_text, class_numbers, is_text
+from calgrid.files.labels import as_text, class_numbers, is_text, shown_names
 from calgrid.progress import log
-from calgrid.storage.logits import Logits, validate_logits
+from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
 LABEL_NAMES = ("label", "labels", "y", "target", "targets")
 #: names of the array of each kind
@@ -23,7 +25,6 @@ VALUE_NAMES = {
 }
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
-PROBABILITY_TOLERANCE = 1e-3
 #: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
@@ -37,6 +38,7 @@ def read_any(
     label_key: str | None = None,
     classes: Sequence[str] | None = None,
     binary: bool = False,
+    labelled: bool = True,
 ) -> Logits:
     """Read logits and labels from ``.npz``, ``.pt``, ``.parquet`` or ``.csv``.
 
@@ -49,6 +51,9 @@ def read_any(
     label_key : name of the array or column of labels.
     classes : names of the classes, in the order of the columns; labels may be such names.
     binary : whether the numbers are one column, for class 1 of two.
+    labelled : if False, labels may be absent; they are then all -1.
+
+    Names of the classes are in the metadata, key ``classes``, if the file or the caller knows them.
 
     Raises
     ------
@@ -56,6 +61,7 @@ def read_any(
         that are probabilities in every row), rows have no label, or an index is repeated.
     """
     arrays = load(path)
+    classes = _known_classes(arrays, classes, path)
     label_names = (label_key,) if label_key else LABEL_NAMES
     label_values = (
         _array_named(arrays, label_names, path)
@@ -68,16 +74,33 @@ def read_any(
         others = (*label_names, *EXTRAS, *all_value_names)
         names, classes = class_columns(arrays, others, label_values, values_key, classes)
         values = arrays.stacked(names) if names else None
+    if label_values is None and values is not None and not (labelled or label_key):
+        label_values = np.full(len(values), NO_LABEL)
     if label_values is None or values is None:
-        raise DataError(_what_is_missing(arrays, kind, path))
+        raise DataError(_what_is_missing(arrays, kind, path, classes if values is None else None))
     data = _validated(arrays, values, label_values, kind, path, classes, binary)
-    data.metadata = arrays.metadata
-    if (data.label < 0).any():
+    without_any = not labelled and bool((data.label < 0).all())
+    if (data.label < 0).any() and not without_any:
         raise DataError(
             f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored."
         )
     _refuse_repeated_rows(data, path)
     return data
+
+
+def _known_classes(
+    arrays: Arrays, classes: Sequence[str] | None, path: Path
+) -> Sequence[str] | None:
+    """Names of the classes that are given, or that calgrid wrote; if they differ, DataError."""
+    written = arrays.metadata.get("classes")
+    if not isinstance(written, list) or not all(isinstance(name, str) for name in written):
+        return classes
+    if classes and list(classes) != written:
+        raise DataError(
+            f"{path} has the classes {shown_names(written)}, not {shown_names(classes)}; use the "
+            f"same model."
+        )
+    return written
 
 
 def row_keys(data: Logits) -> list[np.ndarray]:
@@ -91,7 +114,7 @@ def predicted(data: Logits) -> np.ndarray:
     """Return the probabilities (N, K) of a file unchanged, or the softmax of its logits."""
     if data.probabilities is not None:
         return data.probabilities
-    return build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    return softmax(check_logits(data.logits))
 
 
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -164,14 +187,15 @@ def _content(arrays: Arrays) -> str:
     return visible(", ".join(sorted(arrays))) or "nothing"
 
 
-def _what_is_missing(arrays: Arrays, kind: str, path: Path) -> str:
+def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[str] | None) -> str:
     if UNNAMED in arrays:
         return (
             f"{path} contains one array without labels; give them with --labels "
             f"(in a study, test_labels)."
         )
+    of = f" ({shown_names(classes)})" if classes else ""
     return (
-        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class, "
+        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class{of}, "
         f"and an array 'label' (N,), it contains {_content(arrays)}; give their names with "
         f"--values-key and --label-key (in a study, values_key and label_key), those of columns "
         f"also with --classes."
@@ -214,7 +238,7 @@ def class_columns(
     if classes or complete or len(names) < 2 or not columns.all_floating(names):
         return [], classes
     if labels is None or labels.size == 0 or not is_text(labels):
-        return names, None
+        return names, [name.removeprefix(key or "") for name in names]
     prefix = _common_prefix(names, np.unique(as_text(labels, columns.path)).tolist())
     if prefix is None or not all(name.startswith(prefix) for name in names):
         return [], None
@@ -266,13 +290,14 @@ def _validated(
     _float32(values, kind, path)  # raises DataError if they are not numbers
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
-    labels = class_numbers(labels, values.shape[1:], classes, path)
+    labels, classes = class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
     data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
     validate_logits(data, str(path))
     # after the validation: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
-    if kind == "logits" and _are_probabilities(values):
+    data.metadata = {**arrays.metadata, **({"classes": list(classes)} if classes else {})}
+    if kind == "logits" and are_probabilities(values):
         raise DataError(
             f"{path} should contain logits, but every row is non-negative and sums to 1 like "
             f"probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
@@ -326,17 +351,11 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
         return values.astype(np.float32)
 
 
-def _are_probabilities(values: np.ndarray) -> bool:
-    """Whether every row is non-negative with a sum of 1."""
-    off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
-    return bool(values.min() >= 0 and off.max() <= PROBABILITY_TOLERANCE)
-
-
 def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
     """The probabilities, divided by the sums of their rows if the metrics would refuse them."""
     sums = values.sum(axis=1, dtype=np.float64)
     off = np.abs(sums - 1)
-    if not _are_probabilities(values):
+    if not are_probabilities(values):
         worst = int(off.argmax())
         raise DataError(
             f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "

@@ -37,6 +37,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         begin = time.monotonic()
         test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
         if "val" in given:
+            how["classes"] = test.metadata.get("classes")
             val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
             validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
         else:

@@ -1,0 +1,68 @@
+"""What a fit knows of its inputs, and what it therefore refuses or puts right."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.calibrators.cases import shifted
+
+from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.calibrators._probabilities import softmax
+from calgrid.errors import DataError
+
+NAMES = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def probabilities(problem):
+    return softmax(shifted(problem))
+
+
+def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refuses):
+    said = ("non-negative and sum to 1 in every row", "give kind='probabilities'", "subtract 1")
+    with refuses(DataError, *said):
+        build_calibrator("ts").fit(probabilities, problem.labels)
+    fitted = problem.fit("ts")
+    with refuses(DataError, *said):
+        fitted.predict_proba(probabilities)
+    assert fitted.predict_proba(probabilities, kind="probabilities") == pytest.approx(
+        problem.predict(fitted)
+    )
+    with refuses(DataError, "probabilities must lie in [0, 1]"):
+        fitted.predict_proba(problem.logits, kind="probabilities")
+    with refuses(DataError, "kind must be one of logits, probabilities"):
+        fitted.predict_proba(problem.logits, kind="scores")
+    p = probabilities[:, 0]
+    with refuses(DataError, "between 0 and 1 like probabilities", "two columns"):
+        build_calibrator("ts").fit(p, (problem.labels == 0).astype(int))
+
+
+def test_a_saved_fit_keeps_kind_classes_and_rows(problem, probabilities, tmp_path):
+    calibrator = build_calibrator("vs").fit(
+        probabilities, problem.labels, kind="probabilities", class_names=NAMES
+    )
+    calibrator.save(tmp_path / "fitted.safetensors")
+    saved = load_calibrator(tmp_path / "fitted.safetensors")
+    assert np.array_equal(
+        saved.predict_proba(probabilities), calibrator.predict_proba(probabilities)
+    )
+    assert (saved.kind, saved.class_names, saved.n_samples) == ("probabilities", tuple(NAMES), 600)
+
+
+def test_columns_with_names_go_by_name(problem, refuses):
+    frame = pd.DataFrame(problem.logits, columns=NAMES)
+    fitted = build_calibrator("vs").fit(frame, problem.labels)
+    expected = fitted.predict_proba(problem.logits)
+    assert np.array_equal(fitted.predict_proba(frame[NAMES[::-1]]), expected)
+    turned = problem.logits[:, ::-1]
+    assert np.array_equal(fitted.predict_proba(turned, class_names=NAMES[::-1]), expected)
+    with refuses(DataError, "fitted on the classes a, b, c, d, e", "these are b, c, d, e, f"):
+        fitted.predict_proba(turned, class_names=list("bcdef"))
+    with refuses(DataError, "class_names must be one different name per column, got 4"):
+        fitted.predict_proba(turned, class_names=NAMES[:4])
+
+
+def test_a_calibrator_says_what_it_is(problem):
+    assert str(build_calibrator("smart", seed=3)) == "smart(seed=3), not fitted"
+    fitted = problem.fit("ts")
+    temperature = fitted.fit_history["temperature"]
+    assert str(fitted) == f"ts(T={temperature:.5g}), fitted on 600 rows, 5 classes"

@@ -1,0 +1,89 @@
+"""Applying a fit: its classes, kind and form decide, and labels may be absent."""
+
+import numpy as np
+import pytest
+
+from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.storage.logits import NO_LABEL, read_logits
+
+NAMES = ["cat", "dog", "eel", "fox"]
+PERMUTED = [2, 0, 3, 1]
+QUICK = ("--bootstrap", 0)
+
+
+def table(path, logits, order, labels=None):
+    """A CSV file with one column per class, in some order."""
+    columns = [logits[:, place].astype(str) for place in order]
+    names = [NAMES[place] for place in order]
+    if labels is not None:
+        columns.append(np.array(NAMES)[labels])
+        names.append("label")
+    lines = [",".join(names), *(",".join(row) for row in zip(*columns, strict=True))]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def val(tmp_path, data):
+    return table(tmp_path / "val.csv", data.val, range(4), data.val_labels)
+
+
+@pytest.fixture
+def fitted(calgrid, tmp_path, val):
+    """A fit that depends on the order of the classes, saved."""
+    path = tmp_path / "fitted.safetensors"
+    done = calgrid(
+        "calibrate", "--calibrator", "vs", "--fit", val, "--apply", val, "--save", path, *QUICK
+    )
+    assert done.code == 0, done.err
+    return path
+
+
+@pytest.fixture
+def expected(data):
+    return build_calibrator("vs").fit(data.val, data.val_labels).predict_proba(data.test)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("saved", [True, False])
+def test_columns_go_by_name(calgrid, fitted, val, expected, data, tmp_path, saved, labelled):
+    out = tmp_path / "out.parquet"
+    labels = data.test_labels if labelled else None
+    test = table(tmp_path / "test.csv", data.test, PERMUTED, labels)
+    fit = ("--load", fitted) if saved else ("--calibrator", "vs", "--fit", val)
+    done = calgrid("calibrate", *fit, "--apply", test, "--out", out, *QUICK)
+    assert done.code == 0, done.err
+    written = read_logits(out)
+    assert np.exp(written.logits) == pytest.approx(expected, abs=1e-5)
+    assert written.metadata["classes"] == NAMES
+    assert ("has no labels: no metrics" in done.err) is not labelled
+    assert written.label.tolist() == (data.test_labels.tolist() if labelled else [NO_LABEL] * 300)
+
+
+def test_other_classes_and_files_from_which_nothing_would_come_are_refused(
+    fails, fitted, data, tmp_path
+):
+    other = table(tmp_path / "other.csv", data.test, range(4))
+    load = ("calibrate", "--load", fitted, "--apply")
+    fails(*load, other, parts=["other.csv has no labels", "give --out", "--label-key"])
+    other.write_text(other.read_text().replace("eel", "yak"))
+    fails(*load, other, parts=["one column per class (cat, dog, eel, fox)", "cat, dog, fox, yak"])
+    order = ("--classes", "dog,cat,eel,fox")
+    fails(*load, other, *order, parts=["fitted on the classes cat,dog,eel,fox"])
+
+
+def test_a_saved_fit_knows_what_its_numbers_are(calgrid, tmp_path):
+    rng = np.random.default_rng(0)
+    shares = rng.uniform(size=200)
+    np.savez(tmp_path / "val.npz", scores=shares, label=rng.uniform(size=200) < shares)
+    saved, how = tmp_path / "fitted.safetensors", ("--values-key", "scores", *QUICK)
+    both = ("--binary", "--kind", "probabilities")
+    fit = ("--calibrator", "ts", "--fit", tmp_path / "val.npz", "--apply", tmp_path / "val.npz")
+    first = calgrid("calibrate", *fit, *both, "--save", saved, *how)
+    again = calgrid("calibrate", "--load", saved, "--apply", tmp_path / "val.npz", *how)
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    assert first.out == again.out
+    calibrator = load_calibrator(saved)
+    assert (calibrator.kind, calibrator.binary) == ("probabilities", True)
+    one, two = calibrator.predict_proba(shares), calibrator.predict_proba(np.c_[1 - shares, shares])
+    assert one == pytest.approx(two)
