@@ -208,7 +208,9 @@ def test_rows_of_zeros_fall_back():
     np.testing.assert_allclose(renormalised(values, otherwise), [[0.4, 0.6], [0.25, 0.75]])
 
 
-@pytest.mark.parametrize("id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline"])
+@pytest.mark.parametrize(
+    "id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline", "cir", "ivap_ova"]
+)
 def test_the_order_of_the_validation_samples_does_not_matter(id, problem, held_out):
     tied = problem.replace(logits=problem.logits.round(0))
     order = np.random.default_rng(2).permutation(len(tied.labels))

@@ -19,6 +19,8 @@ PROBABILITY_TOLERANCE = 1e-3
 NOTHING_LEFT = 1e-12
 #: entries of one block of rows: a few arrays of this size fit into the processor's cache
 BLOCK = 1 << 16
+#: ln of the smallest normal float32, which stands for ln 0
+LOG_TINY = float(np.log(np.finfo(np.float32).tiny))
 #: smaller exponents are lost in a sum with exp(0), and lead to denormal numbers, which are slow
 LEAST_EXPONENT = -700.0
 #: median standard deviation of a row in units: about that of the published CIFAR-10 ResNet-50
@@ -95,6 +97,24 @@ def softmax(logits: Array) -> Array:
     exponentials = np.exp(logits)
     exponentials /= exponentials.sum(axis=1, keepdims=True)
     return exponentials
+
+
+def log_probabilities(logits: Array) -> tuple[Array, Array]:
+    """Return ln p and ln (1 - p), ``(N, K)`` each, of the softmax of logits ``(N, K)`` whose row
+    maximum is 0.
+
+    Both are at least ln of the smallest normal float32.
+    """
+    rows, top = np.arange(len(logits)), logits.argmax(axis=1)
+    exponentials = np.exp(logits)
+    total = exponentials.sum(axis=1, keepdims=True)
+    rest = total - exponentials
+    # summed without the top term, because the difference would lose precision for confident samples
+    exponentials[rows, top] = 0.0
+    rest[rows, top] = exponentials.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        log_rest = np.log(rest) - np.log(total)
+    return np.maximum(logits - np.log(total), LOG_TINY), np.maximum(log_rest, LOG_TINY)
 
 
 def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaln
 
 from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
@@ -45,6 +46,29 @@ def binnings(
         yield cuts, values, float((betaln(n1 + yes, n - n1 + no) - betaln(yes, no)).sum())
 
 
+def average_binnings(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Array, int]:
+    """Return cuts ``(S - 1,)`` and values ``(S,)`` of the average over all sizes, a step function,
+    and the size of the largest weight.
+
+    Scores and correctness are ``(N,)``.
+    """
+    sizes = binning_sizes(len(scores))
+    cuts, values, likelihoods = zip(
+        *binnings(scores, correct.astype(np.float64), sizes), strict=True
+    )
+    weights = np.exp(np.array(likelihoods) - max(likelihoods))
+    weights /= weights.sum()
+    # the steps of the average are the weighted steps of all binnings at their cuts
+    rises = np.concatenate(
+        [weight * np.diff(value) for weight, value in zip(weights, values, strict=True)]
+    )
+    places, index = np.unique(np.concatenate(cuts), return_inverse=True)
+    first = weights @ [value[0] for value in values]
+    steps = first + np.cumsum(np.bincount(index, rises, len(places)))
+    averaged = np.clip(np.concatenate([[first], steps]), 0.0, 1.0)
+    return places, averaged, sizes[int(np.argmax(likelihoods))]
+
+
 @register(
     source="Naeini, Cooper, Hauskrecht, Obtaining Well Calibrated Probabilities Using Bayesian "
     "Binning, AAAI 2015; code pakdaman/calibration, BBQ/build.m",
@@ -79,21 +103,12 @@ class BayesianBinningIntoQuantiles(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
-        sizes = binning_sizes(len(labels))
-        correct = (predicted == labels).astype(np.float64)
-        cuts, values, scores = zip(*binnings(confidence, correct, sizes), strict=True)
-        weights = np.exp(np.array(scores) - max(scores))
-        weights /= weights.sum()
-        # the steps of the average are the weighted steps of all binnings at their cuts
-        rises = np.concatenate(
-            [weight * np.diff(value) for weight, value in zip(weights, values, strict=True)]
-        )
-        self.cuts, index = np.unique(np.concatenate(cuts), return_inverse=True)
-        first = weights @ [value[0] for value in values]
-        steps = first + np.cumsum(np.bincount(index, rises, len(self.cuts)))
-        self.accuracy = np.clip(np.concatenate([[first], steps]), 0.0, 1.0)
-        best = sizes[int(np.argmax(scores))]
-        return {"n_models": len(sizes), "best_n_bins": best, "n_steps": len(self.accuracy)}
+        self.cuts, self.accuracy, best = average_binnings(confidence, predicted == labels)
+        return {
+            "n_models": len(binning_sizes(len(labels))),
+            "best_n_bins": best,
+            "n_steps": len(self.accuracy),
+        }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)

@@ -1,6 +1,6 @@
 """Isotonic regression of correctness on confidence, applied to the predicted class."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +30,24 @@ def distinct(ordered: Array) -> NDArray[np.bool_]:
     return chosen
 
 
-def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
-    """Fit a non-decreasing map from scores to the share of correct predictions by pooling adjacent
-    violators.
+class Pooled(NamedTuple):
+    """Isotonic regression at ascending distinct scores, each float64 ``(P,)``.
 
-    Scores closer than 1e-15 count as one. Read the map with ``np.interp``: linear between the
-    points, constant outside. Returns the ascending scores ``(P,)`` and values ``(P,)``.
-
-    Parameters
+    Attributes
     ----------
-    scores : ``(M,)``. correct : bool ``(M,)``.
-    n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
+    scores, number : the distinct scores, and the number of samples with each.
+    rates : non-decreasing share of correct predictions.
+    """
+
+    scores: Array
+    number: Array
+    rates: Array
+
+
+def pool(scores: Array, correct: NDArray[np.bool_]) -> Pooled:
+    """Pool adjacent violators of scores ``(M,)`` and correctness, bool ``(M,)``.
+
+    Scores closer than 1e-15 count as one.
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]
@@ -50,7 +57,21 @@ def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> t
     del ordered
     rates = np.add.reduceat(correct, first, dtype=np.float64) / number
     del correct, first
-    values = isotonic_regression(rates, weights=number).x
+    return Pooled(points, number, isotonic_regression(rates, weights=number).x)
+
+
+def fit_isotonic(scores: Array, correct: NDArray[np.bool_], n_samples: int) -> tuple[Array, Array]:
+    """Fit a non-decreasing map from scores to the share of correct predictions.
+
+    Read the map with ``np.interp``: linear between the points, constant outside. Returns the
+    ascending scores ``(P,)`` and values ``(P,)``.
+
+    Parameters
+    ----------
+    scores : ``(M,)``. correct : bool ``(M,)``.
+    n_samples : N; the values are kept in ``[1 / (N + 1), N / (N + 1)]``.
+    """
+    points, _, values = pool(scores, correct)
     # only the ends of a block of equal values are needed
     bends = np.ones(len(points), dtype=bool)
     bends[1:-1] = (values[1:-1] != values[:-2]) | (values[1:-1] != values[2:])
@@ -74,12 +95,15 @@ class TopLabelIsotonic(Calibrator):
     ``fit_history``: ``n_points`` (points that define the map), ``floor`` (1 / (N + 1)).
     """
 
+    #: fits the map: scores, correctness and N -> points and values
+    fit_map = staticmethod(fit_isotonic)
+
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         predicted, confidence = top_label(logits)
         correct = predicted == labels
-        self.confidence, self.accuracy = fit_isotonic(confidence, correct, len(labels))
+        self.confidence, self.accuracy = self.fit_map(confidence, correct, len(labels))
         return {"n_points": len(self.confidence), "floor": 1.0 / (len(labels) + 1)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -28,12 +28,15 @@ class IsotonicRegressionOneVsAll(Calibrator):
     ``fit_history``: ``n_points`` (of all maps), ``n_absent`` (classes without validation samples).
     """
 
+    #: fits the map of a class, as in ``iso``
+    fit_map = staticmethod(fit_isotonic)
+
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         probabilities = softmax(logits)
         self.classes = np.unique(labels)
-        maps = [fit_isotonic(probabilities[:, k], labels == k, len(labels)) for k in self.classes]
+        maps = [self.fit_map(probabilities[:, k], labels == k, len(labels)) for k in self.classes]
         self.scores, self.rates = (np.concatenate(parts) for parts in zip(*maps, strict=True))
         self.ends = np.cumsum([len(scores) for scores, _ in maps])
         return {"n_points": len(self.scores), "n_absent": logits.shape[1] - len(self.classes)}

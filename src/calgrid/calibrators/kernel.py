@@ -1,0 +1,77 @@
+"""Kernel regression of the label on the probabilities, with Dirichlet kernels."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.components.registry import register
+
+#: probabilities are kept at least this far from 0
+FLOOR = 1e-10
+#: maximum number of validation samples of a fit
+MOST_SAMPLES = 10_000
+#: entries of a block of kernels, which fits into the processor's cache
+BLOCK = 1 << 18
+
+
+def smooth_labels(points: Array, labels: Labels, bandwidth: float, at: Array) -> Array:
+    """Return the mean one-hot label ``(N, K)`` around probabilities ``at`` ``(N, K)``, weighted by
+    the density of ``Dir(p_i / h + 1)`` for each of the points p_i ``(M, K)``.
+    """
+    shape = np.maximum(points, FLOOR) / bandwidth
+    log_constant = gammaln((shape + 1.0).sum(axis=1)) - gammaln(shape + 1.0).sum(axis=1)
+    hits = np.eye(points.shape[1])[labels]
+    result = np.empty(at.shape)
+    log_at = np.log(np.maximum(at, FLOOR))
+    for block in row_blocks(len(at), len(points), BLOCK):
+        weights = log_at[block] @ shape.T
+        weights += log_constant
+        weights -= weights.max(axis=1, keepdims=True)
+        np.exp(weights, out=weights)
+        result[block] = (weights @ hits) / weights.sum(axis=1, keepdims=True)
+    return result
+
+
+@register(
+    source="Popordanoska, Sayer, Blaschko, A Consistent and Differentiable Lp Canonical Calibration "
+    "Error Estimator, NeurIPS 2022 (kernel); CalArena, arXiv 2605.30188 (calibrator)",
+    keeps_argmax=False,
+    parameters="<= 10000 (K + 1)",
+    limits={"bandwidth": "(0, inf)"},
+)
+class KernelCalibration(Calibrator):
+    """Nadaraya-Watson regression of the label on the probabilities, as in CalArena.
+
+    The estimate at x is the mean one-hot label of the validation samples, weighted by the density
+    of ``Dir(p_i / h + 1)`` at x; with two classes this is the beta kernel. It counts N times, and
+    the uncalibrated probabilities once (ours), so that no probability is 0. Of more than 10,000
+    samples every ``ceil(N / 10000)``-th is used, where the code draws 10,000 at random. The
+    published bandwidth is wide: the map is nearly constant where K is large. Time and memory of a
+    prediction grow with N.
+
+    ``fit_history``: ``bandwidth``.
+
+    Parameters
+    ----------
+    bandwidth : h; None for that of CalArena, ``N^(-2 / (K + 3))``.
+    """
+
+    def __init__(self, *, bandwidth: float | None = None) -> None:
+        super().__init__()
+        self.bandwidth = bandwidth
+
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
+        chosen = slice(None, None, -(-len(labels) // MOST_SAMPLES))
+        self.points, self.labels = softmax(logits[chosen]), labels[chosen]
+        self.width = self.bandwidth or len(self.labels) ** (-2.0 / (logits.shape[1] + 3))
+        return {"bandwidth": self.width}
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        probabilities, number = softmax(logits), len(self.labels)
+        estimate = smooth_labels(self.points, self.labels, self.width, probabilities)
+        return (number * estimate + probabilities) / (number + 1.0)

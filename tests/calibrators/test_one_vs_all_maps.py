@@ -1,0 +1,246 @@
+"""Centred isotonic, Venn-Abers, beta, smoothing spline and kernel calibration: worked examples,
+plain loops, and the published packages where they are installed.
+"""
+
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression, minimize
+from scipy.special import gammaln
+from tests.calibrators.cases import CONFIDENCE, CORRECT
+
+from calgrid.calibrators import build_calibrator
+from calgrid.calibrators._binning import bin_of
+from calgrid.calibrators._logistic import fit_logistic
+from calgrid.calibrators._probabilities import log_probabilities, softmax
+from calgrid.calibrators._validation import check_logits
+from calgrid.calibrators.bbq import average_binnings
+from calgrid.calibrators.beta import beta_map, fit_beta
+from calgrid.calibrators.cir import fit_centred
+from calgrid.calibrators.ivap_ova import fit_venn_abers
+from calgrid.calibrators.kernel import smooth_labels
+from calgrid.calibrators.smoothing_spline_ova import evaluate, fit_smoothing_spline, spline_basis
+
+#: probabilities of three classes and labels of a worked example
+ROWS = np.array(
+    [
+        (0.7, 0.2, 0.1),
+        (0.6, 0.3, 0.1),
+        (0.2, 0.6, 0.2),
+        (0.3, 0.5, 0.2),
+        (0.1, 0.3, 0.6),
+        (0.4, 0.2, 0.4),
+        (0.5, 0.4, 0.1),
+        (0.2, 0.3, 0.5),
+    ]
+)
+LABELS = np.array([0, 0, 1, 0, 2, 2, 1, 2])
+#: scores and labels of a worked example that is its own mirror image
+MIRRORED = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
+MIRRORED_HITS = np.array([0, 0, 1, 0, 1, 0, 1, 1])
+
+
+def interval(scores, hits, at):
+    """p0 and p1 at one score."""
+    points, lower, upper = fit_venn_abers(scores, hits.astype(bool))
+    return (
+        np.append(lower, 0.0)[np.searchsorted(points, at, "right") - 1],
+        np.append(upper, 1.0)[np.searchsorted(points, at, "left")],
+    )
+
+
+def isotonic_with(scores, hits, score, hit):
+    """The isotonic rate at a score after adding one sample there."""
+    points, index = np.unique(np.append(scores, score), return_inverse=True)
+    number = np.bincount(index).astype(float)
+    rates = np.bincount(index, np.append(hits, hit)) / number
+    return isotonic_regression(rates, weights=number).x[np.searchsorted(points, score)]
+
+
+def test_centred_isotonic_values_of_the_worked_example():
+    centred = fit_centred(CONFIDENCE, CORRECT.astype(bool), 10**9)
+    expected = [0, 0, 0.3684211, 0.5268817, 0.6021505, 0.6666667, 0.8095238, 1, 1, 1]
+    np.testing.assert_allclose(np.interp(CONFIDENCE, *centred), expected, atol=5e-8)
+
+
+def test_venn_abers_intervals_of_the_worked_examples():
+    expected = {0.4: (0, 1 / 2), 0.6: (1 / 3, 3 / 4), 0.7: (1 / 2, 3 / 4), 0.9: (0.6, 1)}
+    for score, both in expected.items():
+        np.testing.assert_allclose(interval(CONFIDENCE, CORRECT, score), both, atol=1e-12)
+    np.testing.assert_allclose(interval(MIRRORED, MIRRORED_HITS, 0.5), (1 / 3, 2 / 3), atol=1e-12)
+
+
+def test_venn_abers_intervals_are_two_isotonic_regressions_with_the_sample_added():
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        number, levels = generator.integers(1, 40), generator.integers(1, 30)
+        scores = generator.integers(0, levels + 1, number) / levels
+        hits = generator.uniform(size=number) < scores
+        for score in [*scores[:5], *generator.uniform(-0.1, 1.1, 3)]:
+            expected = [isotonic_with(scores, hits, score, hit) for hit in (0, 1)]
+            np.testing.assert_allclose(interval(scores, hits, score), expected, atol=1e-12)
+
+
+def test_one_vs_all_venn_abers_probabilities_and_width_of_the_worked_example():
+    calibrator = build_calibrator("ivap_ova").fit(np.log(ROWS), LABELS)
+    row = np.log([[0.6, 0.3, 0.1]])
+    np.testing.assert_allclose(
+        calibrator.predict_proba(row), [[0.6603774, 0.1981132, 0.1415094]], atol=5e-8
+    )
+    np.testing.assert_allclose(calibrator.width(row), [0.5], atol=1e-12)
+
+
+def test_venn_abers_width_falls_with_the_number_of_validation_samples(make):
+    few, many = (make(size).fit("ivap_ova").fit_history["mean_width"] for size in (100, 3000))
+    assert 0.0 < many < few / 3 < 1.0
+
+
+def test_beta_coefficients_and_probabilities_of_the_worked_examples():
+    coefficients = fit_beta(np.log(CONFIDENCE), np.log1p(-CONFIDENCE), CORRECT)
+    np.testing.assert_allclose(coefficients, [3.811836, 0.807018, 1.162949], atol=5e-7)
+    after = beta_map(coefficients, np.log([0.5, 0.7, 0.9]), np.log([0.5, 0.3, 0.1]))
+    np.testing.assert_allclose(after, [0.284992, 0.684599, 0.932110], atol=1e-6)
+    mirrored = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), MIRRORED_HITS)
+    np.testing.assert_allclose(mirrored, [1.073941, 1.073941, 0.0], atol=5e-7)
+
+
+def test_a_negative_beta_coefficient_is_0_and_the_others_are_refitted():
+    scores = np.linspace(0.02, 0.98, 49)
+    falling = (scores < 0.4) * 1.0
+    np.testing.assert_allclose(
+        fit_beta(np.log(scores), np.log1p(-scores), falling),
+        [0.0, 0.0, np.log(falling.mean() / (1 - falling.mean()))],
+        atol=1e-9,
+    )
+    generator = np.random.default_rng(0)
+    scores = generator.uniform(size=2000)
+    rising = (generator.uniform(size=2000) < np.maximum(scores, 0.5)) * 1.0
+    found = fit_beta(np.log(scores), np.log1p(-scores), rising)
+    design = np.column_stack([np.log(scores), -np.log1p(-scores), np.ones(2000)])
+    bounded = minimize(
+        lambda c: (np.logaddexp(0, design @ c) - rising * (design @ c)).mean(),
+        np.ones(3),
+        method="L-BFGS-B",
+        bounds=[(0, None), (0, None), (None, None)],
+    )
+    assert found[0] == 0.0
+    np.testing.assert_allclose(found, bounded.x, atol=1e-3)
+
+
+def test_beta_of_two_classes_is_the_same_for_both():
+    binary = np.column_stack([1 - MIRRORED, MIRRORED])
+    labels = np.array([0, 1, 1, 0, 1, 0, 1, 1])
+    calibrator = build_calibrator("beta_ova").fit(np.log(binary), labels)
+    (a, b, c), (a1, b1, c1) = calibrator.coefficients
+    np.testing.assert_allclose((a, b, c), (b1, a1, -c1), atol=1e-6)
+    alone = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), labels)
+    np.testing.assert_allclose(
+        calibrator.predict_proba(np.log(binary))[:, 1],
+        beta_map(alone, np.log(MIRRORED), np.log1p(-MIRRORED)),
+        atol=1e-9,
+    )
+
+
+def test_logarithms_of_confident_probabilities_keep_their_precision():
+    log_scores, log_rests = log_probabilities(np.array([[0.0, -50.0, -51.0], [0.0, -1e4, -np.inf]]))
+    assert log_rests[0, 0] == pytest.approx(np.log(np.exp(-50.0) + np.exp(-51.0)), rel=1e-12)
+    assert log_scores[0, 0] == pytest.approx(-np.exp(log_rests[0, 0]), abs=1e-20)
+    assert log_scores[1].tolist() == [0.0, log_rests[1, 0], log_rests[1, 0]]
+
+
+def test_penalised_logistic_regression_has_no_gradient_and_counts_its_parameters():
+    generator = np.random.default_rng(0)
+    design = np.column_stack([np.ones(80), generator.normal(size=(80, 3))])
+    target, penalty = (generator.uniform(size=80) < 0.4) * 1.0, np.diag([0.0, 0.0, 0.1, 1e9])
+    fit = fit_logistic(design, target, penalty, np.zeros(4))
+    residual = 1 / (1 + np.exp(-design @ fit.coefficients)) - target
+    gradient = design.T @ residual / 80 + 2 * penalty @ fit.coefficients
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-9)
+    # two free parameters, a part of the third, nothing of the last
+    assert 2.0 < fit.effective < 3.0
+
+
+def test_spline_basis_is_two_lines_and_curves_of_unit_roughness():
+    knots = np.array([-3.0, -1.0, 0.5, 4.0, 5.0])
+    basis = spline_basis(knots)
+    grid = np.linspace(-3.0, 5.0, 20_001)
+    second = np.gradient(np.gradient(evaluate(knots, basis, grid), grid, axis=0), grid, axis=0)
+    roughness = second.T @ second * (grid[1] - grid[0]) * 8.0**3
+    np.testing.assert_allclose(roughness, np.diag([0.0, 0.0, 1.0, 1.0, 1.0]), atol=2e-2)
+    # straight beyond the ends
+    beyond = evaluate(knots, basis, np.array([5.0, 6.0, 7.0]))
+    np.testing.assert_allclose(beyond[2] - beyond[1], beyond[1] - beyond[0], atol=1e-12)
+
+
+def test_the_smoothing_spline_finds_a_line_and_a_bend():
+    generator = np.random.default_rng(0)
+    log_odds, uniform = generator.normal(size=(2, 20_000)) * 2.0
+    uniform = generator.uniform(size=20_000)
+    grid = np.linspace(-3.0, 3.0, 13)
+    for truth in (lambda x: 0.5 * x - 1.0, lambda x: x - 0.3 * x * np.abs(x)):
+        hits = (uniform < 1 / (1 + np.exp(-truth(log_odds)))) * 1.0
+        spline = fit_smoothing_spline(log_odds, hits, 10)
+        np.testing.assert_allclose(evaluate(*spline, grid), truth(grid), atol=0.2)
+
+
+def test_one_vs_all_bbq_is_that_of_each_class_alone(problem):
+    expected = softmax(check_logits(problem.logits))
+    for k in range(5):
+        cuts, rates, _ = average_binnings(expected[:, k], problem.labels == k)
+        expected[:, k] = rates[bin_of(cuts, expected[:, k])]
+    np.testing.assert_allclose(
+        problem.predict(problem.fit("bbq_ova")),
+        expected / expected.sum(axis=1, keepdims=True),
+        rtol=1e-12,
+    )
+
+
+def test_kernel_estimate_of_the_worked_example():
+    points = np.array([(0.7, 0.2, 0.1), (0.2, 0.6, 0.2), (0.1, 0.3, 0.6), (0.5, 0.4, 0.1)])
+    labels, at = np.array([0, 1, 2, 1]), np.array([[0.6, 0.3, 0.1]])
+    estimate = smooth_labels(points, labels, 0.1, at)
+    np.testing.assert_allclose(estimate, [[0.5231197, 0.4768018, 0.0000785]], atol=5e-8)
+    alpha = points / 0.1 + 1
+    density = np.exp(
+        gammaln(alpha.sum(axis=1))
+        - gammaln(alpha).sum(axis=1)
+        + ((alpha - 1) * np.log(at)).sum(axis=1)
+    )
+    np.testing.assert_allclose(estimate[0], density @ np.eye(3)[labels] / density.sum(), rtol=1e-12)
+    logits = np.log(points)
+    calibrator = build_calibrator("kernel", bandwidth=0.1).fit(logits, labels)
+    # the uncalibrated probabilities count as one sample of five
+    np.testing.assert_allclose(
+        calibrator.predict_proba(np.log(at)), 0.8 * estimate + 0.2 * at, rtol=1e-12
+    )
+    assert build_calibrator("kernel").fit(logits, labels).fit_history["bandwidth"] == 4 ** (-1 / 3)
+
+
+def test_centred_isotonic_regression_is_that_of_cir_model(problem):
+    reference = pytest.importorskip("cir_model", reason="the package cir-model is not installed")
+    logits = check_logits(problem.logits)
+    scores, hits = softmax(logits).max(axis=1), logits.argmax(axis=1) == problem.labels
+    expected = reference.CenteredIsotonicRegression().fit(scores, hits * 1.0).transform(scores)
+    found = np.interp(scores, *fit_centred(scores, hits, 10**9))
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_venn_abers_probabilities_are_those_of_venn_abers(problem, held_out):
+    reference = pytest.importorskip("venn_abers", reason="the package venn-abers is not installed")
+    scores, at = (softmax(check_logits(data.logits)) for data in (problem, held_out))
+    expected = reference.VennAbersCalibrator().predict_proba(
+        p_cal=scores, y_cal=problem.labels, p_test=at, va_type="one_vs_all"
+    )
+    found = held_out.predict(problem.fit("ivap_ova"))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_beta_probabilities_are_those_of_betacal():
+    reference = pytest.importorskip("betacal", reason="the package betacal is not installed")
+    generator = np.random.default_rng(0)
+    scores = generator.uniform(size=2000)
+    hits = (generator.uniform(size=2000) < scores**2) * 1.0
+    package = reference.BetaCalibration("abm")
+    package.fit(scores, hits)
+    coefficients = fit_beta(np.log(scores), np.log1p(-scores), hits)
+    found = beta_map(coefficients, np.log(scores), np.log1p(-scores))
+    np.testing.assert_allclose(found, package.predict(scores), atol=1e-3)
