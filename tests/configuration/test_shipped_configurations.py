@@ -182,9 +182,9 @@ def test_runs_of_fedlas(fedlas):
 
 def test_runs_of_maccal(maccal):
     rows, plugged, cells = 16, 10, 2 * 4 + 1
-    ablation, masks, mixing, factors = 4 * 2, 5, 3 * 3, 6 * 2
-    total = (rows + plugged) * cells + ablation + masks + mixing + factors
-    assert len(maccal.runs) == len(maccal.evaluations) == total == 268
+    ablation, widths, masks, mixing, factors = 4 * 2, 2 * 2, 5, 3 * 3, 6 * 2
+    total = (rows + plugged) * cells + ablation + widths + masks + mixing + factors
+    assert len(maccal.runs) == len(maccal.evaluations) == total == 272
     first = [key for key, run in maccal.runs.items() if run.first_stage is None]
     assert (
         len(first) == 13 * cells + 6

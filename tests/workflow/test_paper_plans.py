@@ -30,9 +30,9 @@ SMART_DATA = ("cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "i
     [
         # 15 methods x 6 columns x 3 seeds of Table 1, 9 methods x 4 columns of Table 2
         ("fedlas", 15 * 6 * 3 + 9 * 4, 3, FEDLAS_DATA),
-        # 16 methods and 10 with MaC-Cal on top x 9 columns; Table 5; Figures 1, 6 and 7; masks on
-        # one network, t-SNE and angles of three
-        ("maccal", (16 + 10) * 9 + 4 * 2 + 5 + 3 * 3 + 6 * 2, 1 + 2 * 3, MACCAL_DATA),
+        # 16 methods and 10 with MaC-Cal on top x 9 columns; Table 5; other widths; Figures 1, 6 and
+        # 7; masks on one network, t-SNE and angles of three
+        ("maccal", (16 + 10) * 9 + 4 * 2 + 2 * 2 + 5 + 3 * 3 + 6 * 2, 1 + 2 * 3, MACCAL_DATA),
         # eight cells of six losses; six networks on ImageNet and -LT, five on -Sketch; six with
         # variants of calibrators; Figure 1a
         ("smart", 8 * 6 + 6 + 6 + 5 + 6, 1, SMART_DATA),

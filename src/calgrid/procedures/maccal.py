@@ -21,7 +21,6 @@ from calgrid.training.seeds import generator
 
 #: consecutive epochs at the smallest retention rate before a warning
 FLOOR_EPOCHS = 10
-WIDEST_BOTTLENECK = 512
 
 
 @register(
@@ -79,8 +78,8 @@ class MaskedClassifierCalibration(SecondStage):
     tau0, kappa : threshold (13) of the first epoch, and its decay.
     head : ``bottleneck``, randomly initialised, or ``linear``, initialised with the first stage's
         head.
-    bottleneck : hidden units; None is min(512, d / 4), raised to the number of classes. 256 on
-        digits, where the rule gives too few units (docs/maccal_reading.md).
+    bottleneck : hidden units. The paper states none; our first reading, min(512, d / 4), is too
+        narrow for random masks on small networks. 256 on digits (docs/maccal_reading.md).
     gradient : ``masked`` (11), or ``straight_through``: all weights get the gradient of the
         effective weights.
     sparsity : ``decaying`` (12) and (13), ``static`` (12) with tau_t = tau0, ``fixed`` p_t = p0.
@@ -100,7 +99,7 @@ class MaskedClassifierCalibration(SecondStage):
         kappa: float = 5.0,
         p_min: float = 0.1,
         head: Literal["bottleneck", "linear"] = "bottleneck",
-        bottleneck: int | None = None,
+        bottleneck: int = 512,
         gradient: Literal["masked", "straight_through"] = "masked",
         sparsity: Literal["decaying", "static", "fixed"] = "decaying",
         mask_mode: Literal["keep", "zero"] = "keep",
@@ -131,8 +130,8 @@ class MaskedClassifierCalibration(SecondStage):
         )
         if self.head == "linear":
             return masked(num_features, num_classes)
-        width = self.bottleneck or max(min(WIDEST_BOTTLENECK, num_features // 4), num_classes)
-        return nn.Sequential(masked(num_features, width), nn.ReLU(), masked(width, num_classes))
+        first, second = masked(num_features, self.bottleneck), masked(self.bottleneck, num_classes)
+        return nn.Sequential(first, nn.ReLU(), second)
 
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
         """Load the body of the first stage, and its head for ``head: linear``.
