@@ -259,8 +259,8 @@ class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
     ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
-    ``same_shift``), ``draws`` the seeds of the rows of ``same_shift``; ``statistics`` is a part of
-    that block of the configuration; ``diagnostics`` are modules (``calgrid.jobs.diagnostics``).
+    ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
+    is a part of that block of the configuration; ``diagnostics`` are modules (``calgrid.jobs.diagnostics``).
     """
 
     key: Key

@@ -5,8 +5,10 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import centred, softmax
-from calgrid.calibrators.cts import GRID, LEAST_GAIN, ClassTemperatures, two_largest
+from calgrid.calibrators.cts import LEAST_GAIN, ClassTemperatures, candidates, two_largest
 from calgrid.metrics import ece
+
+GRID = candidates(0.5, 5.0)
 
 
 def score(logits, labels, temperatures, n_bins=15):
@@ -15,7 +17,7 @@ def score(logits, labels, temperatures, n_bins=15):
     return ece(probabilities, labels, n_bins), int((probabilities.argmax(axis=1) == labels).sum())
 
 
-def brute_force(logits, labels, start, keep_accuracy, sweeps=5):
+def brute_force(logits, labels, start, keep_accuracy, grid=GRID, sweeps=5):
     """The greedy search with a pass over all logits for each candidate."""
     temperatures = np.full(logits.shape[1], start)
     lowest, correct = score(logits, labels, temperatures)
@@ -23,12 +25,12 @@ def brute_force(logits, labels, start, keep_accuracy, sweeps=5):
         before = temperatures.copy()
         for label in np.unique(labels):
             errors = []
-            for candidate in GRID:
+            for candidate in grid:
                 trial = np.where(np.arange(len(temperatures)) == label, candidate, temperatures)
                 error, right = score(logits, labels, trial)
                 errors.append(error if right >= correct or not keep_accuracy else np.inf)
             if min(errors) < lowest - LEAST_GAIN:
-                temperatures[label] = GRID[int(np.argmin(errors))]
+                temperatures[label] = grid[int(np.argmin(errors))]
                 lowest, correct = score(logits, labels, temperatures)
         if (before == temperatures).all():
             break
@@ -69,10 +71,21 @@ def test_temperatures_are_those_of_the_search_over_all_logits(seed, case, keep_a
     assert history["loss"][-1] <= history["loss"][0]
 
 
+def test_the_grid_that_smart_prints_reaches_further():
+    logits, labels = make(2, "")
+    calibrator = build_calibrator("cts", low=0.1, high=10.0, keep_accuracy=False)
+    calibrator.fit(logits, labels)
+    grid, start = candidates(0.1, 10.0), calibrator.fit_history["start_temperature"]
+    assert (grid[0], grid[-1], len(grid)) == (0.1, 10.0, 100)
+    expected = brute_force(centred(logits), labels, start, False, grid)
+    np.testing.assert_array_equal(calibrator.temperatures, expected)
+    assert expected.max() > 5.0
+
+
 @pytest.mark.parametrize("case", ["", "ties", "impossible"])
 def test_errors_stay_exact_while_temperatures_change(case):
     logits, labels = make(7, case)
-    search = ClassTemperatures(centred(logits), labels, 1.3, 15)
+    search = ClassTemperatures(centred(logits), labels, 1.3, GRID, 15)
     generator = np.random.default_rng(1)
     for _ in range(30):
         label, temperature = int(generator.integers(8)), float(generator.choice(GRID))

@@ -50,6 +50,10 @@ GRIDS = [
         {"fit_on": ["same_shift"], "shifts": ["ood/photos"]},
         ["grids[0].fit_on: 'same_shift' needs a shift family"],
     ),
+    (
+        {"fit_on": ["val", "redrawn"]},
+        ["grids[0].fit_on: 'redrawn' mixes val and test", "'digits' are drawn from training"],
+    ),
     ({"methods": []}, ["grids[0].methods must not be empty"]),
     ({"seeds": [1, 2, 1]}, ["grids[0].seeds contains 1 twice"]),
     ({"methods": "ce"}, ["grids[0].methods must be of type array, got 'ce' (write [ce])"]),

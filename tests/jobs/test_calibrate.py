@@ -16,7 +16,7 @@ from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.predict import predict
-from calgrid.jobs.scoring import Scorer, same_shift_rows
+from calgrid.jobs.scoring import Scorer, drawn_rows
 from calgrid.metrics import auroc, evaluate, resampled_metrics
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
@@ -155,7 +155,7 @@ class TestSameShift:
     def test_values_are_recomputed_from_disjoint_rows(self, same, run):
         shifted = read_logits(run / "predict/logits/last/digits_c.parquet")
         shift, severity, rows = shifted.settings()[-1]
-        fit, rest = same_shift_rows(rows, 1, shift, severity)
+        fit, rest = drawn_rows(rows, 1, shift, severity)
         assert sorted([*fit, *rest]) == list(rows)
         fitted = build_calibrator("ts").fit(shifted.logits[fit], shifted.label[fit])
         expected = evaluate(fitted.predict_proba(shifted.logits[rest]), shifted.label[rest])
@@ -168,8 +168,36 @@ class TestSameShift:
 
     def test_draws_differ_between_seeds_and_settings(self):
         places = ((0, "noise", 1), (1, "noise", 1), (0, "blur", 1), (0, "noise", 2))
-        draws = {tuple(same_shift_rows(np.arange(100, 200), *where)[0]) for where in places}
+        draws = {tuple(drawn_rows(np.arange(100, 200), *where)[0]) for where in places}
         assert list(map(len, draws)) == [20] * 4
+
+
+class TestRedrawn:
+    """A part of val and test together fits, the rest scores."""
+
+    def test_values_are_those_of_a_fit_on_a_part_of_all_rows(self, run, tmp_path):
+        spec = Plan(Study(small_study(), HOME)).calibrate(CE)
+        spec = {**spec, "fit_on": ["val", "redrawn"], "draws": [3, 4], "families": []}
+        calibrate(spec, run / "predict", tmp_path / "part")
+        found = read_frame(tmp_path / "part" / "metrics.parquet").query(
+            "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'redrawn'"
+        )
+        both = [
+            read_logits(run / f"predict/logits/last/{name}.parquet") for name in ("val", "test")
+        ]
+        logits, labels = (
+            np.concatenate([getattr(split, name) for split in both]) for name in ("logits", "label")
+        )
+        expected = {}
+        for draw in (3, 4):
+            fit, rest = drawn_rows(np.arange(len(labels)), draw, "", 0)
+            fitted = build_calibrator("ts").fit(logits[fit], labels[fit])
+            expected[draw] = evaluate(fitted.predict_proba(logits[rest]), labels[rest])
+            own = found[found["fit_seed"] == draw]
+            assert values(own) == pytest.approx(expected[draw])
+            assert set(own["split"]) == {"test"}
+            assert set(own["n_samples"]) == {len(rest)}
+        assert expected[3]["ece"] != expected[4]["ece"]
 
 
 class TestParts:

@@ -357,7 +357,9 @@ def test_means_need_all_their_parts(tables):
         ]
 
     four = ("resnet50", "resnet110", "wrn26_10", "densenet121")
-    frame = tables("maccal", [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")])["3"].frame
+    frame = tables("maccal", [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")])[
+        "3"
+    ].frame
     own = frame.query("dataset == 'cifar10' and method == 'ls' and metric == 'ece'").set_index(
         "stage"
     )

@@ -32,8 +32,8 @@ Labels = NDArray[np.int64]
 Head = tuple[Array, Array]
 #: a calibrator whose NLL exceeds this multiple of the uncalibrated NLL causes a warning
 WORSE = 2.0
-#: share of the rows of a shifted set on which calibrators are fitted that are scored on its rest
-SAME_SHIFT_SHARE = 0.2
+#: share of the rows of a set on which calibrators are fitted that are scored on its rest
+DRAWN_SHARE = 0.2
 #: a prediction whose probability is below the largest by less than this share ties with it
 ROUNDING = 1e-12
 #: entries of a history that are temperatures

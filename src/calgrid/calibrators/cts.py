@@ -14,8 +14,6 @@ from calgrid.components.registry import register
 from calgrid.metrics.binning import bin_index
 
 Indices = NDArray[np.intp]
-#: candidates for the temperature of a class
-GRID = np.arange(5, 51) / 10.0
 #: minimum decrease of the error, so that rounding never changes a temperature
 LEAST_GAIN = 1e-12
 #: share of the others' sum below which a term is lost in rounding
@@ -30,6 +28,11 @@ class Others(NamedTuple):
     largest: Array
     winner: Indices
     total: Array
+
+
+def candidates(low: float, high: float) -> Array:
+    """Temperatures ``(G,)`` from ``low`` to ``high`` in steps of a tenth, both rounded to tenths."""
+    return np.arange(round(10 * low), round(10 * high) + 1) / 10.0
 
 
 def two_largest(scaled: Array) -> tuple[Array, Indices, Array, Indices]:
@@ -64,14 +67,18 @@ class ClassTemperatures:
     logits : ``(N, K)``; -inf allowed.
     labels : ``(N,)``.
     start : initial temperature of all classes.
+    grid : ``(G,)``, ascending candidates for a temperature.
     n_bins : M of the calibration error.
     """
 
-    def __init__(self, logits: Array, labels: Labels, start: float, n_bins: int) -> None:
+    def __init__(
+        self, logits: Array, labels: Labels, start: float, grid: Array, n_bins: int
+    ) -> None:
         self.temperatures = np.full(logits.shape[1], start)
         self._rows = logits
         self._columns = np.ascontiguousarray(logits.T)
         self._labels = labels
+        self.grid = grid
         self._n_bins = n_bins
         n_samples = len(labels)
         self._first, self._second, self._total = np.empty((3, n_samples))
@@ -112,7 +119,7 @@ class ClassTemperatures:
         one class.
         """
         column, others = self._columns[label], self._others(label)
-        bounds = column / GRID[[0, -1], None] - others.largest
+        bounds = column / self.grid[[0, -1], None] - others.largest
         term = np.exp(np.minimum(bounds.max(axis=0), 0.0))
         least = 1.0 / (others.total + term)
         most = 1.0 / (others.total + np.exp(np.minimum(bounds.min(axis=0), 0.0)))
@@ -168,11 +175,11 @@ class ClassTemperatures:
         samples = samples[np.argsort(cell[samples].astype(number_type), kind="stable")]
         ends = np.cumsum(np.bincount(cell[samples], minlength=self._n_bins))
         logit, largest, total = column[samples], others.largest[samples], others.total[samples]
-        sums = np.zeros((self._n_bins, len(GRID)))
+        sums = np.zeros((self._n_bins, len(self.grid)))
         for number, (begin, end) in enumerate(zip(np.append(0, ends), ends, strict=False)):
-            for part in row_blocks(int(end - begin), len(GRID)):
+            for part in row_blocks(int(end - begin), len(self.grid)):
                 block = slice(begin + part.start, begin + part.stop)
-                terms = np.multiply.outer(1.0 / GRID, logit[block])
+                terms = np.multiply.outer(1.0 / self.grid, logit[block])
                 terms -= largest[block]
                 np.exp(terms, out=terms)
                 terms += total[block]
@@ -187,15 +194,16 @@ class ClassTemperatures:
         of any samples.
         """
         # divided as in refresh(): multiplying by a rounded 1 / T could break ties differently
-        scaled = column[samples] / GRID[:, None]
+        scaled = column[samples] / self.grid[:, None]
         largest, winner = others.largest[samples], others.winner[samples]
         lead = scaled - largest
         total = others.total[samples] * np.exp(-np.maximum(lead, 0.0))
         confidence = 1.0 / (total + np.exp(np.minimum(lead, 0.0)))
         wins = (scaled > largest) | ((scaled == largest) & (label < winner))
         correct = np.where(wins, self._labels[samples] == label, winner == self._labels[samples])
-        shape = (self._n_bins, len(GRID))
-        place = bin_index(confidence, self._n_bins) * len(GRID) + np.arange(len(GRID))[:, None]
+        shape = (self._n_bins, len(self.grid))
+        position = np.arange(len(self.grid))[:, None]
+        place = bin_index(confidence, self._n_bins) * len(self.grid) + position
         residual = confidence - correct
         gaps = np.bincount(place.ravel(), residual.ravel(), minlength=shape[0] * shape[1])
         return gaps.reshape(shape).astype(np.float64, copy=False), correct.sum(axis=1)
@@ -206,19 +214,26 @@ class ClassTemperatures:
     "2021",
     keeps_argmax=False,
     parameters="K",
-    limits={"sweeps": "[1, inf)", "n_bins": "[1, 1000000]"},
+    limits={
+        "low": "[0.1, high]",
+        "high": "(0, 1000]",
+        "sweeps": "[1, inf)",
+        "n_bins": "[1, 1000000]",
+    },
 )
 class ClassTemperatureScaling(Calibrator):
     """Class-based temperature scaling (CTS), ``softmax(z_k / T_k)``.
 
-    All T_k start from the temperature of ``ts``, clipped to [0.5, 5]. A sweep sets T_k of each
-    class in turn to the value in 0.5, 0.6, ..., 5.0 with the lowest validation ECE over all
+    All T_k start from the temperature of ``ts``, clipped to [low, high]. A sweep sets T_k of each
+    class in turn to the value in low, low + 0.1, ..., high with the lowest validation ECE over all
     samples, the others fixed, if this is lower than before. Sweeps end when nothing changes.
     Classes without validation samples keep their T.
 
     The authors' code (liorfrenkel1992/calibration) starts from the best ECE among T = 0.1, ...,
     10.0, and takes the same grid for the classes in one sweep; a later version moves each T by at
-    most 0.2. Start, grid, sweeps and the accuracy guard here are those of a public port, calibench.
+    most 0.2. Start, grid, sweeps and the accuracy guard here are those of a public port,
+    calibench. The paper of SMART prints a grid of 0.1 to 10 and no guard; ``cts_smart`` in its study
+    is ``low=0.1, high=10, keep_accuracy=False``.
     z is the logits minus the mean of their row, because the map is not invariant to a constant
     added to a row; public code uses the logits without this. The grid is one of temperatures of the
     unscaled logits, so the map depends on their scale.
@@ -229,13 +244,24 @@ class ClassTemperatureScaling(Calibrator):
 
     Parameters
     ----------
+    low, high : smallest and largest temperature of the grid, rounded to tenths.
     sweeps : maximum number of sweeps through the classes.
     n_bins : equal-width bins of the ECE.
     keep_accuracy : reject temperatures that lower the accuracy on the validation samples.
     """
 
-    def __init__(self, *, sweeps: int = 5, n_bins: int = 15, keep_accuracy: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        low: float = 0.5,
+        high: float = 5.0,
+        sweeps: int = 5,
+        n_bins: int = 15,
+        keep_accuracy: bool = True,
+    ) -> None:
         super().__init__()
+        self.low = low
+        self.high = high
         self.sweeps = sweeps
         self.n_bins = n_bins
         self.keep_accuracy = keep_accuracy
@@ -244,8 +270,9 @@ class ClassTemperatureScaling(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         n_classes = logits.shape[1]
-        start = float(np.clip(fit_temperature(logits, labels).temperature, GRID[0], GRID[-1]))
-        search = ClassTemperatures(centred(logits), labels, start, self.n_bins)
+        grid = candidates(self.low, self.high)
+        start = float(np.clip(fit_temperature(logits, labels).temperature, grid[0], grid[-1]))
+        search = ClassTemperatures(centred(logits), labels, start, grid, self.n_bins)
         present = np.unique(labels)
         losses = [search.current()[0]]
         changed: list[int] = []
@@ -254,10 +281,10 @@ class ClassTemperatureScaling(Calibrator):
             search.refresh()
             losses.append(search.current()[0])
         self.temperatures = search.temperatures
-        at_end = int(((self.temperatures == GRID[0]) | (self.temperatures == GRID[-1])).sum())
+        at_end = int(((self.temperatures == grid[0]) | (self.temperatures == grid[-1])).sum())
         warning = (
             f"{at_end} of {n_classes} classes have the smallest or largest temperature of the "
-            f"grid, {GRID[0]:g} or {GRID[-1]:g}: one beyond may do better."
+            f"grid, {grid[0]:g} or {grid[-1]:g}: one beyond may do better."
         )
         return {
             "loss": losses,
@@ -278,7 +305,7 @@ class ClassTemperatureScaling(Calibrator):
                 errors = np.where(n_correct >= correct, errors, np.inf)
             best = int(errors.argmin())
             if errors[best] < lowest - LEAST_GAIN:
-                search.accept(label, float(GRID[best]))
+                search.accept(label, float(search.grid[best]))
                 lowest, correct = float(errors[best]), int(n_correct[best])
                 changed += 1
         return changed

@@ -18,7 +18,7 @@ from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
-from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, SAME_SHIFT
+from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 
 #: numeric columns of published numbers -> whether a value is required
@@ -255,7 +255,7 @@ def check_features(
     """Check that the protocol exports features for the calibrators that need them: on shifts if
     these fit them.
     """
-    wanted, value = ([True, "all"], "true") if list(fit_on) == ["val"] else (["all"], "all")
+    wanted, value = (["all"], "all") if SAME_SHIFT in fit_on else ([True, "all"], "true")
     for each in calibrators:
         if "features" in each["needs"] and protocol["export_features"] not in wanted:
             raise ConfigError(
@@ -283,14 +283,21 @@ def check_linear_head(
         )
 
 
-def check_fit_on(fit_on: Sequence[str], families: Iterable[str], where: str) -> None:
+def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, where: str) -> None:
     """Check that ``fit_on: same_shift`` has a shift family, from this or another grid with the same
-    runs.
+    runs, and that ``redrawn`` has data sets without training images.
     """
+    fit_on = grid.fit_on
     if SAME_SHIFT in fit_on and all(family.startswith(OOD_PREFIX) for family in families):
         raise ConfigError(
             f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; add one or remove it."
         )
+    for name in grid.datasets if REDRAWN in fit_on else ():
+        if not datasets.spec(name).info.get("evaluation_only", False):
+            raise ConfigError(
+                f"{where}.fit_on: 'redrawn' mixes val and test, and the val images of '{name}' are "
+                "drawn from training images; use val, or a data set without training images."
+            )
 
 
 # the whole study

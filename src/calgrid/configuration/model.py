@@ -261,12 +261,13 @@ class Grid(Model):
         description="Seeds of calibrators that start from random numbers; the others are fitted "
         "once.",
     )
-    fit_on: Annotated[list[Literal["val", "same_shift"]], Distinct] = Field(
+    fit_on: Annotated[list[Literal["val", "same_shift", "redrawn"]], Distinct] = Field(
         ["val"],
         min_length=1,
         description="Data that the calibrators are fitted on: val, and for shift families also "
         "same_shift, a random 20 % of each corruption and severity, with scores on the other "
-        "80 %; calibrator_seeds seed the draw.",
+        "80 %; redrawn, in addition to val, a random 20 % of val and test together, with scores on "
+        "the other 80 %, for data sets without training images. calibrator_seeds seed both draws.",
     )
     probes: Names = Field(
         [], description="Measurements of the trained networks (calgrid list probes)."

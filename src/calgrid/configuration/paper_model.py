@@ -28,7 +28,7 @@ BACKBONE = "Network."
 METHOD = "Training-time method."
 STAGE = "Second stage on top of the method; none without (the default)."
 CALIBRATOR = "Calibrator; none without (the default)."
-FIT_ON = "Data that the calibrators are fitted on - val (the default) or same_shift."
+FIT_ON = "Data that the calibrators are fitted on - val (the default), same_shift or redrawn."
 SHIFT = (
     "Shift or ood/ and a data set; mean over the corruptions of a severity; empty (the default) "
     "for the clean test set."

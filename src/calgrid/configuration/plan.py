@@ -24,7 +24,7 @@ from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
 from calgrid.storage.layout import ID_LENGTH, SPLITS, RunKey, family_unit, probe_job
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
-from calgrid.storage.schema import SAME_SHIFT
+from calgrid.storage.schema import DRAWN
 
 #: keys of a protocol that do not affect training
 EXPORT_KEYS = ("export_features", "test_normalisation")
@@ -255,7 +255,7 @@ class Plan:
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
             "fit_on": list(wanted.fit_on),
-            "draws": list(wanted.calibrator_seeds) if SAME_SHIFT in wanted.fit_on else [],
+            "draws": list(wanted.calibrator_seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [
                 self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()
             ],

@@ -133,7 +133,7 @@ class Study:
             self._add_grid(grid, f"grids[{number}]")
         for number, grid in enumerate(grids):
             families = {family for key in _keys(grid) for family in self.families(key)}
-            checks.check_fit_on(grid.fit_on, families, f"grids[{number}]")
+            checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
         for unit in self.data_units():
             self.datasets.settings(unit)
             downloaded = self.datasets.spec(unit).info.get("download", False)

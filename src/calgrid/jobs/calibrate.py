@@ -2,7 +2,8 @@
 out-of-distribution sets.
 
 With ``fit_on: same_shift`` a calibrator is fitted again for each corruption and severity, on a
-random 20 % of the rows, and scored on the other 80 % (the protocol of SMART for ImageNet).
+random 20 % of the rows, and scored on the other 80 %; with ``redrawn`` on a random 20 % of val and
+test together (the protocols of SMART for ImageNet-C and ImageNet).
 
 The work is divided into chunks: the clean splits, and each row group of each shift family. Each
 process holds one chunk in memory and runs all calibrators on it, because starting Python takes
@@ -160,7 +161,8 @@ def _write_diagnostics(job: ScoringJob) -> None:
 
 def _high_nll(metrics: pd.DataFrame) -> list[str]:
     """Warnings of calibrators with a much higher NLL than no calibration on the clean test split."""
-    nll = metrics[(metrics["metric"] == "nll") & (metrics["split"] == "test")]
+    on_test = (metrics["split"] == "test") & (metrics["fit_on"] == "val")
+    nll = metrics[on_test & (metrics["metric"] == "nll")]
     bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
     worse = nll[nll["value"] > WORSE * nll["checkpoint"].map(bare)]
     return [
@@ -181,7 +183,7 @@ def _fit_warnings(fits: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]:
-    """Warnings of the fits under ``same_shift``, one message per calibrator."""
+    """Warnings of the fits on drawn rows, one message per calibrator."""
     by_calibrator: dict[tuple[str, str], list[str]] = {}
     for result in results:
         checkpoint = spec["checkpoints"][result.order.checkpoint]
@@ -191,7 +193,7 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
     for (checkpoint, calibrator), warnings in by_calibrator.items():
         if warnings:
             messages.append(
-                f"{calibrator} (same shift, {checkpoint} checkpoint): {len(warnings)} fits warn, "
+                f"{calibrator} (drawn rows, {checkpoint} checkpoint): {len(warnings)} fits warn, "
                 f"first that on {warnings[0]}"
             )
     return messages

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
@@ -36,7 +36,7 @@ from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
 from calgrid.storage.records import check_fingerprint, read_record, sha256_of, write_record
-from calgrid.storage.schema import SAME_SHIFT
+from calgrid.storage.schema import REDRAWN, SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 Interval = tuple[float, float]
@@ -92,7 +92,7 @@ class Order(NamedTuple):
 
     checkpoint: int
     calibrator: int
-    same_shift: bool
+    drawn: bool
     seed: int
     family: int
     group: int
@@ -107,7 +107,7 @@ class Result:
     rows : rows of ``metrics.parquet``.
     fits : cost of the fit on val, if this chunk reports it.
     draws : metrics of resamples.
-    warnings : of fits under ``same_shift``.
+    warnings : of fits on drawn rows.
     """
 
     order: Order
@@ -195,6 +195,11 @@ class Scorer:
         if self.spec["label_counts"]:
             test.distribution = label_distribution(self.spec["label_counts"], test)
         return test
+
+    @functools.cached_property
+    def _clean(self) -> Logits:
+        """Rows of val and test."""
+        return self._read("val").joined(self.test)
 
     @functools.cached_property
     def shifted(self) -> Logits:
@@ -301,12 +306,13 @@ class Scorer:
                     yield Result(order, list(self._on_ood(base, fitted.calibrator)))
                 else:
                     yield Result(order, list(self._on_shift(base, fitted.calibrator)))
-        if not clean and not ood and SAME_SHIFT in self.spec["fit_on"]:
+        way = REDRAWN if clean else SAME_SHIFT
+        if not ood and way in self.spec["fit_on"]:
             for position, draw in enumerate(self.spec["draws"]):
                 order = Order(
                     self.chunk.checkpoint, number, True, position, family, self.chunk.group
                 )
-                yield self._on_same_shift(entry, draw, order)
+                yield self._on_drawn(entry, draw, order, way)
 
     def _on_clean(
         self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fitted
@@ -339,23 +345,26 @@ class Scorer:
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
             yield from self._labelled(place, probs[rows], self.shifted.label[rows])
 
-    def _on_same_shift(self, entry: FittedCalibrator, draw: int, order: Order) -> Result:
-        """Results of fits on a part of each corruption and severity, which are not cached.
+    def _on_drawn(self, entry: FittedCalibrator, draw: int, order: Order, way: str) -> Result:
+        """Results of fits on a part of each corruption and severity, or of val and test together,
+        which are not cached.
 
         The parts depend only on seed and setting, so that all calibrators use the same rows.
         """
-        base, data = self._base(entry, draw, SAME_SHIFT), self.shifted
+        base = self._base(entry, draw, way)
+        data = self._clean if way == REDRAWN else self.shifted
         if "features" not in entry["needs"]:
             data = replace(data, features=None)  # avoids copies
         metrics: list[dict[str, Any]] = []
         warnings: list[str] = []
         for shift, severity, rows in data.settings():
-            fit, rest = same_shift_rows(rows, draw, shift, severity)
+            fit, rest = drawn_rows(rows, draw, shift, severity)
             calibrator = self._fit(entry, draw, data.rows(fit))
             for warning in calibrator.fit_history["warnings"][:1]:
-                warnings.append(f"{shift} {severity}: {warning}")
+                warnings.append(f"{shift} {severity}: {warning}" if shift else warning)
             scored = data.rows(rest)
-            where = {**base, "split": "shift", "shift": shift, "severity": severity}
+            split = "shift" if shift else "test"
+            where = {**base, "split": split, "shift": shift, "severity": severity}
             metrics += self._labelled(where, self._predict(calibrator, scored), scored.label)
         return Result(order, metrics, warnings=warnings)
 
@@ -427,14 +436,14 @@ class Scorer:
         yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
 
 
-def same_shift_rows(
+def drawn_rows(
     rows: np.ndarray, seed: int, shift: str, severity: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split the rows (n,) of a setting at random into rows to fit (20 %, at least one) and rows to
     score.
     """
     order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
-    count = max(1, round(SAME_SHIFT_SHARE * len(rows)))
+    count = max(1, round(DRAWN_SHARE * len(rows)))
     return np.sort(order[:count]), np.sort(order[count:])
 
 

@@ -70,6 +70,15 @@ class Logits:
         }
         return Logits(**chosen)
 
+    def joined(self, other: "Logits") -> "Logits":
+        """Return the rows of both in turn, with the columns that both have, without metadata."""
+        values: dict[str, Any] = {}
+        for name in (*COLUMNS, "probabilities"):
+            mine, further = getattr(self, name), getattr(other, name)
+            if mine is not None and further is not None:
+                values[name] = np.concatenate([mine, further])
+        return Logits(**values)
+
     def settings(self) -> list[tuple[str, int, np.ndarray]]:
         """Return shift name, severity and row numbers of each setting of a family file, in order of
         appearance.

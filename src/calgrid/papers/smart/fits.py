@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.papers.smart.diagnostics import FITS, MARGINS
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.settings import on_most_rows
@@ -16,7 +16,7 @@ from calgrid.storage.schema import SAME_SHIFT
 #: value of ``fit_on`` -> words, in the order in which they are shown
 FITTED: Mapping[str, str] = {
     "val": "fitted on clean val",
-    SAME_SHIFT: f"fitted on {100 * SAME_SHIFT_SHARE:g} % of the same corruption",
+    SAME_SHIFT: f"fitted on {100 * DRAWN_SHARE:g} % of the same corruption",
 }
 
 
@@ -57,4 +57,4 @@ def plain(rows: pd.DataFrame) -> list[str]:
 
 def plain_names(data: StudyData) -> list[str]:
     """Names of all calibrators of a study, in its order, without what they were fitted on."""
-    return list(dict.fromkeys(name.removesuffix(f" ({SAME_SHIFT})") for name in data.calibrators))
+    return list(dict.fromkeys(name.partition(" (")[0] for name in data.calibrators))

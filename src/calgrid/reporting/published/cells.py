@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.calibrators.base import SAME_SHIFT_SHARE
+from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.configuration.manifest import CellKey, Paper, TableSpec
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
@@ -18,11 +18,11 @@ from calgrid.reporting.study import StudyData
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.shifts import MEAN_SHIFT
 from calgrid.storage.schema import (
+    DRAWN,
     METRICS,
     PUBLISHED_PLACE,
     RESAMPLES,
     RUN_KEY,
-    SAME_SHIFT,
     SHIFT_MEANS,
 )
 from calgrid.storage.tables import read_published
@@ -256,9 +256,9 @@ def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:
-    """Cells fitted on a random part of each corruption -> ratio of scored to fitting images."""
-    redrawn = places.loc[places["fit_on"] == SAME_SHIFT, "cell"].unique()
-    return dict.fromkeys(map(int, redrawn), (1 - SAME_SHIFT_SHARE) / SAME_SHIFT_SHARE)
+    """Cells fitted on a random part of the scored images -> ratio of scored to fitting images."""
+    redrawn = places.loc[places["fit_on"].isin(DRAWN), "cell"].unique()
+    return dict.fromkeys(map(int, redrawn), (1 - DRAWN_SHARE) / DRAWN_SHARE)
 
 
 def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,8 @@ seeds), and s the standard deviations over seeds, 0 for one seed. The test assum
 difference. A test over calibrator seeds alone would overstate significance: ``smart`` varies by
 0.02 points of ECE over its seeds on CIFAR-10, and by 0.2 over test sets of 10,000 images.
 
-If each seed also draws a new split into fitted and scored samples (``fit_on`` = ``same_shift``),
+If each seed also draws a new split into fitted and scored samples (``fit_on`` = ``same_shift`` or
+``redrawn``),
 the seeds are repeated random splits with overlapping scored parts, for which a plain t-test has too
 many false positives. Then the corrected resampled t-test of Nadeau and Bengio (Machine Learning 52,
 2003) is used: for J differences with standard deviation s,
