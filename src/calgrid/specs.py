@@ -9,6 +9,9 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from calgrid.errors import ConfigError
 
+#: views of an image over which predictions are averaged
+Views = Literal["one", "mirror", "mirror_translate"]
+
 
 class Key(TypedDict):
     """Key of a run; see :class:`calgrid.storage.layout.RunKey`."""
@@ -48,6 +51,7 @@ class Optimizer(TypedDict):
     weight_decay: float
     momentum: float
     nesterov: bool
+    norm_bias_factor: float
 
 
 class Schedule(TypedDict):
@@ -57,13 +61,24 @@ class Schedule(TypedDict):
     milestones: list[int]
     gamma: float
     warmup_epochs: float
+    start: float
+    peak: float
+    end: float
+
+
+class Lookahead(TypedDict):
+    """Interpolation with a running mean of the weights."""
+
+    every: int
+    decay: float
 
 
 class Augmentation(TypedDict):
     """Augmentation of training batches."""
 
     crop_padding: int
-    flip: bool
+    padding_mode: Literal["zeros", "reflect"]
+    flip: bool | Literal["alternate"]
 
 
 class Protocol(TypedDict):
@@ -83,11 +98,13 @@ class Protocol(TypedDict):
     channels_last: bool
     export_features: NotRequired[bool | Literal["all"]]
     test_normalisation: NotRequired[dict[str, str]]
+    test_views: NotRequired[Views]
     drop_last: NotRequired[bool]
     optimizer: NotRequired[Optimizer]
     schedule: NotRequired[Schedule]
     augmentation: NotRequired[Augmentation]
     clip_grad_norm: NotRequired[float | None]
+    lookahead: NotRequired[Lookahead]
     reduction: NotRequired[Literal["mean", "sum"]]
     precision: NotRequired[Literal["fp32", "bf16"]]
     head_dropout: NotRequired[float]
@@ -176,6 +193,7 @@ class PredictSpec(TestSpec):
     """
 
     export_features: bool | Literal["all"]
+    test_views: Views
     shifts: dict[str, str]
     files: dict[str, str]
 

@@ -16,6 +16,7 @@ from torch import nn
 from calgrid.backbones import build_backbone
 from calgrid.backbones._measured import measure
 from calgrid.backbones._resnet import PaddedShortcut
+from calgrid.backbones.airbench import Whitening
 from calgrid.backbones.base import HeadDropout
 from calgrid.components.registry import load, spec, specs
 from calgrid.errors import ConfigError
@@ -275,3 +276,49 @@ def test_dropout_before_the_head_is_for_training_alone_and_leaves_features_whole
     )
     assert set(kept.unique().tolist()) == {0.0, 2.0}
     torch.testing.assert_close(logits.mean(0), plain.head(features).mean(0), atol=0.2, rtol=0)
+
+
+@pytest.mark.parametrize("name", [*ONE_OF_EACH_KIND, "resnet9", "airbench24"])
+def test_a_training_step_reads_no_memory_that_was_never_written(name, monkeypatch):
+    """So jobs do without torch's filling of new tensors; with it, such memory is NaN."""
+    gradients = {}
+    torch.set_deterministic_debug_mode("error")
+    for fills in (True, False):
+        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", fills)
+        model = build(name).train()
+        model(images(16)).logsumexp(1).sum().backward()
+        trained = [each for each in model.parameters() if each.requires_grad]
+        gradients[fills] = torch.cat([each.grad.flatten() for each in trained])
+    torch.set_deterministic_debug_mode("default")
+    assert torch.equal(gradients[True], gradients[False])
+
+
+def test_whitening_decorrelates_squares_of_the_first_training_images():
+    rng = torch.Generator().manual_seed(2)
+    smooth = nn.functional.interpolate(torch.randn(50, 3, 5, 5, generator=rng), size=16)
+    pixels = smooth + torch.randn(50, 3, 16, 16, generator=rng)
+    layer = Whitening()
+    layer.read(pixels.split(20))
+    outputs = layer(pixels).transpose(0, 1).flatten(1).double()
+    moments = outputs[:12] @ outputs[:12].T / outputs.shape[1]
+    # eigenvalues are near 1 and more, so that the constant added to them hardly matters
+    torch.testing.assert_close(moments, torch.eye(12, dtype=torch.float64), atol=2e-3, rtol=0)
+    assert torch.equal(outputs[12:], -outputs[:12])
+    other = Whitening()
+    other.read([pixels, torch.zeros(1, 3, 16, 16)])
+    assert not torch.equal(other.weight, layer.weight)
+
+
+def test_airbench_trains_neither_whitening_nor_scales_and_its_head_is_linear():
+    model = build("airbench24")
+    assert not [name for name, _ in model.named_parameters() if name.startswith("stages.0")]
+    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    assert len(frozen) == 6
+    assert all(name.endswith("weight") for name in frozen)
+    # 3x3 convolutions, six shifts, the head
+    convolutions = 9 * (24 * 24 + 24 * 24 + 24 * 96 + 3 * 96 * 96)
+    assert count_parameters(model) == convolutions + 2 * (24 + 96 + 96) + 97 * 10
+    x = images(32)
+    for stage in model.stages:
+        x = stage(x)
+    torch.testing.assert_close(model.features(images(32)), x.amax((2, 3)) / 9)

@@ -63,6 +63,12 @@ def images(tmp_path):
         (
             "digits",
             "resnet8",
+            {"augmentation": {"crop_padding": 8, "padding_mode": "reflect"}},
+            ["pads images by 8 reflected pixels, but these have 8x8"],
+        ),
+        (
+            "digits",
+            "resnet8",
             {"crop_size": 16},
             ["the protocol crops images to 16x16 pixels, but these have 8x8"],
         ),

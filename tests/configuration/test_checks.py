@@ -202,7 +202,7 @@ TOP_LEVEL = [
         protocol(second_stage={"schedule": {"name": "step", "milestones": [9999]}}),
         ["protocol 'p': second_stage: milestone 9999 is not before the last"],
     ),
-    (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, last"]),
+    (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, refined, last"]),
     ({"protocols": {"digits": {"base": "digits"}}}, ["protocols.digits", "choose another one"]),
     (
         override({"method": "mbls"}, {"margn": 1}),

@@ -16,6 +16,15 @@ from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate
 
 LINES = ("aclsline", "fcline")
+CONSTANT = {
+    "name": "constant",
+    "milestones": [],
+    "gamma": 0.1,
+    "warmup_epochs": 0,
+    "start": 0.2,
+    "peak": 0.23,
+    "end": 0.07,
+}
 #: rates at the first and last step of six epochs, the first and last one and those around two
 #: milestones
 STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
@@ -39,9 +48,14 @@ def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250_and_all_else_is_the_sam
     assert protocol["epochs"] == 350
     assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(STEPS)
     optimizer = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False}
+    optimizer["norm_bias_factor"] = 1.0
     assert protocol["optimizer"] == optimizer
     assert protocol["batch_size"] == 128
-    assert protocol["augmentation"] == {"crop_padding": 4, "flip": True}
+    assert protocol["augmentation"] == {
+        "crop_padding": 4,
+        "padding_mode": "zeros",
+        "flip": True,
+    }
     assert protocol["clip_grad_norm"] == 2.0
 
 
@@ -105,6 +119,8 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
     protocol = shipped.get(path.stem, "here")
     assert (protocol["epochs"] >= 1) == (protocol["weights"] == "trained")
     in_half = path.stem in (
+        "cifar10_cpu",
+        "cifar10_cpu_fit",
         "evening",
         "photographs",
         "photographs_fit",
@@ -124,7 +140,7 @@ class TestProtocols:
     def test_defaults_of_a_protocol(self, get):
         defaults = {
             "export_features": False,
-            "augmentation": {"crop_padding": 0, "flip": False},
+            "augmentation": {"crop_padding": 0, "padding_mode": "zeros", "flip": False},
             "crop_size": None,
         }
         assert defaults.items() <= get().items()
@@ -153,18 +169,13 @@ class TestProtocols:
             "optimizer": {**first["optimizer"], "lr": 0.01, "weight_decay": 5e-4},
             # but a schedule is replaced as a whole: milestones of the first stage mean nothing in
             # the second
-            "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
+            "schedule": CONSTANT,
         }
         assert "second_stage" not in first
 
     def test_a_named_schedule_replaces_that_of_the_base_and_its_other_keys_are_merged(self, get):
         base = get()["schedule"]
-        assert get(schedule={"name": "constant"})["schedule"] == {
-            "name": "constant",
-            "milestones": [],
-            "gamma": 0.1,
-            "warmup_epochs": 0,
-        }
+        assert get(schedule={"name": "constant"})["schedule"] == CONSTANT
         assert get(schedule={"milestones": [5]})["schedule"] == {**base, "milestones": [5]}
 
 

@@ -41,7 +41,7 @@ def outputs(run, images, mean, std, checkpoint="last"):
     network.load_state_dict(states[f"{checkpoint}.model"])
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
     with torch.no_grad():
-        return network.eval()((torch.tensor(np.asarray(images)).float() / 255 - mean) / std).numpy()
+        return network.eval()((torch.tensor(np.array(images)).float() / 255 - mean) / std).numpy()
 
 
 def test_one_file_a_split_and_family_for_each_tested_checkpoint(run):
@@ -177,6 +177,19 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out)
     weight, bias = read_head(out / "predict/logits/last/head.safetensors", spec["run_fingerprint"])
     assert np.array_equal(weight, head["head.weight"].numpy())
     assert np.array_equal(bias, head["head.bias"].numpy())
+
+
+def test_logits_and_features_are_means_over_views(run, plan, data, out):
+    spec = {**plan.predict(CE), "export_features": True, "test_views": "mirror"}
+    predicted(plan, data, out, families=["ood/photos"], spec=spec)
+    prepared = open_prepared(data / "digits")
+    images = np.asarray(prepared.splits["test"].images[:50])
+    each = [outputs(run, view, *prepared.normalisation) for view in (images, images[..., ::-1])]
+    test = read_logits(out / "predict/logits/last/test.parquet")
+    assert test.logits[:50] == pytest.approx(np.mean(each, axis=0), abs=1e-4)
+    assert np.abs(each[0] - each[1]).max() > 0.1
+    weight, bias = read_head(out / "predict/logits/last/head.safetensors", spec["run_fingerprint"])
+    assert test.features @ weight.T + bias == pytest.approx(test.logits, abs=1e-3)
 
 
 def test_features_of_shifts_are_exported_on_request(run, plan, data, out):

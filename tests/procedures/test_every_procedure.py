@@ -85,6 +85,18 @@ def test_interrupted_at_any_step_the_run_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)
+def test_a_training_reads_no_memory_that_was_never_written(
+    procedure, options, trainer_of, monkeypatch
+):
+    """So jobs do without torch's filling of new tensors; with it, such memory is NaN."""
+    results = []
+    for fills in (True, False):
+        monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", fills)
+        results += finished(trainer_of(procedure, procedure_options=options))
+    assert_same_result(*results)
+
+
+@pytest.mark.parametrize(("procedure", "options"), VARIANTS)
 def test_a_checkpoint_is_all_that_its_predictions_need(
     procedure, options, first, trainer_of, make_spec, prepared
 ):

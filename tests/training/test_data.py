@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError
-from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment
+from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment, views
 from calgrid.training.seeds import generator, stream
 
 
@@ -24,12 +24,41 @@ def crops(image, padding):
     return [padded[:, y : y + size, x : x + size] for y in positions for x in positions]
 
 
+def test_reflected_padding_is_that_of_torch(images):
+    result = augment(images, 3, False, "reflect", generator("cpu", 1, "crop"))
+    for image, cropped in zip(images, result, strict=True):
+        padded = F.pad(image.float(), (3,) * 4, mode="reflect").to(torch.uint8)
+        windows = padded.unfold(1, 5, 1).unfold(2, 5, 1).permute(1, 2, 0, 3, 4).flatten(0, 1)
+        assert any(torch.equal(cropped, window) for window in windows)
+    assert not torch.equal(result, images)
+
+
+def test_images_to_flip_can_be_named(images):
+    mirrored = torch.tensor([True, False, True, False, False, True])
+    result = augment(images, 0, mirrored)
+    assert torch.equal(result[mirrored], images[mirrored].flip(-1))
+    assert torch.equal(result[~mirrored], images[~mirrored])
+
+
+def test_six_views_are_the_image_translated_and_mirrored(images):
+    for kind, count in {"one": 1, "mirror": 2, "mirror_translate": 6}.items():
+        weights, seen = zip(*views(images.float(), kind), strict=True)
+        assert len(seen) == count
+        assert sum(weights) == 1
+        assert torch.equal(seen[0], images.float())
+        assert torch.equal(sum(seen), sum(seen).flip(-1)) == (count > 1)
+    # a pixel up and to the left, and its opposite, each a quarter of the weight
+    assert torch.equal(seen[2][..., 1:, 1:], images[..., :-1, :-1].float())
+    assert torch.equal(seen[4][..., :-1, :-1], images[..., 1:, 1:].float())
+    assert weights == (0.25, 0.25, 0.125, 0.125, 0.125, 0.125)
+
+
 def test_no_augmentation_returns_the_images(images):
     assert torch.equal(augment(images, 0, False), images)
 
 
 def test_each_crop_is_one_of_the_crops_of_its_own_image(images):
-    result = augment(images, 2, False, generator("cpu", 1, "crop"))
+    result = augment(images, 2, False, rng=generator("cpu", 1, "crop"))
     for image, cropped in zip(images, result, strict=True):
         assert any(torch.equal(cropped, candidate) for candidate in crops(image, 2))
 
@@ -40,7 +69,7 @@ def test_a_smaller_crop_is_taken_from_anywhere_in_its_own_image(shape, padding):
     height, width = shape
     one = torch.arange(1, 1 + height * width, dtype=torch.uint8).reshape(1, 1, height, width)
     result = augment(
-        one.expand(4000, -1, -1, -1), padding, False, generator("cpu", 1, "crop"), crop_size=4
+        one.expand(4000, -1, -1, -1), padding, False, rng=generator("cpu", 1, "crop"), crop_size=4
     )
     padded = F.pad(one[0, 0], (padding,) * 4)
     tops, lefts = (side + 2 * padding - 4 + 1 for side in shape)
@@ -97,7 +126,7 @@ def test_images_smaller_than_the_crop_are_refused(refuses):
 
 
 def test_flip_mirrors_some_images_and_leaves_the_others(images):
-    result = augment(images, 0, True, generator("cpu", 3, "flip"))
+    result = augment(images, 0, True, rng=generator("cpu", 3, "flip"))
     mirrored = [torch.equal(new, old.flip(-1)) for new, old in zip(result, images, strict=True)]
     kept = [torch.equal(new, old) for new, old in zip(result, images, strict=True)]
     assert all(a != b for a, b in zip(mirrored, kept, strict=True))
@@ -107,18 +136,20 @@ def test_flip_mirrors_some_images_and_leaves_the_others(images):
 
 def test_all_offsets_and_both_orientations_occur():
     one = torch.arange(25, dtype=torch.uint8).reshape(1, 1, 5, 5)
-    many = augment(one.expand(4000, -1, -1, -1), 1, True, generator("cpu", 0, "all"))
+    many = augment(one.expand(4000, -1, -1, -1), 1, True, rng=generator("cpu", 0, "all"))
     distinct, counts = torch.unique(many.flatten(1), dim=0, return_counts=True)
     assert len(distinct) == 9 * 2
     assert counts.min() > 0.6 * 4000 / 18
 
 
 def test_augmentation_depends_on_its_generator_alone(images):
-    first = augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4))
+    first = augment(images, 2, True, rng=generator("cpu", 7, "augmentation", 3, 4))
     torch.rand(100)
-    assert torch.equal(first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 4)))
+    assert torch.equal(
+        first, augment(images, 2, True, rng=generator("cpu", 7, "augmentation", 3, 4))
+    )
     assert not torch.equal(
-        first, augment(images, 2, True, generator("cpu", 7, "augmentation", 3, 5))
+        first, augment(images, 2, True, rng=generator("cpu", 7, "augmentation", 3, 5))
     )
 
 
@@ -194,7 +225,7 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
     for number, index in enumerate((*order, torch.arange(5))):  # the last one comes unexpectedly
         pairs.append(
             tuple(
-                split.batch(index, 1, True, generator("cpu", number))
+                split.batch(index, 1, True, rng=generator("cpu", number))
                 for split in (resident, streamed)
             )
         )

@@ -34,3 +34,13 @@ def test_warm_up_rises_linearly_step_by_step_and_then_ends():
     rates = [learning_rate(warm, epoch, step, 5) for epoch in range(3) for step in range(5)]
     assert rates[:10] == pytest.approx([0.1 * (k + 1) / 10 for k in range(10)])
     assert rates[10:] == pytest.approx([0.1] * 5)
+
+
+def test_triangular_schedule_rises_to_its_peak_and_falls_to_its_end():
+    triangle = protocol(name="triangular", start=0.2, peak=0.2, end=0.04)
+    first, half_way, peak, last = (
+        learning_rate(triangle, *place, 10) for place in [(0, 0), (35, 0), (70, 0), (349, 9)]
+    )
+    assert (first, half_way, peak) == pytest.approx((0.02, 0.06, 0.1))
+    # one of 2,800 steps down remains
+    assert last == pytest.approx(0.1 * (0.04 + 0.96 / 2800))

@@ -10,6 +10,7 @@ from calgrid.jobs import network
 from calgrid.jobs.train import _build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
+from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure
 from calgrid.training.trainer import RESUME_FILE, build_optimizer
 from calgrid.training.val_rows import rows_by_purpose
@@ -57,7 +58,9 @@ def assert_same_states(left, right):
 
 def assert_same_result(trainer, position, other, other_position):
     assert_same_states(trainer.states(), other.states())
-    assert_same_states(position.best, other_position.best)
+    assert position.chosen.keys() == other_position.chosen.keys()
+    for checkpoint, states in position.chosen.items():
+        assert_same_states(states, other_position.chosen[checkpoint])
     assert repr(position.history) == repr(other_position.history)  # exact, and NaN equals NaN
 
 
@@ -123,6 +126,105 @@ def test_streamed_images_give_the_same_bits_also_after_an_interruption(
     assert_same_result(*resident, streamed, streamed.run(StopAfter(10**9)))
 
 
+RECIPE = {
+    "optimizer": {
+        "name": "sgd",
+        "lr": 0.05,
+        "momentum": 0.85,
+        "weight_decay": 1e-3,
+        "nesterov": True,
+        "norm_bias_factor": 64.0,
+    },
+    "schedule": {
+        "name": "triangular",
+        "milestones": [],
+        "gamma": 0.1,
+        "warmup_epochs": 0,
+        "start": 0.2,
+        "peak": 0.23,
+        "end": 0.07,
+    },
+    "augmentation": {"crop_padding": 2, "padding_mode": "reflect", "flip": "alternate"},
+    "lookahead": {"every": 2, "decay": 0.77},
+    "checkpoints": ["best", "refined", "last"],
+}
+
+
+@pytest.mark.parametrize("share", [0.5, 0])
+def test_a_fast_recipe_resumes_to_the_same_bits_resident_and_streamed(
+    share, make_spec, prepared, tmp_path, monkeypatch
+):
+    undisturbed = run(make_spec(**RECIPE), prepared, tmp_path / "whole")
+    monkeypatch.setattr(network, "HELD_SHARE", share)
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for steps in (3, 2):  # the end of an epoch and the middle of the next
+        with pytest.raises(StoppedError):
+            build(make_spec(**RECIPE), prepared, folder).run(StopAfter(steps - 1))
+    resumed = build(make_spec(**RECIPE), prepared, folder)
+    assert (resumed.position.epoch, resumed.position.step) == (1, 2)
+    assert_same_result(*undisturbed, resumed, resumed.run(StopAfter(10**9)))
+
+
+def test_alternating_flips_mirror_each_image_in_every_other_epoch(
+    make_spec, prepared, tmp_path, monkeypatch
+):
+    augmentation = {"crop_padding": 0, "padding_mode": "zeros", "flip": "alternate"}
+    trainer = build(make_spec(epochs=4, augmentation=augmentation), prepared, tmp_path)
+    images = trainer.train_images.normalise(torch.from_numpy(prepared.splits["train"].images))
+    seen = []
+
+    def record(model, loss, batch):
+        mirrored = (batch.images != images[batch.index]).flatten(1).any(1)
+        seen.extend(zip(batch.index.tolist(), mirrored.tolist(), strict=True))
+        return Procedure.forward_loss(trainer.procedure, model, loss, batch)
+
+    monkeypatch.setattr(trainer.procedure, "forward_loss", record)
+    trainer.run(StopAfter(10**9))
+    epochs = [dict(seen[begin : begin + 40]) for begin in range(0, 160, 40)]
+    assert 5 < sum(epochs[0].values()) < 35
+    assert epochs[2] == epochs[0]
+    assert epochs[1] == epochs[3] == {image: not each for image, each in epochs[0].items()}
+
+
+def test_lookahead_draws_weights_to_their_mean_and_ends_on_it():
+    weights, settings = torch.tensor([0.0]), {"every": 2, "decay": 0.8}
+    lookahead = Lookahead([weights], settings, steps=5)
+    seen = []
+    for done in range(1, 6):
+        weights += 1
+        lookahead.after_step(done)
+        seen.append(float(weights))
+    # decays 0.8 * (2 / 5)**3 = 0.0512 and 0.8 * (4 / 5)**3 = 0.4096; the last step is forgotten
+    second = 2 * (1 - 0.0512)
+    fourth = second + 2 * (1 - 0.4096)
+    assert seen == pytest.approx([1, second, second + 1, fourth, fourth])
+
+
+def test_biases_of_batch_normalisation_have_a_rate_of_their_own(make_spec, prepared, tmp_path):
+    trainer = build(make_spec(**RECIPE), prepared, tmp_path)
+    trainer._train_step(torch.arange(16))
+    others, biases = trainer.optimizer.param_groups
+    norms = [each for each in trainer.model.modules() if isinstance(each, torch.nn.BatchNorm2d)]
+    assert [id(each) for each in biases["params"]] == [id(norm.bias) for norm in norms]
+    assert len(others["params"]) + len(norms) == len(trainer.trained)
+    assert (others["lr"], biases["lr"]) == pytest.approx((0.01, 0.64))
+    assert others["lr"] * others["weight_decay"] == biases["lr"] * biases["weight_decay"]
+
+
+def test_refined_is_the_first_epoch_of_lowest_refinement(make_spec, prepared, tmp_path):
+    changes = {"epochs": 5, "checkpoints": ["refined"]}
+    _, position = run(make_spec(**changes), prepared, tmp_path / "a")
+    parts = [row["val_refinement"] for row in position.history]
+    for row in position.history:
+        assert row["val_nll"] == pytest.approx(row["val_refinement"] + row["val_calibration"])
+        assert row["val_calibration"] >= 0
+    # the rate of an epoch depends on those before it alone
+    until, _ = run(make_spec(epochs=parts.index(min(parts)) + 1), prepared, tmp_path / "b")
+    assert position.chosen.keys() == {"refined"}
+    assert_same_states(position.chosen["refined"], until.states())
+
+
 def test_resume_state_is_written_at_intervals(make_spec, prepared, tmp_path):
     build(make_spec(), prepared, tmp_path, resume_every=0.0).run(StopAfter(10**9))
     state = build(make_spec(), prepared, tmp_path)
@@ -149,7 +251,7 @@ def test_best_is_the_first_epoch_of_highest_validation_accuracy(make_spec, prepa
     accuracies = [row["val_accuracy"] for row in position.history]
     best = accuracies.index(max(accuracies))
     until_best, _ = run(make_spec(epochs=best + 1), prepared, tmp_path / "b")
-    assert_same_states(position.best, until_best.states())
+    assert_same_states(position.chosen["best"], until_best.states())
 
 
 def test_of_equal_validation_accuracies_the_first_is_the_best(
@@ -160,7 +262,7 @@ def test_of_equal_validation_accuracies_the_first_is_the_best(
     monkeypatch.setattr(trainer, "_validation_logits", lambda: equal)
     position = trainer.run(StopAfter(10**9))
     until_first, _ = run(make_spec(epochs=1), prepared, tmp_path / "b")
-    assert_same_states(position.best, until_first.states())
+    assert_same_states(position.chosen["best"], until_first.states())
 
 
 def test_gradient_clipping_bounds_the_network_but_not_the_loss(
@@ -200,6 +302,7 @@ def test_history_holds_mean_losses_whatever_the_reduction(make_spec, prepared, t
             "momentum": 0.0,
             "weight_decay": 0.0,
             "nesterov": False,
+            "norm_bias_factor": 1.0,
         }
         spec = make_spec(reduction=reduction, epochs=1, optimizer=optimizer)
         rows[reduction] = run(spec, prepared, tmp_path / reduction)[1].history[0]
@@ -236,7 +339,10 @@ def test_procedures_are_told_whether_images_are_augmented(
         Procedure, "begin_training", lambda _self, _model, training: told.append(training.augmented)
     )
     build(
-        make_spec(augmentation={"crop_padding": padding, "flip": flip}, crop_size=crop),
+        make_spec(
+            augmentation={"crop_padding": padding, "padding_mode": "zeros", "flip": flip},
+            crop_size=crop,
+        ),
         prepared,
         tmp_path,
     )
@@ -267,6 +373,7 @@ def test_adamw_decouples_weight_decay(make_spec, prepared, tmp_path):
         "weight_decay": 0.1,
         "momentum": 0.0,
         "nesterov": False,
+        "norm_bias_factor": 1.0,
     }
     trainer = build(make_spec(optimizer=optimizer), prepared, tmp_path)
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
@@ -328,6 +435,7 @@ def test_the_checkpoint_is_chosen_by_other_rows_than_the_loss_sees(make_spec, pr
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_optimiser_is_that_of_the_protocol(name):
     settings = {"name": name, "lr": 0.3, "momentum": 0.8, "weight_decay": 0.2, "nesterov": True}
+    settings["norm_bias_factor"] = 1.0
     (group,) = build_optimizer([torch.nn.Parameter(torch.ones(2))], settings).param_groups
     used = (
         ("lr", "weight_decay")

@@ -85,6 +85,16 @@ class Backbone(Network):
         return self.head(self.features(x))
 
 
+class ImageStatistics(nn.Module):
+    """A layer whose weights are computed from training images before the training."""
+
+    def read(self, batches: Iterable[Tensor]) -> None:
+        """Compute the weights from batches of normalised training images ``(N, 3, H, W)``, in order
+        and without augmentation.
+        """
+        raise NotImplementedError
+
+
 class HeadDropout:
     """Dropout of the features that enter a head, in training alone; put on with :meth:`on`.
 

@@ -390,7 +390,7 @@ def _study_commands(commands: Commands) -> None:
         help="folder of a run, or protocol/dataset/backbone/method/seed1",
     )
     _results_option(parser)
-    parser.add_argument("--checkpoint", help="best or last, if both are tested")
+    parser.add_argument("--checkpoint", help="best, refined or last, if several are tested")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg"
     )

@@ -192,13 +192,14 @@ class DatasetCatalog:
         self._store(name, kind, options, info)
 
     def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
-        """Add a registered data set with changed options."""
+        """Add a registered data set with changed options, or with further families alone."""
         entry = self.configured[name]
-        if not base.options or base.info["role"] != "dataset":
+        extends = set(entry) == {"base", "families"}
+        if not (base.options or extends) or base.info["role"] != "dataset":
             kinds = [id for id, spec in registry.specs("dataset").items() if _is_kind(spec)]
             raise ConfigError(
-                f"{where}.base: '{base.id}' has fixed files and no options; for your own files use "
-                f"one of: {', '.join(kinds)}."
+                f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can "
+                f"be added to it; for your own files use one of: {', '.join(kinds)}."
             )
         if "like" in entry:
             raise ConfigError(

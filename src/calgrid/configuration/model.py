@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_co
 from typing_extensions import TypedDict
 
 from calgrid.configuration.validation import Distinct, InvalidOptionError, Model, Names, OneOrMore
+from calgrid.specs import Views
 
 #: folders of the results that no study may be called after
 RESERVED = ("runs", "data", "logs", "benchmarks")
@@ -35,7 +36,7 @@ Epochs = Annotated[int, Field(ge=1, le=10**8)]
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 LearningRate = Annotated[float, Field(gt=0, le=100)]
 WeightDecay = Annotated[float, Field(ge=0, le=10)]
-Checkpoints = Annotated[list[Literal["best", "last"]], Field(min_length=1), Distinct]
+Checkpoints = Annotated[list[Literal["best", "refined", "last"]], Field(min_length=1), Distinct]
 Reduction = Literal["mean", "sum"]
 #: name of an external run in a column of the results
 Column = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
@@ -52,8 +53,8 @@ LR = "Learning rate before the schedule."
 WEIGHT_DECAY = "Weight decay on all parameters."
 SCHEDULE = "Learning rate by epoch."
 CHECKPOINTS = (
-    "Tested weights - best (highest validation accuracy, the first of equal ones), last epoch, or "
-    "both."
+    "Tested weights - best (highest validation accuracy, the first of equal ones), refined (lowest "
+    "validation NLL after temperature scaling), last epoch, or several of them."
 )
 REDUCTION = "Mean or sum of the loss over a batch (the focal_calibration line sums)."
 
@@ -70,12 +71,21 @@ class Optimizer(Model):
     weight_decay: WeightDecay = Field(0.0, description=WEIGHT_DECAY)
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
     nesterov: bool = Field(False, description="Nesterov momentum of SGD.")
+    norm_bias_factor: float = Field(
+        1.0,
+        gt=0,
+        le=10**4,
+        description="Factor of the learning rate of the biases of batch normalisation; their weight "
+        "decay is divided by it, so that each step shrinks them as before.",
+    )
 
 
 class Schedule(Model):
     """Learning rate by epoch."""
 
-    name: Literal["step", "constant", "cosine"] = Field(description="Shape of the schedule.")
+    name: Literal["step", "constant", "cosine", "triangular"] = Field(
+        description="Shape of the schedule."
+    )
     milestones: list[Annotated[int, Field(ge=1)]] = Field(
         [],
         description="Epochs (from 0) at which the rate is multiplied by gamma, ascending; for "
@@ -87,6 +97,15 @@ class Schedule(Model):
         ge=0,
         description="Epochs of linear warm-up from 0, step by step; fewer than all epochs.",
     )
+    start: float = Field(
+        0.2, ge=0, le=1, description="Share of the rate at the first step; for triangular."
+    )
+    peak: Fraction = Field(
+        0.23, description="Share of all steps at which the rate is reached; for triangular."
+    )
+    end: float = Field(
+        0.07, ge=0, le=1, description="Share of the rate after the last step; for triangular."
+    )
 
 
 class Augmentation(Model):
@@ -96,10 +115,33 @@ class Augmentation(Model):
         0,
         ge=0,
         le=4096,
-        description="Pixels of zero padding for a random crop of the original size, at most the "
-        "side of the images; 0 crops nothing.",
+        description="Pixels of padding for a random crop of the original size, at most the side of "
+        "the images; 0 crops nothing.",
     )
-    flip: bool = Field(False, description="Mirror half of the images left to right.")
+    padding_mode: Literal["zeros", "reflect"] = Field(
+        "zeros", description="Content of the padding: black, or the image mirrored at its border."
+    )
+    flip: Literal[False, True, "alternate"] = Field(
+        False,
+        description="Mirror images left to right: a random half of each batch (true); or a random "
+        "half of all images in the first epoch and, from then on, each image in every other epoch "
+        "(alternate).",
+    )
+
+
+class Lookahead(Model):
+    """Lookahead (Zhang et al., NeurIPS 2019), with a decay that grows during training.
+
+    Every few steps a running mean of the network's weights and BatchNorm statistics takes a step
+    towards them, and replaces them; the mean also replaces them after the last step.
+    """
+
+    every: int = Field(5, ge=1, description="Steps between two updates.")
+    decay: Fraction = Field(
+        0.95**5,
+        description="Share of the old mean in an update at the end of training; before, this times "
+        "the cube of the share of steps done.",
+    )
 
 
 class OptimizerChange(Model):
@@ -131,8 +173,8 @@ class Protocol(Model):
         "trained",
         description="Source of the tested weights - trained here, published weights of the "
         "backbone, or the checkpoints of torrvision/focal_calibration for CIFAR. With the latter "
-        "two nothing is trained, and only the keys deterministic, channels_last, export_features "
-        "and test_normalisation are allowed.",
+        "two nothing is trained, and only the keys deterministic, channels_last, export_features, "
+        "test_normalisation and test_views are allowed.",
     )
     deterministic: bool = Field(
         False,
@@ -152,6 +194,13 @@ class Protocol(Model):
         description="Data set -> data set whose mean and standard deviation normalise its test "
         "images, shift families and out-of-distribution sets; training and validation images keep "
         "their own. Only to reproduce networks that were tested this way.",
+    )
+    test_views: Views = Field(
+        "one",
+        description="Views of each image over which logits and features of a prediction are "
+        "averaged - the image alone, with its mirror image, or these two also translated by one "
+        "pixel along the diagonal in both directions (six views; the four translated ones have "
+        "half of the weight). Validation during training uses one view.",
     )
 
 
@@ -177,6 +226,9 @@ class TrainingProtocol(Protocol):
         gt=0,
         description="Maximum norm of the network's gradient; null does not clip. Parameters of a "
         "loss are never clipped.",
+    )
+    lookahead: Lookahead | None = Field(
+        None, description="Interpolation with a running mean of the weights; null: none."
     )
     reduction: Reduction = Field("mean", description=REDUCTION)
     precision: Literal["fp32", "bf16"] = Field(

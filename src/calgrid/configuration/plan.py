@@ -27,7 +27,7 @@ from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, s
 from calgrid.storage.schema import DRAWN
 
 #: keys of a protocol that do not affect training
-EXPORT_KEYS = ("export_features", "test_normalisation")
+EXPORT_KEYS = ("export_features", "test_normalisation", "test_views")
 #: keys of the statistics that affect the scores of a run
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
 #: keys of a configuration that do not affect results
@@ -163,7 +163,8 @@ class Plan:
         run = self.study.trained[key]
         shifts = {family: self.data(family_unit(family)) for family in self.study.families(key)}
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
-        shared = {**tested, "export_features": run.protocol["export_features"]}
+        exported = {key: run.protocol[key] for key in ("export_features", "test_views")}
+        shared = {**tested, **exported}
         # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
         # with other shift families
         files = {}

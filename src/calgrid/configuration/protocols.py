@@ -101,8 +101,8 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
     else:
         trained = validated(model.TrainingProtocol, options, where)
         resolved = trained.model_dump(exclude={"description"})
-        # jobs get these two keys only if they have a value
-        for name in ("head_dropout", "second_stage"):
+        # jobs get these keys only if they have a value
+        for name in ("head_dropout", "lookahead", "second_stage"):
             if resolved[name] is None:
                 del resolved[name]
         if trained.second_stage is not None:
@@ -138,13 +138,15 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
 
     Images that are smaller than the crop or the padding raise ConfigError.
     """
-    crop, padding = (
-        protocol["crop_size"],
-        protocol["augmentation"]["crop_padding"] if trains(protocol) else 0,
-    )
+    crop, padding, reflected = protocol["crop_size"], 0, ""
+    if trains(protocol):
+        padding = protocol["augmentation"]["crop_padding"]
+        if protocol["augmentation"]["padding_mode"] == "reflect":
+            reflected = "reflected "
     does = {
         f"crops images to {crop}x{crop} pixels": crop or 0,
-        f"pads images by {padding} pixels": padding,
+        # a reflection does not repeat the border
+        f"pads images by {padding} {reflected}pixels": padding + 1 if reflected else padding,
     }
     for what, pixels in does.items():
         if size is not None and pixels > min(size):

@@ -51,7 +51,7 @@ class Run:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Tested checkpoints: ``best``, ``last``."""
+        """Tested checkpoints: ``best``, ``refined``, ``last``."""
         return tuple(self.protocol["checkpoints"])
 
 

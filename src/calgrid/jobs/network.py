@@ -10,7 +10,7 @@ from torch import nn
 
 from calgrid import specs
 from calgrid.backbones import build_backbone
-from calgrid.backbones.base import HeadDropout, Network
+from calgrid.backbones.base import HeadDropout, ImageStatistics, Network
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.datasets import Prepared
 from calgrid.procedures import build_procedure
@@ -21,6 +21,8 @@ from calgrid.training.procedure import Procedure
 
 #: maximum share of the free memory of a device for images
 HELD_SHARE = 1 / 2
+#: training images that a layer is given at once
+READ_AT_ONCE = 1024
 #: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by
 #: batch
 HELD_BYTES = 8 * 10**9
@@ -95,6 +97,13 @@ def training_images(
         for split in splits
     )
     return train, val
+
+
+def read_images(model: Network, images: DeviceImages) -> None:
+    """Compute the weights of layers that depend on the training images, in place."""
+    for module in model.modules():
+        if isinstance(module, ImageStatistics):
+            module.read(batch.images for batch in images.batches(READ_AT_ONCE))
 
 
 def model_digest(model: Path) -> str:

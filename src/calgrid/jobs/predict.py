@@ -33,7 +33,7 @@ from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, make_result
 from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
 from calgrid.training import environment
-from calgrid.training.data import DeviceImages, HostRows
+from calgrid.training.data import Batch, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure
 
 Arrays = dict[str, np.ndarray]
@@ -311,6 +311,15 @@ class _Exporter:
                 result[name][part.start - rows.start : part.stop - rows.start] = values
         return result["logits"], result.get("features")
 
+    def _averaged(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (B, K) and features (B, d) of a batch, averaged over views of its images."""
+        logits, features = [], []
+        for weight, images in views(batch.images, self.spec["test_views"]):
+            z, h = self.procedure.predict(self.network, replace(batch, images=images))
+            logits.append(weight * z)
+            features.append(weight * h)
+        return torch.stack(logits).sum(0), torch.stack(features).sum(0)
+
     @torch.no_grad()
     def _block(
         self, blocks: Iterator[np.ndarray], constants: Prepared, keep_features: bool
@@ -324,7 +333,7 @@ class _Exporter:
         )
         found = HostRows(len(block), self.device)
         for batch in split.batches(BATCH):
-            z, h = self.procedure.predict(self.network, batch)
+            z, h = self._averaged(batch)
             found.add("logits", z)
             if keep_features:
                 found.add("features", h)

@@ -20,6 +20,7 @@ from calgrid.jobs.network import (
     model_description,
     model_digest,
     network_record,
+    read_images,
     to_device,
     training_images,
 )
@@ -104,12 +105,17 @@ def _build_trainer(
     )
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
+    train_images, val_images = training_images(prepared, protocol, device)
+    model = to_device(model, protocol, device)
+    if first is None:
+        read_images(model, train_images)
     return Trainer(
-        to_device(model, protocol, device),
+        model,
         loss,
         procedure,
         protocol,
-        *training_images(prepared, protocol, device),
+        train_images,
+        val_images,
         seed=seed,
         autocast=protocol["precision"] == "bf16" and environment.computes_bf16(device),
         folder=folder,
@@ -123,7 +129,7 @@ def _write_outputs(
 ) -> dict[str, Any]:
     """Write model and history; return the content of the record."""
     last = trainer.states()
-    tested = {"best": position.best, "last": last}
+    tested = {**position.chosen, "last": last}
     states = {
         f"{checkpoint}.{part}": tested[checkpoint][part]
         for checkpoint in spec["protocol"]["checkpoints"]

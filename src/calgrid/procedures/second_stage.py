@@ -9,7 +9,7 @@ from torch import nn
 
 from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
-from calgrid.training.data import Batch, Split
+from calgrid.training.data import Batch, PaddingMode, Split
 from calgrid.training.procedure import Procedure, State, Training
 
 #: facts of the second stages
@@ -76,7 +76,8 @@ class FeatureTable:
         self,
         index: torch.Tensor,
         crop_padding: int = 0,
-        flip: bool = False,
+        flip: bool | torch.Tensor = False,
+        padding_mode: PaddingMode = "zeros",
         rng: torch.Generator | None = None,
     ) -> Batch:
         """Features of the samples at ``index``, without augmentation."""

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from calgrid.errors import DataError
 from calgrid.parallel import ahead
+from calgrid.specs import Views
 
 #: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near
 #: a processor's caches, those of 1,024 images of 64x64 fit into the memory of a GPU
@@ -24,6 +25,7 @@ PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 PIECE_BYTES = 2**26
 #: streamed batches that are read ahead
 AHEAD = 3
+PaddingMode = Literal["zeros", "reflect"]
 #: minimum size of an evaluation batch
 LEAST_AT_ONCE = 8
 
@@ -61,10 +63,11 @@ class Split(Protocol):
         self,
         index: torch.Tensor,
         crop_padding: int = 0,
-        flip: bool = False,
+        flip: bool | torch.Tensor = False,
+        padding_mode: PaddingMode = "zeros",
         rng: torch.Generator | None = None,
     ) -> Batch:
-        """Augmented batch of the samples at ``index``."""
+        """Augmented batch of the samples at ``index``; see :func:`augment`."""
         ...
 
 
@@ -144,11 +147,12 @@ class DeviceImages:
         self,
         index: torch.Tensor,
         crop_padding: int = 0,
-        flip: bool = False,
+        flip: bool | torch.Tensor = False,
+        padding_mode: PaddingMode = "zeros",
         rng: torch.Generator | None = None,
     ) -> Batch:
         """Augmented batch of the images at ``index``; ``rng`` is on the device of the images."""
-        images = augment(self._at(index), crop_padding, flip, rng, self.crop_size)
+        images = augment(self._at(index), crop_padding, flip, padding_mode, rng, self.crop_size)
         return Batch(self.normalise(images), self.labels[index], index)
 
     def _middle(self, images: torch.Tensor) -> torch.Tensor:
@@ -230,21 +234,24 @@ class HostRows:
 def augment(
     images: torch.Tensor,
     crop_padding: int,
-    flip: bool,
+    flip: bool | torch.Tensor,
+    padding_mode: PaddingMode = "zeros",
     rng: torch.Generator | None = None,
     crop_size: int | None = None,
 ) -> torch.Tensor:
-    """Random crop after zero padding, and random horizontal flip, of a whole batch.
+    """Random crop after padding, and horizontal flip, of a whole batch.
 
     Parameters
     ----------
     images : (B, C, H, W), any dtype; padding comes before normalisation, so zero is black, as in
         torchvision.
     crop_padding : pixels on each side; 0 disables padding.
-    flip : flip each image horizontally with probability 1/2.
+    flip : flip each image horizontally with probability 1/2, or those for which a tensor (B,) of
+        bools says so.
+    padding_mode : black pixels, or the image mirrored at its border pixels, which are not repeated.
     crop_size : side of the crop; None crops to the size before padding.
     """
-    if not crop_padding and not flip and crop_size is None:
+    if not crop_padding and flip is False and crop_size is None:
         return images
     count, _, *sides = images.shape
     device = images.device
@@ -254,7 +261,8 @@ def augment(
     # largest offsets of the crop
     down = sides[0] + 2 * crop_padding - height
     across = sides[1] + 2 * crop_padding - width
-    if crop_padding:
+    reflects = padding_mode == "reflect"
+    if crop_padding and not reflects:
         images = F.pad(images, (crop_padding,) * 4)
     if down == across and down:
         offsets = torch.randint(0, down + 1, (2, count, 1), generator=rng, device=device)
@@ -262,10 +270,40 @@ def augment(
     elif down or across:
         rows = rows + torch.randint(0, down + 1, (count, 1), generator=rng, device=device)
         columns = columns + torch.randint(0, across + 1, (count, 1), generator=rng, device=device)
-    if flip:
-        mirrored = torch.rand(count, 1, generator=rng, device=device) < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
+    if flip is True:
+        flip = torch.rand(count, generator=rng, device=device) < 0.5
+    if flip is not False:
+        columns = torch.where(flip.unsqueeze(1), columns.flip(1), columns)
+    if reflects:
+        rows = _reflected(rows - crop_padding, sides[0])
+        columns = _reflected(columns - crop_padding, sides[1])
     sample = torch.arange(count, device=device).view(count, 1, 1)
     # a slice between index tensors puts the channels last: (B, H, W, C), already in channels_last
     # memory format
     return images[sample, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
+
+
+def _reflected(index: torch.Tensor, side: int) -> torch.Tensor:
+    """Return indices within an image of which some may lie outside, reflected at its border."""
+    last = side - 1
+    return last - (last - index.abs()).abs()
+
+
+def views(images: torch.Tensor, kind: Views) -> list[tuple[float, torch.Tensor]]:
+    """Views of images (B, C, H, W) for a prediction, each with its weight; the weights sum to 1.
+
+    ``mirror_translate`` are the six views of legacy/airbench94.py of
+    github.com/KellerJordan/cifar10-airbench: the image, and the image translated by one pixel up
+    and to the left, and down and to the right, with reflected borders, each with its mirror image.
+    """
+    if kind == "one":
+        return [(1.0, images)]
+    shifted = [(1.0, images)]
+    if kind == "mirror_translate":
+        padded = F.pad(images, (1,) * 4, mode="reflect")
+        shifted = [
+            (0.5, images),
+            (0.25, padded[..., :-2, :-2]),
+            (0.25, padded[..., 2:, 2:]),
+        ]
+    return [(weight / 2, image) for weight, each in shifted for image in (each, each.flip(-1))]

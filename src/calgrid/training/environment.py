@@ -54,6 +54,9 @@ def prepare(device: torch.device, threads: int, deterministic: bool = False) -> 
     # wait for
     strict = deterministic or device.type == "cpu"
     torch.set_deterministic_debug_mode("error" if strict else "default")
+    # by default it fills each new tensor, hundreds a step, which only matters to code that reads
+    # memory that it never wrote
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from calgrid.errors import ConfigError
 from calgrid.specs import Protocol
 
@@ -38,15 +40,19 @@ def learning_rate(protocol: Protocol, epoch: int, step: int, steps: int) -> floa
     -----
     ``step``: multiplied by gamma from each milestone epoch on (drops *after* the milestone's
     predecessor, the order of the ACLS line). ``cosine``: to 0 at the end of the last epoch.
-    Warm-up: linear over ``warmup_epochs``.
+    ``triangular``: linear from ``start`` to the full rate at the share ``peak`` of all steps, and
+    linear to ``end``. Warm-up: linear over ``warmup_epochs``.
     """
     schedule, base = protocol["schedule"], protocol["optimizer"]["lr"]
     rate = base
+    progress = (epoch + step / steps) / protocol["epochs"]
     if schedule["name"] == "step":
         drops = sum(epoch >= milestone for milestone in schedule["milestones"])
         rate = base * schedule["gamma"] ** drops
+    elif schedule["name"] == "triangular":
+        start, peak, end = schedule["start"], schedule["peak"], schedule["end"]
+        rate = base * float(np.interp(progress, [0.0, peak, 1.0], [start, 1.0, end]))
     elif schedule["name"] == "cosine":
-        progress = (epoch + step / steps) / protocol["epochs"]
         rate = base * 0.5 * (1.0 + math.cos(math.pi * progress))
     warmup = schedule["warmup_epochs"]
     if warmup:

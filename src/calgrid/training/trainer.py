@@ -1,21 +1,23 @@
 """The training loop of all methods.
 
-The state of a run is: network, optimiser, loss, procedure, epoch, step, sums of the current epoch,
-best weights, history, tables of training samples. All random numbers are seeded by (seed, name,
-epoch, step), so a run resumed from this state is bit-identical: always on the CPU (same type of
-processor and number of threads), on a GPU if the protocol is ``deterministic``. Otherwise a resumed
-run on a GPU differs by rounding.
+The state of a run is: network, optimiser, running means of its weights, loss, procedure, epoch,
+step, sums of the current epoch, chosen checkpoints, history, tables of training samples. All random
+numbers are seeded by (seed, name, epoch, step), so a run resumed from this state is bit-identical:
+always on the CPU (same type of processor and number of threads), on a GPU if the protocol is
+``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 """
 
 import copy
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from calgrid.backbones.base import Network
 from calgrid.errors import DataError
@@ -26,13 +28,16 @@ from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
 from calgrid.training.data import Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
+from calgrid.training.refinement import refinement
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
 from calgrid.training.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
 EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
+States = dict[str, dict[str, torch.Tensor]]
 #: epochs with a stored table of all training samples, plus one after each drop of the learning rate
 SAMPLED_EPOCHS = 12
 
@@ -46,8 +51,8 @@ class Position:
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
-    best_accuracy: float = -1.0
-    best: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, States] = field(default_factory=dict)
     seconds: float = 0.0
     interruptions: int = 0
 
@@ -91,7 +96,8 @@ class Trainer:
         self.title = title
         self.device = train.labels.device
         self.streamed = isinstance(train, StreamedImages)
-        augmented = any((*protocol["augmentation"].values(), protocol["crop_size"]))
+        augmentation = protocol["augmentation"]
+        augmented = any((augmentation["crop_padding"], augmentation["flip"], protocol["crop_size"]))
         facts = Training(
             seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device
         )
@@ -104,8 +110,17 @@ class Trainer:
             for purpose in (CHOICE, FEEDBACK)
         }
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
-        self.optimizer = build_optimizer([*self.trained, *loss.parameters()], protocol["optimizer"])
+        self.optimizer = build_optimizer(
+            [*self.trained, *loss.parameters()], protocol["optimizer"], norm_biases(model)
+        )
         self.steps, self.last_batch = epoch_batches(len(train), protocol)
+        self.lookahead = None
+        if "lookahead" in protocol:
+            statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+            steps = self.steps * protocol["epochs"]
+            self.lookahead = Lookahead([*self.trained, *statistics], protocol["lookahead"], steps)
+        rng = generator("cpu", seed, "mirrored")
+        self.mirrored_first = (torch.rand(len(train), generator=rng) < 0.5).to(self.device)
         if self.last_batch == 1 < protocol["batch_size"]:
             log(
                 f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} "
@@ -150,11 +165,12 @@ class Trainer:
         seed_global(self.device, self.seed, "step", epoch, step)
         batch = self.train_images.batch(
             index,
-            **self.protocol["augmentation"],
+            **self._augmentation(index),
             rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
+        rate = learning_rate(self.protocol, epoch, step, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.protocol, epoch, step, self.steps)
+            group["lr"] = rate * group["factor"]
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
                 logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
@@ -165,8 +181,17 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])
         self.optimizer.step()
         self.procedure.after_step(self.model)
+        if self.lookahead is not None:
+            self.lookahead.after_step(epoch * self.steps + step + 1)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
+
+    def _augmentation(self, index: torch.Tensor) -> dict[str, Any]:
+        """Augmentation of a batch, with the images to be mirrored if they are known."""
+        augmentation: dict[str, Any] = {**self.protocol["augmentation"]}
+        if augmentation["flip"] == "alternate":
+            augmentation["flip"] = self.mirrored_first[index] ^ (self.position.epoch % 2 == 1)
+        return augmentation
 
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
@@ -192,6 +217,8 @@ class Trainer:
         choice, feedback = self.val_rows[CHOICE], self.val_rows[FEEDBACK]
         logits, labels = val_logits[choice], val_labels[choice]
         val_accuracy = float((logits.argmax(1) == labels).double().mean())
+        val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
+        val_refinement = refinement(logits.cpu().numpy(), labels.cpu().numpy())
         table = self.loss.sample_table(position.epoch) if position.epoch in self.sampled else None
         if table is not None:
             position.samples.append({"epoch": position.epoch, **table})
@@ -202,14 +229,19 @@ class Trainer:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             **means,
             "val_accuracy": val_accuracy,
-            "val_nll": float(nn.functional.cross_entropy(logits.double(), labels)),
+            "val_nll": val_nll,
+            "val_refinement": val_refinement,
+            "val_calibration": val_nll - val_refinement,
             **diagnostics,
         }
         position.history.append(row)
-        if val_accuracy > position.best_accuracy:
-            position.best_accuracy = val_accuracy
-            if "best" in self.protocol["checkpoints"]:
-                position.best = copy.deepcopy(self.states())
+        scores = {"best": val_accuracy, "refined": -val_refinement}
+        for checkpoint, score in scores.items():
+            # the first epoch also if its score is not a number
+            if checkpoint not in position.scores or score > position.scores[checkpoint]:
+                position.scores[checkpoint] = score
+                if checkpoint in self.protocol["checkpoints"]:
+                    position.chosen[checkpoint] = copy.deepcopy(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
@@ -236,7 +268,7 @@ class Trainer:
             ]
         return torch.cat(logits).float()
 
-    def states(self) -> dict[str, dict[str, torch.Tensor]]:
+    def states(self) -> States:
         """State of network, loss and procedure for a checkpoint."""
         procedure = self.procedure.state_dict()
         return {
@@ -251,6 +283,7 @@ class Trainer:
             "states": self.states(),
             "procedure": dict(self.procedure.resume_state()),
             "optimizer": self.optimizer.state_dict(),
+            "lookahead": None if self.lookahead is None else self.lookahead.mean,
         }
         save_resume_state(self.resume_path, state)
 
@@ -263,6 +296,8 @@ class Trainer:
         self.procedure.load_state_dict(state["states"]["procedure"])
         self.procedure.load_resume_state(state["procedure"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.lookahead is not None:
+            self.lookahead.restore(state["lookahead"])
         self.position = Position(**state["position"])
         self.position.sums = {
             name: value.to(self.device) for name, value in self.position.sums.items()
@@ -281,15 +316,35 @@ def sampled_epochs(protocol: Protocol) -> frozenset[int]:
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
-def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
-    """SGD or AdamW over one group: equal learning rate and weight decay for network, BatchNorm,
-    biases and loss.
+def norm_biases(model: nn.Module) -> list[nn.Parameter]:
+    """Biases of all layers of batch normalisation of a network."""
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    return [layer.bias for layer in layers if layer.affine]
+
+
+def build_optimizer(
+    parameters: list[nn.Parameter], settings: Optimizer, norm_biases: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """SGD or AdamW: equal learning rate and weight decay for network, BatchNorm, biases and loss,
+    unless the protocol has a ``norm_bias_factor`` for ``norm_biases``.
+
+    The ``factor`` of a group multiplies its learning rate.
     """
-    lr, weight_decay = settings["lr"], settings["weight_decay"]
+    lr, weight_decay, factor = (
+        settings["lr"],
+        settings["weight_decay"],
+        settings["norm_bias_factor"],
+    )
+    apart = {id(bias) for bias in norm_biases} if factor != 1 else set()
+    groups: list[dict[str, Any]] = [
+        {"params": [each for each in parameters if id(each) not in apart], "factor": 1.0}
+    ]
+    if faster := [each for each in parameters if id(each) in apart]:
+        groups.append({"params": faster, "factor": factor, "weight_decay": weight_decay / factor})
     if settings["name"] == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+        return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
     return torch.optim.SGD(
-        parameters,
+        groups,
         lr=lr,
         momentum=settings["momentum"],
         weight_decay=weight_decay,

@@ -1,0 +1,181 @@
+"""Train CIFAR-10 by the protocol ``cifar10_cpu``, and beside it by a hand-written loop.
+
+::
+
+    python benchmarks/cifar10.py FOLDER --backbone airbench24 --method ls
+
+FOLDER is a data root with ``cifar-10-python.tar.gz`` or ``cifar-10-batches-py``. The loop is what one
+would write for this recipe alone: the same network, images and steps, without records, resume
+states, checks or deterministic mode. Prints a row of processor minutes on one thread, images of a
+second, validation and test accuracy for each. ``--images 5120 --epochs 1`` compares the speeds in a
+minute; ``--only loop`` or ``--only calgrid`` trains once.
+"""
+
+import argparse
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from calgrid.backbones import build_backbone
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.datasets import Prepared, open_prepared, prepare
+from calgrid.jobs.network import read_images, training_images
+from calgrid.jobs.train import _build_trainer
+from calgrid.training import environment
+from calgrid.training.data import DeviceImages
+from calgrid.training.interrupt import StopRequest
+from posthoc import print_row
+from speed import describe_machine, print_lines
+
+HOME = Path(__file__).parents[1]
+CPU = torch.device("cpu")
+EVALUATED = 128
+
+
+def main() -> None:
+    """Parse options, train, print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("data_root", type=Path)
+    parser.add_argument("--backbone", default="airbench24")
+    parser.add_argument("--method", choices=["ce", "ls"], default="ce")
+    parser.add_argument("--epochs", type=int, help="instead of those of the protocol")
+    parser.add_argument("--images", type=int, help="train on the first training images only")
+    parser.add_argument("--only", choices=["calgrid", "loop"])
+    options = parser.parse_args()
+    environment.prepare(CPU, threads=1)
+    print_lines("conditions", {**describe_machine(), "bf16": str(environment.computes_bf16(CPU))})
+    changes = {} if options.epochs is None else {"epochs": options.epochs}
+    grid = {
+        "protocol": "p",
+        "datasets": ["cifar10"],
+        "backbones": [options.backbone],
+        "methods": [options.method],
+        "seeds": [1],
+    }
+    variant = {"p": {"base": "cifar10_cpu", **changes}}
+    study = Study({"study": "benchmark", "protocols": variant, "grids": [grid]}, HOME)
+    (key,) = study.trained
+    print_row(["", "core minutes", "images/s", "val accuracy", "test accuracy"])
+    print_row(["---", *["---:"] * 4])
+    with tempfile.TemporaryDirectory() as folder:
+        prepare("cifar10", Path(folder, "data"), data_root=options.data_root)
+        prepared = first_images(open_prepared(Path(folder, "data")), options.images)
+        for name, trained in {"calgrid": by_calgrid, "loop": by_loop}.items():
+            if options.only in (None, name):
+                model, seconds, seen = trained(prepared, Plan(study).train(key), Path(folder))
+                accuracies = [accuracy(model, prepared, split) for split in ("val", "test")]
+                shown = [f"{100 * each:.2f}" for each in accuracies]
+                print_row([name, f"{seconds / 60:.2f}", f"{seen / seconds:.0f}", *shown])
+
+
+def first_images(prepared: Prepared, count: int | None) -> Prepared:
+    """Prepared data with the first training images only."""
+    train = prepared.splits["train"]
+    fewer = dataclasses.replace(
+        train, images=train.images[:count], labels=train.labels[:count], rows=None
+    )
+    return dataclasses.replace(prepared, splits={**prepared.splits, "train": fewer})
+
+
+def by_calgrid(prepared: Prepared, spec: dict, folder: Path) -> tuple[nn.Module, float, int]:
+    """Network, processor seconds of its training with a validation after each epoch, and images."""
+    trainer = _build_trainer(spec, prepared, None, CPU, folder, 1e9)
+    begin = time.process_time()
+    with StopRequest() as stop:
+        trainer.run(stop)
+    seconds = time.process_time() - begin
+    return (
+        trainer.model,
+        seconds,
+        trainer.steps * spec["protocol"]["batch_size"] * spec["protocol"]["epochs"],
+    )
+
+
+def by_loop(prepared: Prepared, spec: dict, folder: Path) -> tuple[nn.Module, float, int]:
+    """The same by a hand-written loop."""
+    torch.set_deterministic_debug_mode("default")
+    torch.manual_seed(1)
+    protocol, smoothing = spec["protocol"], spec["loss"]["options"].get("alpha", 0.0)
+    size, epochs, optimizer = protocol["batch_size"], protocol["epochs"], protocol["optimizer"]
+    autocast = environment.computes_bf16(CPU)
+    train, _ = training_images(prepared, protocol, CPU)
+    model = build_backbone(spec["key"]["backbone"], 10).to(memory_format=torch.channels_last)
+    read_images(model, train)
+    biases = [m.bias for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    apart = {id(bias) for bias in biases}
+    others = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
+    lr, decay = optimizer["lr"], optimizer["weight_decay"]
+    groups = [
+        {"params": others, "rate": lr, "weight_decay": decay},
+        {"params": biases, "rate": lr * 64, "weight_decay": decay / 64},
+    ]
+    sgd = torch.optim.SGD(
+        groups, lr=lr, momentum=optimizer["momentum"], nesterov=True, foreach=True
+    )
+    weights = [*others, *biases, *(b for b in model.buffers() if b.is_floating_point())]
+    weights = [each.detach() for each in weights]
+    mean = [each.clone() for each in weights]
+    begin = time.process_time()
+    pixels, labels = torch.tensor(prepared.splits["train"].images), train.labels
+    mirrored = torch.rand(len(pixels), 1, 1, 1) < 0.5
+    pixels = torch.where(mirrored, pixels.flip(-1), pixels)
+    padded = F.pad(pixels.float(), (2,) * 4, mode="reflect").to(torch.uint8)
+    steps = len(pixels) // size
+    total, done, side = steps * epochs, 0, torch.arange(32)
+    for epoch in range(epochs):
+        model.train()
+        for index in torch.randperm(len(pixels)).split(size)[:steps]:
+            offsets = torch.randint(0, 5, (2, size, 1))
+            rows, columns = side + offsets[0], (side.flip(0) if epoch % 2 else side) + offsets[1]
+            batch = padded[index]
+            batch = batch[
+                torch.arange(size).view(-1, 1, 1), :, rows.unsqueeze(2), columns.unsqueeze(1)
+            ]
+            progress = done / total
+            share = (
+                0.2 + 0.8 * progress / 0.23
+                if progress < 0.23
+                else 1 - 0.93 * (progress - 0.23) / 0.77
+            )
+            for group in sgd.param_groups:
+                group["lr"] = group["rate"] * share
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                logits = model(train.normalise(batch.permute(0, 3, 1, 2)))
+            loss = F.cross_entropy(logits.float(), labels[index], label_smoothing=smoothing)
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            done += 1
+            with torch.no_grad():
+                if done % 5 == 0:
+                    weight = 1 - 0.95**5 * (done / total) ** 3
+                    torch._foreach_lerp_(mean, weights, weight)
+                if done % 5 == 0 or done == total:
+                    torch._foreach_copy_(weights, mean)
+        accuracy(model, prepared, "val")
+    return model, time.process_time() - begin, total * size
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, prepared: Prepared, name: str) -> float:
+    """Accuracy in evaluation mode, in the precision of the training."""
+    split = prepared.splits[name]
+    images = DeviceImages(split.images, split.labels, *prepared.normalisation, CPU, True)
+    hits = 0
+    model.eval()
+    for batch in images.batches(EVALUATED):
+        with torch.autocast("cpu", torch.bfloat16, enabled=environment.computes_bf16(CPU)):
+            hits += int((model(batch.images).argmax(1) == batch.labels).sum())
+    return hits / len(split.labels)
+
+
+if __name__ == "__main__":
+    main()

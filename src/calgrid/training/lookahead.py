@@ -1,0 +1,46 @@
+"""Lookahead: weights that are drawn towards their running mean."""
+
+from collections.abc import Iterable
+
+import torch
+
+from calgrid import specs
+
+
+class Lookahead:
+    """Lookahead with a decay that grows during training, as in legacy/airbench94.py of
+    github.com/KellerJordan/cifar10-airbench.
+
+    Zhang et al. (Lookahead Optimizer, NeurIPS 2019) have a constant decay.
+
+    Parameters
+    ----------
+    tensors : trained weights and statistics of the network, changed in place.
+    settings : see :class:`calgrid.configuration.model.Lookahead`.
+    steps : of the whole training.
+
+    Attributes
+    ----------
+    mean : the running means, in the order of ``tensors``.
+    """
+
+    def __init__(
+        self, tensors: Iterable[torch.Tensor], settings: specs.Lookahead, steps: int
+    ) -> None:
+        self._tensors = [tensor.detach() for tensor in tensors]
+        self._settings = settings
+        self._steps = steps
+        self.mean = [tensor.clone() for tensor in self._tensors]
+
+    def after_step(self, done: int) -> None:
+        """Update mean and weights, if it is time, after ``done`` steps of the training."""
+        if done % self._settings["every"] == 0:
+            decay = self._settings["decay"] * (done / self._steps) ** 3
+            torch._foreach_lerp_(self.mean, self._tensors, 1 - decay)
+        elif done < self._steps:
+            return
+        torch._foreach_copy_(self._tensors, self.mean)
+
+    def restore(self, mean: Iterable[torch.Tensor]) -> None:
+        """Restore the running means of an interrupted training."""
+        torch._foreach_copy_(self.mean, list(mean))
