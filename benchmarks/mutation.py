@@ -155,8 +155,8 @@ MUTATIONS = (
     Mutation(
         "the best checkpoint is the last of equals",
         "training",
-        "if val_accuracy > position.best_accuracy:",
-        "if val_accuracy >= position.best_accuracy:",
+        "if checkpoint not in position.scores or score > position.scores[checkpoint]:",
+        "if checkpoint not in position.scores or score >= position.scores[checkpoint]:",
         "tests/training",
     ),
     Mutation(
