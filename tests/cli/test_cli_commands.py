@@ -18,6 +18,7 @@ from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
 from calgrid.components import registry
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
+from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
@@ -36,6 +37,7 @@ JOBS = {
 }
 IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
+IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 
 def test_version(calgrid):
@@ -127,7 +129,14 @@ def test_all_that_is_known_of_a_component_is_in_lines(calgrid):
     )
 
 
+def test_a_model_of_timm_is_listed_with_its_weights(calgrid):
+    lines = [line.split() for line in calgrid("list", "timm/resnet18").out.splitlines()]
+    assert lines[0] == ["timm/resnet18", "(backbone)"]
+    assert "tv_in1k" in lines[-1]
+
+
 def test_a_component_or_kind_that_is_not_there(fails):
+    fails("list", "timm/resnet19", parts=["Unknown timm model 'resnet19': did you mean resnet18"])
     fails("list", "mblss", parts=["Unknown component 'mblss': did you mean 'mbls'?"])
     fails("list", "method", parts=["Unknown component 'method': did you mean 'methods'?"])
     fails("list", "losses", "ts", parts=["Unknown loss 'ts'"])
@@ -234,12 +243,12 @@ class TestCheck:
 
     def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
-        mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
+        mine = {"base": "image_parquet", "like": "cifar10", "test_size": 5}
         path = write(
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
         parts = [
-            "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller "
+            "datasets.mine: val_size is 5000, but the training files have 25 rows: use a smaller "
             "number"
         ]
         fails("check", path, parts=parts)

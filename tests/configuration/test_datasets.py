@@ -206,6 +206,11 @@ REFUSED = [
     ),
     ({"test": "../test.parquet"}, ["datasets.mine.test must be a path below data_root"]),
     ({"test": "a\0b"}, ["datasets.mine.test must be a path below data_root, got 'a\\x00b'"]),
+    ({"test": "t.parquet", "test_size": 5}, ["datasets.mine: give either 'test' or 'test_size'"]),
+    (
+        {"test": "mine/train.parquet"},
+        ["'mine/train.parquet' is in train and in test", "test_size draws images"],
+    ),
     ({"train": [3]}, ["datasets.mine.train must be a path below data_root, got 3"]),
     ({"train": []}, ["datasets.mine.train must not be empty"]),
     ({"mean": [0.5, 0.5, 0.5]}, ["datasets.mine: give both 'mean' and 'std', or neither"]),

@@ -110,6 +110,20 @@ def test_val_is_the_beginning_of_the_shuffle_or_has_files_of_its_own(files, pict
     assert np.array_equal(made.splits["val"].images, chw(pictures["val"][0]))
 
 
+@pytest.mark.parametrize("kind", ["image_parquet", "image_folder"])
+def test_one_set_of_files_is_dealt_to_three_splits(files, pictures, tmp_path, kind):
+    train = "train.parquet" if kind == "image_parquet" else "train"
+    made = prepared(files, tmp_path / "out", base=kind, train=train, test_size=12, val_size=9)
+    assert {name: len(split) for name, split in made.splits.items()} == {
+        "train": 39,
+        "val": 9,
+        "test": 12,
+    }
+    parts = [identities(split.images) for split in made.splits.values()]
+    assert set.union(*parts) == identities(chw(pictures["train"][0]))
+    assert np.bincount(made.splits["test"].labels).tolist() == [4, 4, 4]
+
+
 def test_smaller_subsets_lie_within_larger_ones_and_leave_val_and_test_alone(files, tmp_path):
     whole, larger, smaller = (
         prepared(
@@ -440,6 +454,7 @@ def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
     [
         ({"val_size": 60}, "val_size is 60, but the training files have 60 rows"),
         ({"like": "cifar10"}, "val_size is 5000, but the training files have 60 rows"),
+        ({"val_size": 9, "test_size": 60}, "test_size is 60, but the training files have 60 rows"),
         ({"val_size": 9, "subset": 52}, "subset is 52, but 51 training rows are left"),
         (
             {"val_size": 9, "n_classes": 2},

@@ -3,25 +3,33 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
 from calgrid.configuration.components import registered_methods
-from calgrid.configuration.files import read_configuration
+from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.progress import log
 
+#: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
+Entry = dict[str, Any]
 #: argument of ``list`` -> kinds of the registry
 LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.KINDS.items()}}
-SINGULAR = {"methods": "method", **{package: kind for kind, package in registry.KINDS.items()}}
+SINGULAR = {
+    "methods": "method",
+    "protocols": "protocol",
+    **{package: kind for kind, package in registry.KINDS.items()},
+}
 #: parts of an entry that are printed as lists, and their titles
 PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
@@ -37,56 +45,81 @@ def list_kind(options: argparse.Namespace) -> None:
     sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n" if options.json else text)
 
 
-def _named(kind: str, id: str | None) -> tuple[list[dict[str, Any]], str]:
+def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
     """Entries of all components with an identifier, of one kind if given, and their text."""
-    if id is None:
-        kinds, id = (
-            [name for name in KINDS if name != "methods"],
-            kind,
-        )  # methods are losses and procedures
-    elif kind in KINDS:
-        kinds = [kind]
-    else:
+    if id is not None and kind not in KINDS:
         raise unknown_id("kind", kind, KINDS)
-    found = [(name, entry) for name in kinds for entry in _entries(name)]
-    named = [(name, entry) for name, entry in found if entry["id"] == id]
+    kinds = [kind]
+    if id is None:
+        id = kind
+        kinds = [name for name in KINDS if name != "methods"]  # these are losses and procedures
+    if id.startswith("timm/") and "backbones" in kinds:
+        entry = _timm_model(id)
+        return [entry], _sheet(entry, "backbone")
+    known = list(KINDS) if len(kinds) > 1 else []
+    named, sheets = [], []
+    for name in kinds:
+        for entry in _entries(name):
+            known.append(entry["id"])
+            if entry["id"] == id:
+                named.append(entry)
+                sheets.append(_sheet(entry, SINGULAR[name]))
     if not named:
-        known = {entry["id"] for _, entry in found} | (set(KINDS) if len(kinds) > 1 else set())
         raise unknown_id("component" if len(kinds) > 1 else SINGULAR[kind], id, known)
-    return [entry for _, entry in named], "\n".join(
-        _sheet(entry, SINGULAR[name]) for name, entry in named
-    )
+    return named, "\n".join(sheets)
 
 
-def _entries(kind: str) -> Iterable[dict[str, Any]]:
+def _entries(kind: str) -> Iterable[Entry]:
     if kind == "metrics":
-        from calgrid.components.metrics import find_metric, metric_names
-        from calgrid.metrics import METRICS
-
-        for name in metric_names():
-            try:
-                metric = find_metric(name)
-            except ConfigError as error:
-                log(f"calgrid list: {error}")
-                continue
-            better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
-            facts = {"better": better, "of": metric.kind}
-            file = {}
-            if name not in METRICS:
-                file["file"] = plugins.shown(registry.spec("metric", name).module)
-            yield {
-                **file,
-                "id": name,
-                "summary": metric.summary,
-                "source": metric.source,
-                "facts": facts,
-            }
-        return
+        return _metrics()
+    if kind == "protocols":
+        return _protocols()
     if kind == "methods":
-        yield from map(_entry, registered_methods().values())
-        return
+        return map(_entry, registered_methods().values())
     (of_registry,) = LISTED[kind]
-    yield from map(_entry, registry.specs(of_registry).values())
+    return map(_entry, registry.specs(of_registry).values())
+
+
+def _metrics() -> Iterator[Entry]:
+    from calgrid.components.metrics import find_metric, metric_names
+    from calgrid.metrics import METRICS
+
+    for name in metric_names():
+        try:
+            metric = find_metric(name)
+        except ConfigError as error:
+            log(f"calgrid list: {error}")
+            continue
+        better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
+        file = {}
+        if name not in METRICS:
+            file["file"] = plugins.shown(registry.spec("metric", name).module)
+        yield {
+            **file,
+            "id": name,
+            "summary": metric.summary,
+            "source": metric.source,
+            "facts": {"better": better, "of": metric.kind},
+        }
+
+
+def _protocols() -> Iterator[Entry]:
+    for name, path in ProtocolCatalog(home(), {}).files.items():
+        options = read_mapping(path, f"The protocol file {path}")
+        yield {
+            "id": name,
+            "summary": options.pop("description"),
+            "source": f"config/protocols/{path.name}",
+            "defaults": options,
+        }
+
+
+def _timm_model(id: str) -> Entry:
+    """Entry of a model of timm, with the names of its weights."""
+    entry = _entry(describe(id))
+    model = id.removeprefix("timm/").partition(".")[0]
+    weights = sorted(timm_names().get(model, ()))
+    return {**entry, "id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
 
 
 def _say_broken(command: str, kinds: Iterable[str]) -> None:
@@ -98,7 +131,7 @@ def _say_broken(command: str, kinds: Iterable[str]) -> None:
         log(f"calgrid {command}: {sentence}")
 
 
-def _entry(spec: registry.ComponentSpec) -> dict[str, Any]:
+def _entry(spec: registry.ComponentSpec) -> Entry:
     """Listed properties of a component; with ``file`` if it belongs to a plugin."""
     return {
         **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),

@@ -43,6 +43,7 @@ KINDS = (
     "procedures",
     "losses",
     "probes",
+    "protocols",
 )
 
 

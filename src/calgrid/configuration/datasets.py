@@ -6,6 +6,7 @@ on.
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -155,6 +156,13 @@ class DatasetCatalog:
         entry = self.configured[name]
         like = _info_like(entry, where)
         options = base.resolve({**_options_like(like, entry), **_options(entry)}, where=where)
+        if "test" in entry and "test_size" in entry:
+            raise ConfigError(
+                f"{where}: give either 'test' or 'test_size', the number of training rows to draw "
+                "as test."
+            )
+        if options["test_size"] is not None:
+            options["test"] = []
         _check_files(options, where)
         size = options["image_size"]
         info = {
@@ -296,16 +304,28 @@ def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str
     return options
 
 
-def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
+def _check_paths(options: Mapping[str, Any], where: str) -> None:
+    """Check the files of the splits: below data_root, and none in two splits."""
     for role in SOURCES:
         for path in as_list(options[role]):
             written = isinstance(path, str) and path and is_path(path)
             if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
                 raise ConfigError(f"{where}.{role} must be a path below data_root, got {path!r}.")
     for role in ("train", "test"):
-        if not as_list(options[role]):
+        if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
             raise ConfigError(f"{where}.{role} must not be empty.")
+    for one, other in itertools.combinations(SOURCES, 2):
+        for path in as_list(options[one]):
+            if path in as_list(options[other]):
+                raise ConfigError(
+                    f"{where}: '{path}' is in {one} and in {other}, which must have different "
+                    f"images; {other}_size draws images from the training files."
+                )
+
+
+def _check_files(options: dict[str, Any], where: str) -> None:
+    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
+    _check_paths(options, where)
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
         raise ConfigError(
             f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val."

@@ -1,7 +1,7 @@
 """Data sets of users' own image files.
 
-Splits. ``test`` has its own files. ``val`` also has files, or ``val_size`` rows are drawn from the
-training rows by ``split_seed``: ``stratified`` by class (see
+Splits. ``test`` and ``val`` have their own files, or ``test_size`` rows and then ``val_size`` rows
+are drawn from the training rows by ``split_seed``: ``stratified`` by class (see
 :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the first rows of NumPy's
 legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first rows of a
 stratified order of the remaining training rows, so that subsets are nested.
@@ -32,6 +32,7 @@ Rows = NDArray[np.int64]
 NamedImage = tuple[str, bytes]
 
 LIMITS = {
+    "test_size": "[1, inf)",
     "val_size": "[1, inf)",
     "split_seed": "[0, 4294967295]",
     "subset": "[1, inf)",
@@ -70,6 +71,7 @@ class ImageFiles(Dataset):
     Parameters
     ----------
     train, test, val : files or folders below data_root, one or a list each.
+    test_size : number of images drawn from the training files; ``test`` must then be empty.
     val_size : number of images drawn from the training files if ``val`` has no files.
     split, split_seed : method of the draw (see above); the seed also determines the ``subset``.
     subset : number of training images to keep.
@@ -87,6 +89,7 @@ class ImageFiles(Dataset):
         train: str | list[str] = "train",
         test: str | list[str] = "test",
         val: str | list[str] | None = None,
+        test_size: int | None = None,
         val_size: int | None = None,
         split: Literal["stratified", "shuffled"] = "stratified",
         split_seed: int = 1,
@@ -99,7 +102,8 @@ class ImageFiles(Dataset):
         duplicates: Literal["refuse", "count"] = "refuse",
     ) -> None:
         self.paths = {"train": _as_list(train), "val": _as_list(val or []), "test": _as_list(test)}
-        self.val_rule = {"split": split, "val_size": val_size or 0, "split_seed": split_seed}
+        self.drawn = {"test": test_size, "val": val_size}
+        self.split = split
         self.split_seed, self.subset = split_seed, subset
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
@@ -140,8 +144,12 @@ class ImageFiles(Dataset):
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
         rows = {"train": np.arange(len(train.labels))}
-        if not self.paths["val"]:
-            rows = draw_val(train.labels, self.val_rule)
+        for role, size in self.drawn.items():
+            if size is not None:
+                rule = {"split": self.split, "val_size": size, "split_seed": self.split_seed}
+                left = rows["train"]
+                drawn = draw_val(train.labels[left], rule, role)
+                rows |= {name: left[chosen] for name, chosen in drawn.items()}
         if self.subset is not None:
             rows["train"] = self._subset(train.labels, rows["train"], self.subset)
         return sources, rows

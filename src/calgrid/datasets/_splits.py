@@ -35,10 +35,12 @@ def stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     return by_class[np.argsort(position, kind="stable")].astype(np.int64)
 
 
-def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, NDArray[np.int64]]:
+def draw_val(
+    labels: NDArray[np.int64], rule: Mapping[str, Any], split: str = "val"
+) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows.
 
-    Returns ``val`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for
+    Returns ``split`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for
     training.
 
     Parameters
@@ -46,11 +48,12 @@ def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, ND
     labels : int64 ``(N,)`` of the training rows.
     rule : ``split`` (``stratified`` by class, or ``shuffled`` regardless of class), ``val_size``,
         ``split_seed``.
+    split : name of the split that is drawn.
     """
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):
         raise DataError(
-            f"val_size is {size}, but the training files have {len(labels)} rows: use a smaller "
+            f"{split}_size is {size}, but the training files have {len(labels)} rows: use a smaller "
             f"number."
         )
     stratified = rule["split"] == "stratified"
@@ -60,7 +63,7 @@ def draw_val(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> dict[str, ND
         if stratified
         else np.random.RandomState(seed).permutation(len(labels))
     )
-    return deal_rows(order, {"val": size, "train": len(labels) - size})
+    return deal_rows(order, {split: size, "train": len(labels) - size})
 
 
 def split_published(
