@@ -10,6 +10,7 @@ from calgrid.errors import CalgridError
 EXTRAS = {
     "train": ("torch", "torchvision", "timm", "sklearn", "pooch", "requests"),
     "workflow": ("snakemake",),
+    "hdf5": ("h5py",),
 }
 
 

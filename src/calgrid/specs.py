@@ -214,7 +214,7 @@ class External(TypedDict):
     """External logits: files below ``data_root``, their content, and the split of their rows.
 
     Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of
-    the rows of val.
+    the rows of val. ``group`` is a group of a file of CalArena, which has both.
     """
 
     name: str
@@ -236,6 +236,7 @@ class External(TypedDict):
     val_fraction: NotRequired[float]
     val_rows: NotRequired[int]
     val_seed: NotRequired[int]
+    group: NotRequired[str]
 
 
 class ExternalSpec(TypedDict):

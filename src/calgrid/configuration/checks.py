@@ -12,9 +12,18 @@ from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
-from calgrid.configuration.model import Candidate, Comparison, Config, External, Grid, Tuning
+from calgrid.configuration.model import (
+    CalArena,
+    Candidate,
+    Comparison,
+    Config,
+    External,
+    Grid,
+    Tuning,
+)
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.files.calarena import groups
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
@@ -154,6 +163,18 @@ def check_external(external: External, path_of: PathOf, where: str) -> None:
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
             "tested on different rows; give 'split_seed' instead of 'val' to split them."
         )
+
+
+def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
+    """Check that a file of CalArena exists and has the groups."""
+    _check_file(external.file, path_of, f"{where}.file")
+    try:
+        known = groups(path_of(external.file))
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+    for group in external.group:
+        if group not in known:
+            raise unknown_id("group", group, known, f"{where}.group")
 
 
 def check_label_counts(

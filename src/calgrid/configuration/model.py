@@ -5,7 +5,14 @@ Invalid values raise ConfigError, with one sentence; see :mod:`calgrid.configura
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    WrapValidator,
+    model_validator,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 from calgrid.configuration.validation import Distinct, InvalidOptionError, Model, Names, OneOrMore
@@ -355,7 +362,34 @@ class Override(Model):
     set: dict[str, Any] = Field(min_length=1, description="Hyper-parameter names and values.")
 
 
-class External(Model):
+class Evaluated(Model):
+    """Tables and calibrators of predictions made elsewhere."""
+
+    method: str = Field(
+        "ce",
+        max_length=100,
+        pattern="^[A-Za-z0-9_][A-Za-z0-9_.+-]*$",
+        description="Method shown in the tables.",
+    )
+    seed: Seed = Field(0, description="Seed shown in the tables.")
+    calibrators: Names = Field(["none"], description="Post-hoc calibrators.")
+    calibrator_seeds: Seeds = Field([0], description="Seeds of random calibrators.")
+
+
+class CalArena(Evaluated):
+    """Predictions of CalArena, which are calibrated and compared like those of a trained run."""
+
+    base: Literal["calarena"] = Field(
+        description="Form of the file - with calarena, an HDF5 file of that benchmark."
+    )
+    file: str = Field(description="HDF5 file (.h5) below data_root.")
+    group: OneOrMore = Field(
+        description="Groups dataset/model of the file, each a run with its data set and backbone; "
+        "their probas_cal fit the calibrators, and their probas_test score them."
+    )
+
+
+class External(Evaluated):
     """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
 
     test: str = Field(
@@ -422,15 +456,12 @@ class External(Model):
         pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$",
         description="Backbone shown in the tables.",
     )
-    method: str = Field(
-        "ce",
-        max_length=100,
-        pattern="^[A-Za-z0-9_][A-Za-z0-9_.+-]*$",
-        description="Method shown in the tables.",
-    )
-    seed: Seed = Field(0, description="Seed shown in the tables.")
-    calibrators: Names = Field(["none"], description="Post-hoc calibrators.")
-    calibrator_seeds: Seeds = Field([0], description="Seeds of random calibrators.")
+
+
+def _source_of(value: Any, _: object) -> CalArena | External:
+    """Entry of ``external``, whose key ``base`` names a form of file."""
+    form = CalArena if isinstance(value, dict) and "base" in value else External
+    return form.model_validate(value)
 
 
 class Comparison(Model):
@@ -588,7 +619,7 @@ class Config(Model):
         description="Hyper-parameters for some methods, data sets, backbones or protocols; later "
         "entries win.",
     )
-    external: dict[Name, External] = Field(
+    external: dict[Name, Annotated[CalArena | External, WrapValidator(_source_of)]] = Field(
         {},
         min_length=1,
         description="Logits made elsewhere, by name; they are calibrated and compared like trained "

@@ -21,7 +21,7 @@ from calgrid.configuration.components import (
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import Config, Grid
+from calgrid.configuration.model import CalArena, Config, Evaluated, Grid
 from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
@@ -143,8 +143,12 @@ class Study:
                     "data"
                 )
         for name, external in self.config.external.items():
-            checks.check_external(external, self.external_path, f"external.{name}")
-            self._add_external(name, external)
+            if isinstance(external, CalArena):
+                checks.check_calarena(external, self.external_path, f"external.{name}")
+                self._add_calarena(name, external)
+            else:
+                checks.check_external(external, self.external_path, f"external.{name}")
+                self._add_external(name, external)
 
     def _check_questions(self) -> None:
         statistics = self.config.statistics
@@ -248,15 +252,47 @@ class Study:
             for rows, seed in itertools.product(external.val_rows, external.val_seeds):
                 subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
                 runs[subset] = {**options, "val_rows": rows, "val_seed": seed}
-        evaluation = Evaluation(calibrators, external.calibrator_seeds, fit_on=["val"])
-        for run_key, run_options in runs.items():
-            if run_key in self.external or run_key in self.trained:
+        self._add_runs(runs, calibrators, external, where)
+
+    def _add_calarena(self, name: str, external: CalArena) -> None:
+        where = f"external.{name}"
+        calibrators = self._resolved_calibrators(external.calibrators, where)
+        for calibrator in calibrators.values():
+            if calibrator["needs"] != ["logits"]:
+                raise ConfigError(
+                    f"{where}.calibrators: '{calibrator['name']}' needs features, which CalArena "
+                    "does not have; remove it."
+                )
+        runs = {}
+        for group in external.group:
+            dataset, backbone = group.split("/")
+            key = RunKey(EXTERNAL, dataset, backbone, external.method, external.seed)
+            runs[key] = {
+                "name": name,
+                "test": external.file,
+                "group": group,
+                "kind": "probabilities",
+                **key._asdict(),
+            }
+            del runs[key]["protocol"]
+        self._add_runs(runs, calibrators, external, where)
+
+    def _add_runs(
+        self,
+        runs: Mapping[RunKey, Mapping[str, Any]],
+        calibrators: Mapping[str, Calibrator],
+        external: Evaluated,
+        where: str,
+    ) -> None:
+        evaluation = Evaluation(dict(calibrators), external.calibrator_seeds, fit_on=["val"])
+        for key, options in runs.items():
+            if key in self.external or key in self.trained:
                 raise ConfigError(
                     f"{where}: another external run has the same dataset, backbone, method and "
                     "seed; change one of them."
                 )
-            self.external[run_key] = ExternalRun(run_key, cast(External, run_options))
-            self._evaluate(run_key, evaluation)
+            self.external[key] = ExternalRun(key, cast(External, options))
+            self._evaluate(key, evaluation)
 
     def external_path(self, path: str) -> Path:
         """Path of an external file; the configuration gives it relative to ``data_root``."""

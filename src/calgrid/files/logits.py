@@ -78,7 +78,7 @@ def read_any(
         label_values = np.full(len(values), NO_LABEL)
     if label_values is None or values is None:
         raise DataError(_what_is_missing(arrays, kind, path, classes if values is None else None))
-    data = _validated(arrays, values, label_values, kind, path, classes, binary)
+    data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
@@ -273,7 +273,7 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def _validated(
+def from_arrays(
     arrays: Arrays,
     values: np.ndarray,
     labels: np.ndarray,
@@ -282,6 +282,15 @@ def _validated(
     classes: Sequence[str] | None,
     binary: bool,
 ) -> Logits:
+    """Return checked values and labels of a file, with its other arrays.
+
+    Parameters
+    ----------
+    arrays : further arrays, of which those in ``EXTRAS`` are kept.
+    values : logits or probabilities ``(N, K)``, or with ``binary`` ``(N,)``. labels : ``(N,)``.
+    path : file, for messages.
+    Other parameters and errors are those of :func:`read_any`.
+    """
     _check_width(values, labels, kind, path, binary)
     extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
     for name in ("features", "distribution"):

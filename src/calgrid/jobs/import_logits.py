@@ -1,15 +1,16 @@
 """Stage ``import``: convert external logits to logits files of a run."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calgrid.errors import DataError
+from calgrid.files.calarena import read_group
 from calgrid.files.logits import read_any, read_head_arrays
-from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, ExternalSpec
+from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, External, ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
@@ -29,21 +30,10 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     """
     external = spec["external"]
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
-    how: dict[str, Any] = {
-        name: value for name, value in external.items() if name in EXTERNAL_READING
-    }
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
-        if "val" in given:
-            how["classes"] = test.metadata.get("classes")
-            val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
-            validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
-        else:
-            val, test = split_rows(test, external["split_seed"], external["val_fraction"])
-        if "val_rows" in external:
-            val = first_rows(val, external["val_rows"], external["val_seed"])
+        val, test = _read(external, given)
         for name, data in (("val", val), ("test", test)):
             data.shift = data.severity = data.probabilities = None
             data.metadata = {
@@ -70,6 +60,25 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         inputs={str(number): sha256_of(path) for number, path in enumerate(files)},
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
+
+
+def _read(external: External, given: Mapping[str, Path]) -> tuple[Logits, Logits]:
+    """Return the rows of val and test, checked."""
+    if "group" in external:
+        return read_group(given["test"], external["group"])
+    how: dict[str, Any] = {
+        name: value for name, value in external.items() if name in EXTERNAL_READING
+    }
+    test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
+    if "val" in given:
+        how["classes"] = test.metadata.get("classes")
+        val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
+        validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+    else:
+        val, test = split_rows(test, external["split_seed"], external["val_fraction"])
+    if "val_rows" in external:
+        val = first_rows(val, external["val_rows"], external["val_seed"])
+    return val, test
 
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:
