@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calgrid.backbones.catalogue import measured
+from calgrid.backbones.catalogue import measured, measured_timm
 from calgrid.components import registry
 from calgrid.configuration.study import Run, Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
@@ -98,9 +98,11 @@ def scored_images(study: Study, unit: str) -> int:
 
 
 def backbone_info(backbone: str) -> Mapping[str, Any]:
-    """Metadata of a backbone; of a backbone of a library, those of a large one."""
+    """Metadata of a backbone; where they cannot be measured, those of a large one."""
     info = measured(backbone).info
-    return UNKNOWN_BACKBONE if info["library"] else {**UNKNOWN_BACKBONE, **info}
+    if info["library"]:
+        info = measured_timm(backbone)
+    return {**UNKNOWN_BACKBONE, **info}
 
 
 def _pass_seconds(study: Study, run: Run) -> float:
