@@ -4,6 +4,7 @@ grids.
 
 import numpy as np
 import pytest
+from tests.calibrators.cases import nll_of
 
 from calgrid.calibrators import build_calibrator
 
@@ -91,3 +92,13 @@ def test_predictions_that_say_nothing_keep_their_class():
     np.testing.assert_array_equal(probabilities.argmax(axis=1), logits.argmax(axis=1))
     np.testing.assert_allclose(probabilities, 0.2, atol=1e-6)
     assert "All weight is on the uniform distribution" in calibrator.fit_history["warnings"][-1]
+
+
+def test_vector_scaling_is_warned_of_where_it_will_lose(problem):
+    """The logits need one temperature only, so 10 weights fit the noise of 60 samples."""
+    few, test = problem.rows(slice(60)), problem.rows(slice(60, None))
+    fitted = few.fit("vs")
+    assert nll_of(np.log(test.predict(fitted)), test.labels) > nll_of(
+        np.log(test.predict(few.fit("ts"))), test.labels
+    )
+    assert any("Few samples a class" in each for each in fitted.fit_history["warnings"])

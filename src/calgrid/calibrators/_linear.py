@@ -8,6 +8,7 @@ steps and tolerances of the truncated solution: Nocedal & Wright, Numerical Opti
 7.1).
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,17 +21,18 @@ from calgrid.errors import DataError
 
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights
-MAX_CLASSES = 200
+MAX_CLASSES = 1000
 #: gradient component at which a fit ends, and above which it is reported as not converged
 GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
-#: samples with a smaller weight in the Hessian of a class, as a share of the mean, are left out of
-#: the preconditioner
-LEAST_SHARE = 1e-2
+#: smallest probability in the Hessian, because denormal numbers are slow
+LEAST_PROBABILITY = 1e-30
 #: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix
 #: entries at their bounds
 MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
 #: minimum decrease as a fraction of the predicted one; minimum step; differences due to rounding
 SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
+#: largest change of a weight or bias in a step
+LONGEST_STEP = 30.0
 #: added to the diagonal of a block, as a share of its largest entry, to make it invertible
 JITTER = 1e-10
 
@@ -67,8 +69,15 @@ class LinearMap(NamedTuple):
 class FullDesign:
     """Scores ``x W^T + b`` of inputs ``(N, K)`` as a linear function of ``[W b]`` ``(K, K + 1)``."""
 
+    #: of products with the Hessian, which only give directions: single, twice as fast
+    precision = np.float32
+
     def __init__(self, inputs: Array) -> None:
-        self._inputs = np.column_stack([inputs, np.ones(len(inputs))])
+        self._inputs = np.column_stack([inputs, np.ones(len(inputs), dtype=inputs.dtype)])
+
+    def rounded(self) -> "FullDesign":
+        """Return the design in the precision of products with the Hessian."""
+        return FullDesign(self._inputs[:, :-1].astype(self.precision))
 
     def scores(self, block: slice, values: Array) -> Array:
         """Return the scores ``(n, K)`` of a block of samples."""
@@ -78,17 +87,86 @@ class FullDesign:
         """Return the gradient of the values for residuals ``(n, K)`` of a block."""
         return residual.T @ self._inputs[block]
 
-    def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
-        """Return the weighted Gram matrix of the inputs of one class."""
-        inputs = self._inputs[samples]
-        return (inputs * weight[:, None]).T @ inputs
+    def blocks(self, probabilities: Array, ridge: Array) -> "SharedBlocks":
+        """Return approximate blocks of the Hessian, from probabilities ``(N, K)`` at the start."""
+        return SharedBlocks(self._inputs, probabilities, ridge)
+
+
+class SharedBlocks:
+    """Blocks ``s_k (C + m_k m_k^T) + 2 R_k`` of the Hessian, approximate, with one C for all classes.
+
+    With the weights ``p_ik (1 - p_ik) / N``, s_k is their sum over the samples, m_k the mean of the
+    inputs of class k, and C the covariance within classes. The penalties R_k of all classes are
+    equal but for that of the diagonal of W. So one decomposition into eigenvectors solves all
+    blocks, after two corrections of rank one (Sherman and Morrison).
+    """
+
+    def __init__(self, inputs: Array, probabilities: Array, ridge: Array) -> None:
+        self._inputs = inputs
+        size, mean = self._moments(probabilities)
+        weight = _variance(probabilities).sum(axis=1)
+        gram = (inputs.T @ (weight[:, None] * inputs)).astype(np.float64) / len(inputs)
+        within = (gram - (size[:, None] * mean).T @ mean) / size.sum()
+        classes = np.arange(len(ridge))
+        common = 2.0 * np.append(ridge[classes - 1, classes], ridge[0, -1])
+        common += JITTER * gram.diagonal().max() / len(ridge)
+        self._excess = 2.0 * ridge[classes, classes] - common[:-1]
+        root = 1.0 / np.sqrt(common)
+        values, vectors = np.linalg.eigh(root[:, None] * within * root)
+        self._values, self._vectors = np.maximum(values, 0.0), root[:, None] * vectors
+
+    def _moments(self, probabilities: Array) -> tuple[Array, Array]:
+        """Return s ``(K,)`` and m ``(K, D)``."""
+        variance = _variance(probabilities)
+        sums = (variance.T @ self._inputs).astype(np.float64)
+        total = np.maximum(sums[:, -1:], np.finfo(np.float32).tiny)
+        return sums[:, -1] / len(variance), sums / total
+
+    def at(self, probabilities: Array) -> Callable[[NDArray[np.bool_]], Linear]:
+        """Return what maps a mask ``(K, D)`` of free entries to a function that solves the
+        equations over these.
+        """
+        size, mean = self._moments(probabilities)
+        inverse = 1.0 / (size[:, None] * self._values + 1.0)
+        classes = np.arange(len(size))
+
+        def plain(right: Array) -> Array:
+            return ((right @ self._vectors) * inverse) @ self._vectors.T
+
+        of_mean = plain(mean)
+        factor = size / (1.0 + size * np.vecdot(mean, of_mean))
+
+        def with_mean(right: Array) -> Array:
+            return plain(right) - (factor * np.vecdot(of_mean, right))[:, None] * of_mean
+
+        of_own = with_mean(np.eye(*mean.shape))
+        own = of_own[classes, classes]
+
+        def over(free: NDArray[np.bool_]) -> Linear:
+            excess = self._excess / np.maximum(1.0 + self._excess * own, JITTER)
+            correction = np.where(free[classes, classes], excess, 1.0 / own)
+
+            def solve(right: Array) -> Array:
+                solved = with_mean(right)
+                return solved - (correction * solved[classes, classes])[:, None] * of_own
+
+            return solve
+
+        return over
 
 
 class DiagonalDesign:
     """Scores ``x * w + b`` of inputs ``(N, K)`` as a linear function of ``[w b]`` ``(K, 2)``."""
 
+    #: of products with the Hessian: double, because nothing bounds the weights of a separable class
+    precision = np.float64
+
     def __init__(self, inputs: Array) -> None:
         self._inputs = inputs
+
+    def rounded(self) -> "DiagonalDesign":
+        """As in :class:`FullDesign`."""
+        return self
 
     def scores(self, block: slice, values: Array) -> Array:
         """As in :class:`FullDesign`."""
@@ -101,11 +179,46 @@ class DiagonalDesign:
         of_weights = np.einsum("nk,nk->k", residual, self._inputs[block])
         return np.stack([of_weights, residual.sum(axis=0)], axis=1)
 
-    def gram(self, label: int, samples: NDArray[np.intp], weight: Array) -> Array:
+    def blocks(self, probabilities: Array, ridge: Array) -> "ClassBlocks":
         """As in :class:`FullDesign`."""
-        inputs = self._inputs[samples, label]
-        mixed = weight @ inputs
-        return np.array([[weight @ inputs**2, mixed], [mixed, weight.sum()]])
+        return ClassBlocks(self._inputs, ridge)
+
+
+@dataclass(frozen=True)
+class ClassBlocks:
+    """Blocks of the Hessian of :class:`DiagonalDesign`, ``(2, 2)`` for each class."""
+
+    inputs: Array
+    ridge: Array
+
+    def at(self, probabilities: Array) -> Callable[[NDArray[np.bool_]], Linear]:
+        """As in :class:`SharedBlocks`."""
+        n_samples, n_classes = self.inputs.shape
+        sums = np.zeros((3, n_classes))
+        for block in row_blocks(n_samples, n_classes):
+            variance, inputs = _variance(probabilities[block]), self.inputs[block]
+            sums[0] += variance.sum(axis=0)
+            variance *= inputs
+            sums[1] += variance.sum(axis=0)
+            variance *= inputs
+            sums[2] += variance.sum(axis=0)
+        plain, mixed, square = sums / n_samples
+        whole = np.array([[square, mixed], [mixed, plain]]).transpose(2, 0, 1)
+        np.einsum("kdd->kd", whole)[...] += 2.0 * self.ridge
+
+        def over(free: NDArray[np.bool_]) -> Linear:
+            blocks = np.where(free[:, :, None] & free[:, None, :], whole, 0.0)
+            diagonal = np.einsum("kdd->kd", blocks)
+            diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
+            diagonal[~free] = 1.0
+            inverse = np.linalg.inv(blocks)
+            return lambda right: (inverse @ right[:, :, None])[:, :, 0]
+
+        return over
+
+
+def _variance(probabilities: Array) -> Array:
+    return probabilities * (1.0 - probabilities)
 
 
 @dataclass(frozen=True)
@@ -125,10 +238,15 @@ class PenalisedLikelihood:
     ridge: Array
     target: Array
 
+    @functools.cached_property
+    def rounded(self) -> FullDesign | DiagonalDesign:
+        """The design for products with the Hessian."""
+        return self.design.rounded()
+
     def __call__(self, values: Array) -> "LikelihoodPoint":
         """Return the loss at ``values`` and its derivatives."""
         n_samples, n_classes = len(self.labels), len(values)
-        probabilities = np.empty((n_samples, n_classes))
+        probabilities = np.empty((n_samples, n_classes), dtype=self.design.precision)
         gradient, nll = np.zeros_like(values), 0.0
         for block in row_blocks(n_samples, n_classes):
             rows = np.arange(block.stop - block.start)
@@ -139,7 +257,7 @@ class PenalisedLikelihood:
             total = scores.sum(axis=1, keepdims=True)
             nll += float(np.log(total).sum())
             scores /= total
-            probabilities[block] = scores
+            np.maximum(scores, LEAST_PROBABILITY, out=probabilities[block], casting="same_kind")
             scores[rows, self.labels[block]] -= 1.0
             gradient += self.design.pull(block, scores)
         shift = values - self.target
@@ -159,27 +277,15 @@ class LikelihoodPoint:
 
     def curve(self, direction: Array) -> Array:
         """Return the Hessian times a direction."""
-        result, design = np.zeros_like(direction), self.problem.design
+        result, design = np.zeros_like(direction), self.problem.rounded
+        rounded = direction.astype(self.probabilities.dtype)
         for block in row_blocks(*self.probabilities.shape):
             probabilities = self.probabilities[block]
-            change = design.scores(block, direction)
+            change = design.scores(block, rounded)
             change -= np.vecdot(change, probabilities)[:, None]
             change *= probabilities
             result += design.pull(block, change)
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
-
-    def blocks(self) -> Array:
-        """Return the diagonal block of the Hessian for each class, without samples of negligible
-        weight.
-        """
-        grams = []
-        for label, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
-            weight = column * (1.0 - column)
-            samples = np.flatnonzero(weight > LEAST_SHARE * weight.mean())
-            grams.append(self.problem.design.gram(label, samples, weight[samples]))
-        result = np.stack(grams) / len(self.probabilities)
-        np.einsum("kdd->kd", result)[...] += 2.0 * self.problem.ridge
-        return result
 
 
 def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
@@ -209,6 +315,7 @@ def minimise_within(
         ``start``.
     """
     values, point = start, problem(start)
+    blocks = problem.rounded.blocks(point.probabilities, problem.ridge)
     for step in range(MAX_STEPS + 1):
         gradient = centre(point.gradient)
         held = (
@@ -220,7 +327,14 @@ def minimise_within(
         norm = float(np.abs(slope).max())
         if norm <= tolerance or step == MAX_STEPS:
             break
-        direction = _newton_direction(point, slope, ~held, centre, (lower - values, upper - values))
+        precondition = blocks.at(point.probabilities)
+        reach = lower - values, upper - values
+        direction = _newton_direction(point, slope, ~held, centre, precondition, reach)
+        # the loss of a separable class falls for ever; it must not shorten the steps of the others
+        longest = np.abs(direction).max(axis=1, keepdims=True)
+        limited = direction * (LONGEST_STEP / np.maximum(longest, LONGEST_STEP))
+        if np.vdot(slope, limited) < 0.0:
+            direction = limited
         lower_loss = _search(point, values, slope, direction, (lower, upper))
         if lower_loss is None:
             break
@@ -233,6 +347,7 @@ def _newton_direction(
     slope: Array,
     free: NDArray[np.bool_],
     centre: Linear,
+    blocks: Callable[[NDArray[np.bool_]], Linear],
     reach: tuple[Array, Array],
 ) -> Array:
     """Return the Newton direction over the free entries, within the distances ``reach`` to the
@@ -241,7 +356,6 @@ def _newton_direction(
     Entries that would cross a bound are moved to it, and the equations of the others are solved
     again.
     """
-    blocks = point.blocks()
     exact = min(0.25, float(np.sqrt(np.abs(slope).max())))
     first = direction = _solve(point, -slope, free, centre, blocks, exact)
     for _ in range(MAX_ROUNDS):
@@ -260,13 +374,17 @@ def _solve(
     right: Array,
     free: NDArray[np.bool_],
     centre: Linear,
-    blocks: Array,
+    blocks: Callable[[NDArray[np.bool_]], Linear],
     exact: float,
 ) -> Array:
     """Solve ``H d = right`` over the free entries until the preconditioned residual has shrunk by
     ``exact``.
     """
-    precondition = _preconditioner(blocks, free, centre)
+    solve = blocks(free)
+
+    def precondition(right: Array) -> Array:
+        return np.where(free, centre(solve(centre(right))), 0.0)
+
     direction, residual = np.zeros_like(right), right
     conditioned = precondition(residual)
     search, product = conditioned, np.vdot(residual, conditioned)
@@ -285,20 +403,6 @@ def _solve(
             break
         search = conditioned + product / before * search
     return direction
-
-
-def _preconditioner(blocks: Array, free: NDArray[np.bool_], centre: Linear) -> Linear:
-    """Return a function that solves the equations of the blocks over the free entries."""
-    blocks = np.where(free[:, :, None] & free[:, None, :], blocks, 0.0)
-    diagonal = np.einsum("rdd->rd", blocks)
-    diagonal += JITTER * diagonal.max(axis=1, keepdims=True) + np.finfo(np.float64).tiny
-    diagonal[~free] = 1.0
-    inverse = np.linalg.inv(blocks)
-
-    def solve(right: Array) -> Array:
-        return np.where(free, centre((inverse @ centre(right)[:, :, None])[:, :, 0]), 0.0)
-
-    return solve
 
 
 def _search(

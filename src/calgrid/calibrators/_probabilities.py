@@ -79,6 +79,10 @@ def _spreads(gaps: Array) -> Array:
     """Return the standard deviation ``(N,)`` of each row's gaps to its largest logit, without
     masks.
     """
+    # with more than half of the gaps above this, the median is, too: there are no masks
+    far = gaps > gaps.max(axis=1, keepdims=True) / MOST_GAP
+    if (2 * far.sum(axis=1) > gaps.shape[1]).all():
+        return gaps.std(axis=1)
     middle = np.median(gaps, axis=1, keepdims=True)
     real = gaps < np.where(middle > 0.0, MOST_GAP * middle, np.inf)
     return gaps.std(axis=1) if real.all() else np.nanstd(np.where(real, gaps, np.nan), axis=1)

@@ -118,7 +118,7 @@ class MatrixScalingOdir(Calibrator):
     is minimised by Newton's method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6
     by the NLL of 3 folds, from the strongest on, until two in a row are worse; then the map is
     fitted to all samples. The diagonal is not penalised but kept in [0.01, 20], and at ``1 / T`` of
-    ``ts`` for classes without samples. At most 200 classes.
+    ``ts`` for classes without samples. At most 1000 classes.
 
     z is the logits minus the mean of their row, in units of their spread, because the penalised map
     is not invariant to a constant added to a row or to the logits' scale; the authors use the

@@ -22,7 +22,7 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
     ``mean NLL + K/N (sum M_ii^2 + sum b^2) + K(K-1)/N sum_{i != j} M_ij^2`` is minimised from M = b
     = 0; it is strictly convex. x is bounded below by the ln of the smallest normal float32. At most
-    200 classes.
+    1000 classes.
 
     ``fit_history`` and ``ridge`` are those of ``svs``.
     """
