@@ -49,7 +49,10 @@ def batch(count, seed, key="labels", classes=10):
 
 
 def shrink(monkeypatch, cls, path, train, val, test):
-    """Let the data set expect the tiny archive at ``path``."""
+    """Let the data set expect the tiny archive at ``path`` and its members."""
+    with tarfile.open(path) as tar:
+        md5 = {name: hashlib.md5(tar.extractfile(name).read()).hexdigest() for name in cls.members}
+    monkeypatch.setattr(cls, "members", md5)
     rule = {**cls.registered["drawn_val"], "val_size": val}
     expect(
         monkeypatch, cls, [path], sizes={"train": train, "val": val, "test": test}, drawn_val=rule
@@ -93,24 +96,28 @@ def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, t
     assert np.array_equal(made.splits["test"].labels, ten[5]["labels"])
 
 
-def test_a_folder_that_was_unpacked_stands_for_the_archive(ten, tmp_path, monkeypatch, refuses):
-    archive = Cifar10().build(tmp_path)
-    path = tmp_path / "cifar-10-python.tar.gz"
+def test_a_folder_that_was_unpacked_or_packed_anew_stands_for_the_archive(ten, tmp_path, refuses):
+    published = Cifar10().build(tmp_path)
+    path, changed = tmp_path / "cifar-10-python.tar.gz", tmp_path / TEN / "data_batch_2"
     with tarfile.open(path) as tar:
         tar.extractall(tmp_path, filter="data")
     path.unlink()
-    with refuses(
-        DataError, f"{tmp_path}/{TEN}/data_batch_1 is not the published file", "remove the folder"
-    ):
+    members = {name: (tmp_path / name).read_bytes() for name in NAMES}
+    for packed in (False, True):
+        if packed:
+            write_tar(path, members)
+        for name, split in Cifar10().build(tmp_path).items():
+            assert np.array_equal(split.images, published[name].images)
+            assert np.array_equal(split.labels, published[name].labels)
+    name = f"{TEN}/data_batch_2"
+    members[name] = members[name].replace(b"a.png", b"b.png")
+    write_tar(path, members)
+    with refuses(DataError, f"'{name}' in {path} is not the published file (its MD5 differs)"):
         Cifar10().build(tmp_path)
-    md5 = {
-        name: hashlib.md5((tmp_path / name).read_bytes()).hexdigest() for name in Cifar10.members
-    }
-    monkeypatch.setattr(Cifar10, "members", md5)
-    folder = Cifar10().build(tmp_path)
-    for name, split in archive.items():
-        assert np.array_equal(folder[name].images, split.images)
-        assert np.array_equal(folder[name].labels, split.labels)
+    path.unlink()
+    changed.write_bytes(members[name])
+    with refuses(DataError, f"'{name}' in {tmp_path / TEN} is not the published file"):
+        Cifar10().build(tmp_path)
     (tmp_path / TEN / "data_batch_3").unlink()
     with refuses(DataError, f"{tmp_path}/{TEN} has no member '{TEN}/data_batch_3'"):
         Cifar10().build(tmp_path)

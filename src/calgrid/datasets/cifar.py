@@ -1,8 +1,9 @@
 """CIFAR-10 and CIFAR-100 from their original Python archives.
 
 Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in
-order, as in torchvision. The unpacked folder ``cifar-10-batches-py`` or ``cifar-100-python`` below
-data_root can replace the archive; its files are verified by their published MD5. Labels of
+order, as in torchvision. The archive below data_root may be packed anew, and its unpacked folder
+``cifar-10-batches-py`` or ``cifar-100-python`` can replace it: the files in it are verified by their
+published MD5. Labels of
 CIFAR-100 are the fine ones. Validation rows are the first of NumPy's legacy shuffle, not
 stratified: the split of focal_calibration (``random_seed=1``), the same for all seeds of a run.
 
@@ -55,10 +56,9 @@ class Cifar(Dataset):
         """Return the splits; see :class:`Dataset`."""
         *train, test = self.members
         folder, _, _ = test.partition("/")
-        archive = unpacked_or_download(self.registered["files"][0], data_root, folder)
+        archive = self._archive(data_root, folder)
         contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
-        if archive.is_dir():
-            self._verify(archive, contents)
+        self._verify(archive, contents)
         *parts, tested = (
             self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test)
         )
@@ -66,13 +66,20 @@ class Cifar(Dataset):
         labels = np.concatenate([labels for _, labels in parts])
         return split_published((images, labels), tested, self.registered["drawn_val"], archive)
 
-    def _verify(self, folder: Path, contents: Mapping[str, bytes]) -> None:
-        """Raise DataError unless the files of an unpacked archive have the published MD5."""
+    def _archive(self, data_root: Path | None, folder: str) -> Path:
+        """Archive or unpacked folder below data_root; the downloaded archive if there is neither."""
+        file = self.registered["files"][0]
+        if data_root is not None and (data_root / file["name"]).is_file():
+            return data_root / file["name"]
+        return unpacked_or_download(file, data_root, folder)
+
+    def _verify(self, archive: Path, contents: Mapping[str, bytes]) -> None:
+        """Raise DataError unless the files of an archive have the published MD5."""
         for name, content in contents.items():
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
                 raise DataError(
-                    f"{folder.parent / name} is not the published file (its MD5 differs): replace "
-                    f"it, or remove the folder {folder} so that the archive is downloaded."
+                    f"'{name}' in {archive} is not the published file (its MD5 differs): replace "
+                    f"it, or remove {archive} so that the published archive is downloaded."
                 )
 
     def _batch(self, content: bytes, where: str) -> Labelled:
