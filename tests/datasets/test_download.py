@@ -241,7 +241,7 @@ def test_two_callers_download_once(server, file, tmp_path):
     assert len(server.requests) == 1
 
 
-def test_a_killed_download_leaves_no_file_of_that_name(server, file, tmp_path):
+def test_what_a_killed_download_leaves_is_removed_by_the_next_one(server, file, tmp_path):
     server.plan = [endless, whole]
     program = (
         "from pathlib import Path\n"
@@ -251,7 +251,7 @@ def test_a_killed_download_leaves_no_file_of_that_name(server, file, tmp_path):
     )
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     for _ in range(600):
-        if any(path.stat().st_size >= 1_000_000 for path in tmp_path.iterdir()):
+        if any(path.stat().st_size >= 1_000_000 for path in tmp_path.glob(".data.tar.partial/*")):
             break
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
@@ -259,6 +259,7 @@ def test_a_killed_download_leaves_no_file_of_that_name(server, file, tmp_path):
     assert names(tmp_path)
     assert not (tmp_path / "data.tar").exists()
     assert download(file, tmp_path).read_bytes() == CONTENT
+    assert names(tmp_path) == ["data.tar"]
 
 
 def test_a_checksum_of_which_the_first_digits_are_published(server, file, tmp_path, refuses):

@@ -10,6 +10,7 @@ are encrypted, also after redirects.
 import hashlib
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -176,7 +177,7 @@ def _difference(path: Path, file: PublishedFile) -> str:
 
 
 def _fetch(file: PublishedFile, path: Path) -> None:
-    """Download a file under a temporary name in its folder, verify it and rename it."""
+    """Download a file into a hidden folder beside it, verify it and rename it."""
 
     def refuse_unencrypted_redirect(response: requests.Response, **_: Any) -> None:
         if response.is_redirect:
@@ -209,15 +210,17 @@ def _fetch(file: PublishedFile, path: Path) -> None:
             )
         flush(target)
 
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a call that was killed
     files = pooch.Pooch(
-        path=path.parent,
+        path=partial,
         base_url="",
         registry={path.name: None},  # `verified` knows sizes and shortened checksums too
         urls={path.name: file["url"]},
         retry_if_failed=RETRIES,
     )
     try:
-        files.fetch(path.name, downloader=verified)
+        Path(files.fetch(path.name, downloader=verified)).replace(path)
     except requests.RequestException as error:
         raise DataError(
             f"{file['url']} could not be downloaded ({_reason(error)}): run again, or put "
@@ -225,6 +228,8 @@ def _fetch(file: PublishedFile, path: Path) -> None:
         ) from None
     except OSError as error:
         raise disk_error(error, path) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _reason(error: requests.RequestException) -> str:
