@@ -609,3 +609,31 @@ def test_unneeded_row_groups_are_not_read(files, monkeypatch):
     contents = list(source.read(rows))
     assert [where.split(" of ")[0] for where, _ in contents] == ["Row 0", "Row 16", "Row 40"]
     assert read == [0, 2]
+
+
+def shifted(files, out, base, **options):
+    """Prepare Parquet files as a shift of the data set ``mine`` in the folder ``base``."""
+    entry = {"base": "shifted_parquet", "of": "mine", "shift": "hard", **options}
+    book = DatasetCatalog({"mine": PARQUET, "hard": entry}, str(files))
+    facts = ("role", "image_shape", "n_classes", "base", "shifts", "severities")
+    info = {name: book.spec("hard").info[name] for name in facts}
+    plan = {"unit": "hard", **book.settings("hard"), "info": info, "fingerprint": "0" * 16}
+    prepare("hard", out, data_root=files, base_dir=base, configured=plan)
+    return open_prepared(out, verify=True)
+
+
+def test_pictures_under_a_shift_are_those_of_their_files(files, pictures, tmp_path, refuses):
+    prepared(files, tmp_path / "mine", **PARQUET)
+    names = ["val.parquet", "test.parquet"]
+    made = shifted(files, tmp_path / "hard", tmp_path / "mine", test=names)
+    pixels = np.concatenate([pictures[role][0] for role in ("val", "test")])
+    labels = np.concatenate([pictures[role][1] for role in ("val", "test")])
+    assert np.array_equal(made.splits["shift"].images, chw(pixels))
+    assert np.array_equal(made.splits["shift"].labels, labels)
+    assert [(each.shift, each.severity, each.stop) for each in made.settings] == [("hard", 0, 42)]
+    assert [file["path"] for file in made.manifest["sources"]] == names
+    write_parquet(files / "val.parquet", [encoded(pixels[0][:5])], [0])
+    with refuses(DataError, "pixels, those of 'mine' have", "use images of the same size"):
+        shifted(files, tmp_path / "other", tmp_path / "mine", test="val.parquet")
+    with refuses(ConfigError, "datasets.hard.test must be a path below data_root, got '../x'"):
+        shifted(files, tmp_path / "other", tmp_path / "mine", test="../x")

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+from calgrid.calibrators.ts import TemperatureScaling
 from calgrid.training.refinement import refinement
 
 
@@ -13,15 +15,18 @@ from calgrid.training.refinement import refinement
 def test_refinement_of_equal_margins_is_the_entropy_of_the_error_rate(
     margin, rows, errors, expected
 ):
-    logits = np.tile(np.float32([margin, 0]), (rows, 1))
-    assert refinement(logits, (np.arange(rows) < errors).astype(int)) == pytest.approx(
+    logits = torch.tensor([[margin, 0.0]]).expand(rows, 2)
+    assert refinement(logits, (torch.arange(rows) < errors).long()) == pytest.approx(
         expected, abs=1e-7
     )
 
 
 def test_refinement_depends_on_neither_scale_nor_offset():
-    rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(200, 5)), rng.integers(0, 5, 200)
-    logits[np.arange(200), labels] += 1
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 5, (200,), generator=rng)
+    logits = torch.randn(200, 5, generator=rng) + torch.eye(5)[labels]
     values = [refinement(scale * logits + 3, labels) for scale in (0.5, 1.0, 4.0)]
     assert values == pytest.approx([values[0]] * 3)
+    calibrated = TemperatureScaling().fit(logits.numpy(), labels.numpy())
+    calibrated = calibrated.predict_proba(logits.numpy())
+    assert values[0] == pytest.approx(-np.log(calibrated[range(200), labels]).mean(), abs=1e-9)

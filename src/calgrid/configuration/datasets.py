@@ -52,7 +52,9 @@ class DatasetCatalog:
         self.configured, self.data_root = configured, data_root
         self.options: dict[str, dict[str, Any]] = {}
         self._specs: dict[str, registry.ComponentSpec] = {}
+        #: data sets of the user's files, and shift families of such files
         self._of_files: set[str] = set()
+        self._of_shifted: set[str] = set()
         shifts: list[str] = []
         for name, entry in configured.items():
             where = f"datasets.{name}"
@@ -124,7 +126,8 @@ class DatasetCatalog:
             return {}
         options = self.options[unit]
         sources = {}
-        for role in SOURCES if unit in self._of_files else ():
+        roles = [role for role in SOURCES if role in options]
+        for role in roles if unit in self._of_files | self._of_shifted else ():
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(self.data_root, name)
@@ -178,7 +181,7 @@ class DatasetCatalog:
         self._store(name, base, options, info)
 
     def _add_shift(self, name: str, where: str) -> None:
-        """Add a shift family that is computed from the test images of a data set."""
+        """Add a shift family: computed from the test images of a data set, or of the user's files."""
         entry = self.configured[name]
         kind = registry.spec("dataset", entry["base"])
         for key in ("families", "like"):
@@ -197,6 +200,10 @@ class DatasetCatalog:
             "image_shape": base.info.get("image_shape"),
             "configurable": False,
         }
+        if "test" in options:
+            _check_below(options["test"], f"{where}.test")
+            info["shifts"] = (options["shift"],)
+            self._of_shifted.add(name)
         self._store(name, kind, options, info)
 
     def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
@@ -304,13 +311,18 @@ def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str
     return options
 
 
+def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
+    """Raise ConfigError unless all paths are below data_root."""
+    for path in as_list(paths):
+        written = isinstance(path, str) and path and is_path(path)
+        if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
+            raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
+
+
 def _check_paths(options: Mapping[str, Any], where: str) -> None:
     """Check the files of the splits: below data_root, and none in two splits."""
     for role in SOURCES:
-        for path in as_list(options[role]):
-            written = isinstance(path, str) and path and is_path(path)
-            if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
-                raise ConfigError(f"{where}.{role} must be a path below data_root, got {path!r}.")
+        _check_below(options[role], f"{where}.{role}")
     for role in ("train", "test"):
         if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
             raise ConfigError(f"{where}.{role} must not be empty.")

@@ -218,7 +218,7 @@ class Trainer:
         logits, labels = val_logits[choice], val_labels[choice]
         val_accuracy = float((logits.argmax(1) == labels).double().mean())
         val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
-        val_refinement = refinement(logits.cpu().numpy(), labels.cpu().numpy())
+        val_refinement = refinement(logits, labels)
         table = self.loss.sample_table(position.epoch) if position.epoch in self.sampled else None
         if table is not None:
             position.samples.append({"epoch": position.epoch, **table})
