@@ -182,7 +182,8 @@ class TestSpec(TypedDict):
     key: Key
     checkpoints: list[str]
     run_fingerprint: str
-    test_normalisation: NotRequired[Normalisation]
+    #: data set -> constants of its test images
+    test_normalisation: NotRequired[dict[str, Normalisation]]
     code: NotRequired[str]
     fingerprint: str
 

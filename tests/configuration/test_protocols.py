@@ -3,14 +3,17 @@ here.
 """
 
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import yaml
 
+from calgrid.configuration.costs import count_jobs
 from calgrid.configuration.focal_calibration import NETWORKS
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import learning_rate
@@ -362,17 +365,56 @@ def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
         assert file == {**expected, "url": f"{address}/{folder}/{name}.model"}
 
 
+class TestSharedTraining:
+    """Protocols that differ only in how they test have one training."""
+
+    PROTOCOLS = MappingProxyType(
+        {
+            "plain": {"base": "digits"},
+            "tested": {"base": "digits", "test_normalisation": {"digits": "imagenet"}},
+            "longer": {"base": "digits", "epochs": 61},
+        }
+    )
+
+    @pytest.fixture
+    def make(self, make_config, home):
+        def run(methods, **options):
+            (grid,) = make_config({"methods": methods})["grids"]
+            grids = [{**grid, "protocol": name} for name in self.PROTOCOLS]
+            config = {"study": "small", "grids": grids, "protocols": dict(self.PROTOCOLS)}
+            return Study({**config, **options}, home)
+
+        return run
+
+    def test_they_have_its_folder_and_predictions_of_their_own(self, make):
+        made = make(["ce", "tst"])
+        plan = Plan(made)
+        keys = [key for key in made.evaluations if key.protocol != "longer"]
+        for method in ("ce", "tst"):
+            alike = [key for key in keys if key.method == method]
+            (folder,) = {plan.train_folder(key) for key in alike}
+            assert "/digits/digits/resnet8/" in folder
+            assert len({plan.predict_folder(key) for key in alike}) == 2
+        trained = [job.about.split("/")[0] for job in plan.jobs if job.rule == "train"]
+        assert sorted(trained) == ["digits", "digits", "longer", "longer"]
+        assert count_jobs(made)["train"] == 4
+
+    def test_an_override_for_one_of_them_keeps_them_apart(self, make):
+        override = {"match": {"protocol": "tested"}, "set": {"alpha": 0.2}}
+        made = make(["ls"], overrides=[override])
+        (key,) = [key for key in made.evaluations if key.protocol == "tested"]
+        assert made.training[key] == key
+        assert made.trained[key].method.loss_options["alpha"] == 0.2
+
+
 def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_and_nothing_else_is(
     checkpoints, study
 ):
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
-    of_ten, of_hundred = (plan.predict(key) for key in made.runs)
-    assert "test_normalisation" not in of_ten
-    assert of_hundred["test_normalisation"] == {
-        "mean": (0.485, 0.456, 0.406),
-        "std": (0.229, 0.224, 0.225),
-    }
+    constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    for key in made.runs:
+        assert plan.predict(key)["test_normalisation"] == {"cifar100": constants}
     others = [
         name
         for name in made.protocols.files

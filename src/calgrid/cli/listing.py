@@ -195,7 +195,7 @@ def check(options: argparse.Namespace) -> None:
     study.check_labels()
     plan = Plan(study)
     sys.stdout.write(
-        f"study '{study.layout.study}': {len(study.trained)} runs to train, "
+        f"study '{study.layout.study}': {len({*study.training.values()})} runs to train, "
         f"{len(study.external)} external, {len(study.evaluations)} to evaluate\n"
     )
     _say_broken("check", registry.KINDS)

@@ -56,7 +56,7 @@ def count_jobs(study: Study) -> dict[str, int]:
     predicted = sum(key in study.trained for key in study.evaluations)
     return {
         "prepare_data": len(study.data_units()),
-        "train": len(study.trained),
+        "train": len({*study.training.values()}),
         "predict": predicted,
         "import": len(study.evaluations) - predicted,
         "calibrate": len(study.evaluations),
@@ -131,6 +131,8 @@ def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCos
     train_hours = protocol["epochs"] * epoch * seconds / 3600
     checkpoints = len(run.checkpoints)
     parameters = info["parameters"].get(classes, max(info["parameters"].values()))
+    if study.training[key] != key:  # tests the network of another run
+        train_hours, parameters = 0.0, 0
     if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
     clean = count["val"] + count["test"]

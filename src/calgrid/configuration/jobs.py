@@ -174,7 +174,8 @@ class Jobs:
         """Models that must be there, unless the user may delete them."""
         if not self.plan.study.config.keep_models:
             return []
-        return [f"{self.plan.train_folder(key)}/{MODEL}" for key in self.plan.study.trained]
+        folders = dict.fromkeys(map(self.plan.train_folder, self.plan.study.trained))
+        return [f"{folder}/{MODEL}" for folder in folders]
 
     # files of the study ------------------------------------------------------------------------
 

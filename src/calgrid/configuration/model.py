@@ -199,8 +199,9 @@ class Protocol(Model):
     test_normalisation: dict[str, str] = Field(
         {},
         description="Data set -> data set whose mean and standard deviation normalise its test "
-        "images, shift families and out-of-distribution sets; training and validation images keep "
-        "their own. Only to reproduce networks that were tested this way.",
+        "images, their shift families, and these images as an out-of-distribution set; training "
+        "and validation images keep their own. Only to reproduce networks that were tested this "
+        "way. Variants of a protocol that differ only in how they test share their training.",
     )
     test_views: Views = Field(
         "one",

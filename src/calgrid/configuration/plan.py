@@ -18,7 +18,7 @@ from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
 from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
-from calgrid.configuration.protocols import FOCAL_CALIBRATION, trains
+from calgrid.configuration.protocols import EXPORT_KEYS, FOCAL_CALIBRATION, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
@@ -26,8 +26,6 @@ from calgrid.storage.layout import ID_LENGTH, SPLITS, RunKey, family_unit, probe
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN
 
-#: keys of a protocol that do not affect training
-EXPORT_KEYS = ("export_features", "test_normalisation", "test_views")
 #: keys of the statistics that affect the scores of a run
 SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "paired_resamples", "metrics")
 #: keys of a configuration that do not affect results
@@ -128,9 +126,10 @@ class Plan:
 
     @functools.cache  # noqa: B019
     def train(self, key: RunKey) -> specs.TrainSpec:
-        """Specification of a training run."""
+        """Specification of the training of a run, which runs that only test differently share."""
         if key not in self.study.trained:
             raise ConfigError(f"Run {key.path} is external and cannot be trained.")
+        key = self.study.training[key]
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.jobs.published"]
         spec: specs.TrainSpec = {
@@ -195,11 +194,13 @@ class Plan:
             "run_fingerprint": train["fingerprint"],
             "fingerprint": "",
         }
-        if of := run.protocol["test_normalisation"].get(
-            key.dataset
-        ):  # the constants of another data set
+        for dataset, of in run.protocol["test_normalisation"].items():
             info = self.study.datasets.spec(of).info
-            spec["test_normalisation"] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
+            constants: specs.Normalisation = {
+                "mean": tuple(info["mean"]),
+                "std": tuple(info["std"]),
+            }
+            spec.setdefault("test_normalisation", {})[dataset] = constants
         return spec
 
     @functools.cache  # noqa: B019
@@ -362,8 +363,9 @@ class Plan:
     # folders and jobs ------------------------------------------------------------------------
 
     def train_folder(self, key: RunKey) -> str:
-        """Folder of a trained network."""
-        return self.study.layout.result(key, "train", self.train(key)["fingerprint"])
+        """Folder of the trained network of a run."""
+        trained = self.study.training[key]
+        return self.study.layout.result(trained, "train", self.train(key)["fingerprint"])
 
     def predict_folder(self, key: RunKey) -> str:
         """Folder of the logits of a run."""
@@ -389,7 +391,7 @@ class Plan:
             Job("data", unit, self.data_folder(unit), PREPARE, self.data_spec(unit))
             for unit in units
         ]
-        for key in self.study.trained:
+        for key in dict.fromkeys(self.study.training.values()):
             jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))
         for key, evaluation in self.study.evaluations.items():
             folder = self.predict_folder(key)

@@ -27,6 +27,8 @@ PUBLISHED = {
     "crop_size": None,
     "disjoint_validation": False,
 }
+#: keys of a protocol that do not affect training
+EXPORT_KEYS = ("export_features", "test_normalisation", "test_views")
 FOCAL_CALIBRATION = "focal_calibration"
 #: sources of weights that are not trained here
 SOURCES = ("published", FOCAL_CALIBRATION)
@@ -62,6 +64,19 @@ class ProtocolCatalog:
             return _resolved(merge(base, change), f"protocol '{name}'")
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
+
+    def trained_as(self, name: str) -> str:
+        """Return the first protocol with which networks are trained in the same way: the base of a
+        variant or an earlier variant that only tests differently, or ``name`` itself.
+        """
+        if name not in self.variants:
+            return name
+        others = [self.variants[name]["base"], *self.variants]
+        return next(other for other in others if self._training(other) == self._training(name))
+
+    def _training(self, name: str) -> dict[str, Any]:
+        options = self.get(name, name)
+        return {key: value for key, value in options.items() if key not in EXPORT_KEYS}
 
     def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:

@@ -101,6 +101,8 @@ class Study:
     runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the
         order is stable.
     evaluations : evaluations of the runs that the configuration names.
+    training : trained run -> the run whose network it tests: itself, or that of a protocol that
+        only tests differently.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
@@ -121,6 +123,7 @@ class Study:
             for name in override.match.protocol:
                 self.protocols.get(name, f"overrides[{number}].match")
         self.trained: dict[RunKey, Run] = {}
+        self.training: dict[RunKey, RunKey] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
         self._expand()
@@ -226,6 +229,18 @@ class Study:
         if first_key := key._replace(method=first) if first else None:
             self._add_run(first_key, protocol, where)
         self.trained[key] = Run(key, staged, method, first_key)
+        self.training[key] = self._training(key, method, where)
+
+    def _training(self, key: RunKey, method: Method, where: str) -> RunKey:
+        """Run whose network a run tests, which is added to the trained ones."""
+        alike = key._replace(protocol=self.protocols.trained_as(key.protocol))
+        if alike == key:
+            return key
+        reduction = method.loss_options.get("reduction", "mean")
+        if self.methods.resolve(key.method, self._context(alike, reduction)) != method:
+            return key  # an override for one of the protocols
+        self._add_run(alike, self.protocols.get(alike.protocol, where), where)
+        return alike
 
     def _context(self, key: RunKey, reduction: str = "mean") -> RunContext:
         defaults_of = self.datasets.defaults_of(key.dataset)

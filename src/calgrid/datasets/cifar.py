@@ -9,7 +9,8 @@ stratified: the split of focal_calibration (``random_seed=1``), the same for all
 
 Images of both are normalised by the constants of CIFAR-10, as in the training of the official code
 of focal_calibration and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all
-splits use the same constants unless the protocol sets ``test_normalisation``.
+splits use the same constants unless the protocol sets ``test_normalisation``, as the studies of
+FeDLaS and MaC-Cal do beside the same constants.
 """
 
 import hashlib

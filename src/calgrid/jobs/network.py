@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ READ_AT_ONCE = 1024
 #: maximum bytes of images that a training on the CPU holds in memory; larger sets are read batch by
 #: batch
 HELD_BYTES = 8 * 10**9
+
+
+def with_test_constants(prepared: Prepared, spec: specs.TestSpec, dataset: str) -> Prepared:
+    """Data set of a run with the normalisation of the test images of ``dataset``."""
+    constants = spec.get("test_normalisation", {}).get(dataset)
+    if constants is None:
+        return prepared
+    return replace(prepared, mean=constants["mean"], std=constants["std"])
 
 
 def build_network(

@@ -21,14 +21,21 @@ from calgrid.backbones.base import Network
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.prepared import Setting
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.network import model_digest, tested_networks
+from calgrid.jobs.network import model_digest, tested_networks, with_test_constants
 from calgrid.parallel import ahead
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec, Protocol
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import OOD_PREFIX, SPLITS, head_file, logits_file, logits_files
+from calgrid.storage.layout import (
+    OOD_PREFIX,
+    SPLITS,
+    family_unit,
+    head_file,
+    logits_file,
+    logits_files,
+)
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, make_result
 from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
@@ -191,12 +198,9 @@ class _Exporter:
     device: torch.device
     protocol: Protocol
 
-    @functools.cached_property
-    def tested(self) -> Prepared:
-        """Data set with the normalisation of all test images, also shifted and out-of-distribution
-        ones.
-        """
-        return replace(self.prepared, **self.spec.get("test_normalisation", {}))
+    def tested(self, dataset: str) -> Prepared:
+        """Data set of the run with the normalisation of the test images of ``dataset``."""
+        return with_test_constants(self.prepared, self.spec, dataset)
 
     def write(
         self,
@@ -244,7 +248,7 @@ class _Exporter:
     def split(self, file: KeptFile, name: str, metadata: dict[str, Any]) -> Logits:
         split = self.prepared.splits[name]
         labels = split.labels
-        constants = self.tested if name == "test" else self.prepared
+        constants = self.tested(self.spec["key"]["dataset"]) if name == "test" else self.prepared
         rows = range(len(labels))
         logits, features = self._run(
             file, split.images, rows, constants, self.spec["export_features"] is not False
@@ -271,11 +275,12 @@ class _Exporter:
                 f"{ours}; remove it."
             )
         ood = family.startswith(OOD_PREFIX)
+        constants = self.tested(family_unit(family) if ood else self.spec["key"]["dataset"])
         split = images.splits["test" if ood else SHIFT_SPLIT]
         labels = np.full(len(split), NO_LABEL, dtype=np.int32) if ood else split.labels
         for settings in grouped([Setting(family, 0, 0, len(split))] if ood else images.settings):
             part = range(settings[0].start, settings[-1].stop)
-            logits, features = self._run(file, split.images, part, self.tested, everywhere)
+            logits, features = self._run(file, split.images, part, constants, everywhere)
             sizes = [setting.stop - setting.start for setting in settings]
             yield Logits(
                 np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),

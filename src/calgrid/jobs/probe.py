@@ -1,14 +1,13 @@
 """Stage ``probe``: a measurement of a trained network, written as a table."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from calgrid.datasets import open_prepared
-from calgrid.jobs.network import model_digest, tested_networks
+from calgrid.jobs.network import model_digest, tested_networks, with_test_constants
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.specs import ProbeSpec
@@ -41,9 +40,8 @@ def probe(
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         prepared.verify()
-        tested = replace(
-            prepared, **spec.get("test_normalisation", {})
-        )  # probes use only test images
+        # probes use only test images
+        tested = with_test_constants(prepared, spec, spec["key"]["dataset"])
         protocol = trained["protocol"]
         parts = []
         for checkpoint, network, procedure in tested_networks(
