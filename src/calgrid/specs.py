@@ -183,7 +183,7 @@ class TestSpec(TypedDict):
     checkpoints: list[str]
     run_fingerprint: str
     #: data set -> constants of its test images
-    test_normalisation: NotRequired[dict[str, Normalisation]]
+    test_normalisation: dict[str, Normalisation]
     code: NotRequired[str]
     fingerprint: str
 

@@ -31,7 +31,7 @@ def fingerprints(plan):
         made = plan(grid, protocols=protocols, **changes)
         return {
             f"{stage} {key.method}": getattr(made, stage)(key)["fingerprint"]
-            for key in made.study.runs
+            for key in made.study.evaluations
             for stage in STAGES
             if key.seed == 1
         }
@@ -195,7 +195,8 @@ class TestReductionOfTheProtocol:
     def reductions(self, plan):
         def of(protocol="fcline", **changes):
             made = plan({"protocol": protocol, "methods": ["mbls", "tst+mbls"]}, **changes)
-            return [made.train(key)["loss"]["options"]["reduction"] for key in made.study.runs]
+            losses = (made.train(key)["loss"] for key in made.study.evaluations)
+            return [loss["options"]["reduction"] for loss in losses]
 
         return of
 

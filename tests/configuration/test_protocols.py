@@ -413,8 +413,8 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-    for key in made.runs:
-        assert plan.predict(key)["test_normalisation"] == {"cifar100": constants}
+    of_ten, of_hundred = (plan.predict(key)["test_normalisation"] for key in made.runs)
+    assert (of_ten, of_hundred) == ({}, {"cifar100": constants})
     others = [
         name
         for name in made.protocols.files

@@ -171,8 +171,9 @@ def test_runs_of_fedlas(fedlas):
     rows, seeds = 15, 3  # Table 1 has sixteen rows, of which CE + TS trains nothing
     columns = 3 * 2
     fine = 9 * 2 * 2
-    trained = rows * columns * seeds + fine
-    assert len({*fedlas.training.values()}) == trained == 306
+    dropout = 3
+    trained = rows * columns * seeds + fine + dropout
+    assert len({*fedlas.training.values()}) == trained == 309
     # CIFAR is tested with two pairs of constants
     assert len(fedlas.evaluations) == trained + rows * 4 * seeds
     assert runs_with(fedlas, dataset="tiny_imagenet") == rows * 2 * seeds

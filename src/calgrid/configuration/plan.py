@@ -18,11 +18,18 @@ from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
 from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
-from calgrid.configuration.protocols import EXPORT_KEYS, FOCAL_CALIBRATION, trains
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, training_options, trains
 from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
-from calgrid.storage.layout import ID_LENGTH, SPLITS, RunKey, family_unit, probe_job
+from calgrid.storage.layout import (
+    ID_LENGTH,
+    OOD_PREFIX,
+    SPLITS,
+    RunKey,
+    family_unit,
+    probe_job,
+)
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN
 
@@ -134,9 +141,7 @@ class Plan:
         method, modules = run.method, ["calgrid.jobs.published"]
         spec: specs.TrainSpec = {
             "key": _key(key),
-            "protocol": cast(
-                specs.Protocol, {k: v for k, v in run.protocol.items() if k not in EXPORT_KEYS}
-            ),
+            "protocol": cast(specs.Protocol, training_options(run.protocol)),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
             "data": self.data(key.dataset),
             "first_stage": self._first_stage(run),
@@ -158,9 +163,10 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
+        run, families = self.study.trained[key], self.study.families(key)
         tested = self._of_test(key)
-        run = self.study.trained[key]
-        shifts = {family: self.data(family_unit(family)) for family in self.study.families(key)}
+        shifts = {family: self.data(family_unit(family)) for family in families}
+        constants = self._test_constants(key, [key.dataset, *map(family_unit, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         exported = {key: run.protocol[key] for key in ("export_features", "test_views")}
         shared = {**tested, **exported}
@@ -168,9 +174,15 @@ class Plan:
         # with other shift families
         files = {}
         for name in (*SPLITS, *shifts):
-            images = {"name": name, "images": shifts.get(name)}
+            dataset = family_unit(name) if name.startswith(OOD_PREFIX) else key.dataset
+            images = {
+                "name": name,
+                "images": shifts.get(name),
+                "constants": None if name == "val" else constants.get(dataset),
+            }
             files[name] = fingerprint.of_stage({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
+        spec["test_normalisation"] = constants
         return _sealed(spec, modules)
 
     @functools.cache  # noqa: B019
@@ -179,7 +191,12 @@ class Plan:
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
         if name not in probes:
             raise unknown_id("probe", name, probes, key.path)
-        spec: specs.ProbeSpec = {**self._of_test(key), "probe": probes[name]}
+        constants = self._test_constants(key, [key.dataset])
+        spec: specs.ProbeSpec = {
+            **self._of_test(key),
+            "test_normalisation": constants,
+            "probe": probes[name],
+        }
         module = registry.spec("probe", probes[name]["id"]).module
         return _sealed(
             spec, ["calgrid.jobs.probe", module, *_network_modules(self.study.trained[key])]
@@ -188,20 +205,22 @@ class Plan:
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
         train, run = self.train(key), self.study.trained[key]
-        spec: specs.TestSpec = {
+        return {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "run_fingerprint": train["fingerprint"],
+            "test_normalisation": {},
             "fingerprint": "",
         }
-        for dataset, of in run.protocol["test_normalisation"].items():
-            info = self.study.datasets.spec(of).info
-            constants: specs.Normalisation = {
-                "mean": tuple(info["mean"]),
-                "std": tuple(info["std"]),
-            }
-            spec.setdefault("test_normalisation", {})[dataset] = constants
-        return spec
+
+    def _test_constants(self, key: RunKey, tested: Iterable[str]) -> dict[str, specs.Normalisation]:
+        """Constants of another data set for the test images of some of the tested data sets."""
+        constants: dict[str, specs.Normalisation] = {}
+        for dataset, of in self.study.trained[key].protocol["test_normalisation"].items():
+            if dataset in tested:
+                info = self.study.datasets.spec(of).info
+                constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
+        return constants
 
     @functools.cache  # noqa: B019
     def external(self, key: RunKey) -> specs.ExternalSpec:

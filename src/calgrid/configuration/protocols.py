@@ -65,18 +65,11 @@ class ProtocolCatalog:
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
 
-    def trained_as(self, name: str) -> str:
-        """Return the first protocol with which networks are trained in the same way: the base of a
-        variant or an earlier variant that only tests differently, or ``name`` itself.
+    def related(self, name: str) -> list[str]:
+        """Return the base of a variant and all variants, of which some may train in the same way;
+        of a file only its name.
         """
-        if name not in self.variants:
-            return name
-        others = [self.variants[name]["base"], *self.variants]
-        return next(other for other in others if self._training(other) == self._training(name))
-
-    def _training(self, name: str) -> dict[str, Any]:
-        options = self.get(name, name)
-        return {key: value for key, value in options.items() if key not in EXPORT_KEYS}
+        return [self.variants[name]["base"], *self.variants] if name in self.variants else [name]
 
     def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:
@@ -133,6 +126,11 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         if "second_stage" in protocol:
             _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
     return protocol
+
+
+def training_options(protocol: Protocol) -> dict[str, Any]:
+    """Return the options that affect training."""
+    return {key: value for key, value in protocol.items() if key not in EXPORT_KEYS}
 
 
 def trains(protocol: Protocol) -> bool:

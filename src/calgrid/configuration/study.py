@@ -29,6 +29,7 @@ from calgrid.configuration.protocols import (
     ProtocolCatalog,
     check_batches,
     for_stage,
+    training_options,
     trains,
 )
 from calgrid.configuration.validation import validated
@@ -229,18 +230,28 @@ class Study:
         if first_key := key._replace(method=first) if first else None:
             self._add_run(first_key, protocol, where)
         self.trained[key] = Run(key, staged, method, first_key)
-        self.training[key] = self._training(key, method, where)
+        self.training[key] = self._training(key, where)
 
-    def _training(self, key: RunKey, method: Method, where: str) -> RunKey:
+    def _training(self, key: RunKey, where: str) -> RunKey:
         """Run whose network a run tests, which is added to the trained ones."""
-        alike = key._replace(protocol=self.protocols.trained_as(key.protocol))
-        if alike == key:
-            return key
-        reduction = method.loss_options.get("reduction", "mean")
-        if self.methods.resolve(key.method, self._context(alike, reduction)) != method:
-            return key  # an override for one of the protocols
-        self._add_run(alike, self.protocols.get(alike.protocol, where), where)
-        return alike
+        for name in self.protocols.related(key.protocol):
+            other = key._replace(protocol=name)
+            if other != key and self._trains_alike(key, name):
+                self._add_run(other, self.protocols.get(name, where), where)
+                return self.training[other]
+            if other == key:
+                break
+        return key
+
+    def _trains_alike(self, key: RunKey, name: str) -> bool:
+        """Whether another protocol trains the same network as that of a run."""
+        run = self.trained[key]
+        if run.first_stage is not None and not self._trains_alike(run.first_stage, name):
+            return False
+        staged = for_stage(self.protocols.get(name, name), second=run.first_stage is not None)
+        context = self._context(key._replace(protocol=name), staged.get("reduction", "mean"))
+        same = training_options(staged) == training_options(run.protocol)
+        return same and self.methods.resolve(key.method, context) == run.method
 
     def _context(self, key: RunKey, reduction: str = "mean") -> RunContext:
         defaults_of = self.datasets.defaults_of(key.dataset)

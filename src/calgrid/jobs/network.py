@@ -31,7 +31,7 @@ HELD_BYTES = 8 * 10**9
 
 def with_test_constants(prepared: Prepared, spec: specs.TestSpec, dataset: str) -> Prepared:
     """Data set of a run with the normalisation of the test images of ``dataset``."""
-    constants = spec.get("test_normalisation", {}).get(dataset)
+    constants = spec["test_normalisation"].get(dataset)
     if constants is None:
         return prepared
     return replace(prepared, mean=constants["mean"], std=constants["std"])
