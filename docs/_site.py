@@ -45,7 +45,8 @@ KINDS = {
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
     *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.reporting.results"),
-    *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators.base", "calgrid.losses.base"),
+    *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
+    *("calgrid.files.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(
         "calgrid.training.procedure",
         "calgrid.backbones.base",

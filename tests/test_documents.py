@@ -120,7 +120,7 @@ def test_the_tutorial_works_as_it_stands(monkeypatch, tmp_path):
                 rival = network(names["images"][800:] + 0.1).numpy()
             np.savez("test_of_another.npz", logits=rival, label=names["labels"][800:].numpy())
             subprocess.run(["bash", "-euc", code], check=True, capture_output=True)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     assert "<h1>" in Path("results/my_network/report.html").read_text()
     assert names["after"]["ece_debiased"] < 0.5 * names["before"]["ece_debiased"]
     assert names["after"]["nll"] < names["before"]["nll"]

@@ -11,6 +11,7 @@ EXTRAS = {
     "train": ("torch", "torchvision", "timm", "sklearn", "pooch", "requests"),
     "workflow": ("snakemake",),
     "hdf5": ("h5py",),
+    "onnx": ("torch", "onnx", "onnxscript", "onnxruntime"),
 }
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
-from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -113,3 +113,6 @@ class BayesianBinningIntoQuantiles(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
         return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopLabel(maps.steps([self.cuts], [self.accuracy]), NOTHING_LEFT)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import centred, row_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
+from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 from calgrid.metrics.binning import bin_index
@@ -314,3 +315,9 @@ class ClassTemperatureScaling(Calibrator):
         scaled = centred(logits) / self.temperatures
         scaled -= scaled.max(axis=1, keepdims=True)
         return softmax(scaled)
+
+    def _module(self, maps: Any) -> Any:
+        weight = 1.0 / self.temperatures
+        return maps.nn.Sequential(
+            maps.Centred(IMPOSSIBLE), maps.Affine(weight, np.zeros_like(weight)), maps.Mixture()
+        )

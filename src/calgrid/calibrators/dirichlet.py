@@ -2,6 +2,8 @@
 regularisation (ODIR).
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,3 +41,11 @@ class DirichletCalibration(MatrixScalingOdir):
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         return np.ones(len(labels), dtype=bool)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.nn.Sequential(
+            maps.Mixture(),
+            maps.Log(np.log(EPSILON), np.log1p(-EPSILON)),
+            maps.Affine(self.weight, self.bias),
+            maps.Mixture(),
+        )

@@ -196,3 +196,6 @@ class EnsembleTemperatureScaling(Calibrator):
         mixture += plain * softmax(logits)
         mixture += uniform / logits.shape[1]
         return mixture
+
+    def _module(self, maps: Any) -> Any:
+        return maps.Mixture(self.beta, self.weights)

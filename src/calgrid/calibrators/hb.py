@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calgrid.calibrators._binning import bin_of, count, make_cuts, smoothed_rate
-from calgrid.calibrators._probabilities import top_label, top_label_map
+from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -63,3 +63,6 @@ class TopLabelHistogramBinning(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
         return top_label_map(logits, self.accuracy[bin_of(self.cuts, confidence)])
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopLabel(maps.steps([self.cuts], [self.accuracy]), NOTHING_LEFT)

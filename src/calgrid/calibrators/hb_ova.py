@@ -77,3 +77,6 @@ class HistogramBinning(Calibrator):
             return self.rates[position, bin_of(self.cuts[position], scores)]
 
         return map_classes(logits, self.classes, rate)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.per_class(maps.steps, self.classes, self.n_classes, self.cuts, self.rates)

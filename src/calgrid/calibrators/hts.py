@@ -99,3 +99,15 @@ class EntropyTemperatureScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self.temperature(logits)[:, None])
+
+    def _module(self, maps: Any) -> Any:
+        weight, bias = self.weights[:, None, None]
+        return maps.SampleTemperature(
+            "log_entropy",
+            np.array([[0.0], [1.0], [0.0], [0.0]]),
+            [(weight, bias)],
+            floor=0.0,
+            least=T_BOUNDS[0],
+            most=T_BOUNDS[1],
+            least_entropy=LEAST_ENTROPY,
+        )

@@ -48,3 +48,7 @@ class MultiClassIsotonicRegression(Calibrator):
         rows, top = np.arange(len(logits)), logits.argmax(axis=1)
         mapped[rows, top] = mapped.max(axis=1)
         return renormalised(mapped, probabilities)
+
+    def _module(self, maps: Any) -> Any:
+        function = maps.lines([self.scores], [self.rates])
+        return maps.PerClass(function, np.ones(self.n_classes or 0, dtype=bool), TIE_BREAK)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
+from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -109,3 +109,6 @@ class TopLabelIsotonic(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
         return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopLabel(maps.lines([self.confidence], [self.accuracy]), NOTHING_LEFT)

@@ -49,3 +49,8 @@ class IsotonicRegressionOneVsAll(Calibrator):
             return np.interp(scores, self.scores[points], self.rates[points])
 
         return map_classes(logits, self.classes, rate)
+
+    def _module(self, maps: Any) -> Any:
+        bounds = self.ends[:-1]
+        scores, rates = np.split(self.scores, bounds), np.split(self.rates, bounds)
+        return maps.per_class(maps.lines, self.classes, self.n_classes, scores, rates)

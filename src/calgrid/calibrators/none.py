@@ -22,3 +22,6 @@ class Uncalibrated(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.Mixture()

@@ -108,3 +108,17 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
             losses.append(total / len(begins))
             done += len(begins)
         return {"loss": losses, "epochs": len(losses), **self._temperature_history(values)}
+
+    def _module(self, maps: Any) -> Any:
+        return maps.SampleTemperature(
+            "largest",
+            self._scaling,
+            self.network.layers(self._parameters),
+            floor=0.0,
+            least=T_BOUNDS[0],
+            most=T_BOUNDS[1],
+            absolute=True,
+            count=self._scaling.shape[1],
+            bound=BOUND,
+            logit_bound=BOUND,
+        )

@@ -215,3 +215,16 @@ class Smart(FullBatchNetwork):
                 "the fit: clamped."
             )
         return probabilities
+
+    def _module(self, maps: Any) -> Any:
+        if self.indicator == "max_logit":
+            return super()._module(maps)
+        return maps.SampleTemperature(
+            self.indicator,
+            self._scaling,
+            self.network.layers(self._parameters),
+            floor=self.floor,
+            least=0.0,
+            most=T_MAX,
+            clamp=self.clamp_margin,
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from calgrid.calibrators._probabilities import never_certain, top_label, top_label_map
+from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -72,3 +72,6 @@ class SplineCalibration(Calibrator):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         _, confidence = top_label(logits)
         return top_label_map(logits, np.interp(confidence, self.confidence, self.accuracy))
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopLabel(maps.lines([self.confidence], [self.accuracy]), NOTHING_LEFT)

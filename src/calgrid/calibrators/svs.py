@@ -72,3 +72,12 @@ class StructuredVectorScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+
+    def _module(self, maps: Any) -> Any:
+        beta, epsilon = self.smoothing
+        return maps.nn.Sequential(
+            maps.Mixture(beta, (1.0 - epsilon, 0.0, epsilon)),
+            maps.Log(FLOOR),
+            maps.Affine(self.weight, self.bias),
+            maps.Mixture(),
+        )

@@ -41,3 +41,6 @@ class TemperatureScaling(ObjectiveTemperature):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits * self.beta)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.Mixture(self.beta)

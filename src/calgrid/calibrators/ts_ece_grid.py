@@ -85,3 +85,6 @@ class TemperatureByGrid(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits / self.temperature)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.Mixture(1.0 / self.temperature)

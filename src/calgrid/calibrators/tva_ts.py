@@ -66,3 +66,6 @@ class TopVersusAllTemperature(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return softmax(logits * self.beta)
+
+    def _module(self, maps: Any) -> Any:
+        return maps.Mixture(self.beta)

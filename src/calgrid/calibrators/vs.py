@@ -95,3 +95,8 @@ class VectorScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+
+    def _module(self, maps: Any) -> Any:
+        return maps.nn.Sequential(
+            maps.Centred(IMPOSSIBLE), maps.Affine(self.weight, self.bias), maps.Mixture()
+        )

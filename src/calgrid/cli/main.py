@@ -283,6 +283,14 @@ def _file_commands(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
+    help = "Write a saved calibrator as an ONNX model."
+    parser = _command(commands, "export", "export:export", help)
+    saved = "calibrator that calgrid calibrate --save wrote"
+    parser.add_argument("fitted", type=Path, metavar="FITTED", help=saved)
+    parser.add_argument(
+        "--onnx", type=Path, required=True, metavar="FILE", help="model to write (.onnx)"
+    )
+
     parser = _command(
         commands,
         "compare",

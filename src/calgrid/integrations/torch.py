@@ -7,21 +7,23 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.calibrators import Calibrator
-from calgrid.errors import StateError
+from calgrid.calibrators._probabilities import PROBABILITY_TOLERANCE
+from calgrid.errors import ConfigError, DataError, StateError
 
 
 class CalibratedModule(nn.Module):
     """A trained classifier that returns calibrated probabilities.
 
-    The network runs on its device; its logits are calibrated in float64 on the CPU, without
-    gradients. The module is in evaluation mode, as the logits of the calibrator's fit. Its
-    ``state_dict`` has only the network; save the calibrator with
-    :meth:`~calgrid.calibrators.Calibrator.save`.
+    The output of the network goes through :meth:`~calgrid.calibrators.Calibrator.module` on its
+    device, so that both can be traced, exported and compiled together; the numbers of the
+    calibrator are in the ``state_dict``. Calibrators without a module (those that use features)
+    run in NumPy on the CPU. Arithmetic is in float64, without gradients. The module is in
+    evaluation mode, as the logits of the calibrator's fit.
 
     Parameters
     ----------
-    model : returns logits ``(N, K)``; for calibrators that use features, a pair of logits and
-        features ``(N, d)``.
+    model : returns logits ``(N, K)`` (or probabilities, if the calibrator was fitted on them); for
+        calibrators that use features, a pair of logits and features ``(N, d)``.
     calibrator : fitted on logits (and features) of this model.
 
     Raises
@@ -37,6 +39,12 @@ class CalibratedModule(nn.Module):
             )
         self.model = model
         self.calibrator = calibrator
+        self.calibration: nn.Module | None = None
+        self.reason = ""
+        try:
+            self.calibration = calibrator.module()
+        except ConfigError as error:
+            self.reason = str(error)
         self.eval()
 
     @torch.no_grad()
@@ -47,13 +55,48 @@ class CalibratedModule(nn.Module):
         Raises
         ------
         DataError : the output of the model does not match the fit of the calibrator.
+        ConfigError : PyTorch traces, exports or compiles a calibrator without a module.
         """
         output = self.model(*inputs, **named)
         logits, features = output if isinstance(output, tuple) else (output, None)
-        probabilities = self.calibrator.predict_proba(
+        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        is_recorded = is_traced or torch.compiler.is_compiling()
+        if self.calibration is not None:
+            if not is_recorded:
+                self._check(logits)
+            probabilities: Tensor = self.calibration(logits)
+            return probabilities
+        if is_recorded:
+            raise ConfigError(
+                f"{self.reason.rstrip('.')}, without tracing, export or compilation, which would "
+                f"store its output as a constant."
+            )
+        array = self.calibrator.predict_proba(
             _array(logits), None if features is None else _array(features)
         )
-        return torch.from_numpy(probabilities).to(logits)
+        return torch.from_numpy(array).to(logits)
+
+    def _check(self, logits: Tensor) -> None:
+        """Raise DataError for another number of classes, NaN, or probabilities in the place of
+        logits.
+        """
+        calibrator = self.calibrator
+        if calibrator.binary:
+            return
+        if logits.ndim != 2 or logits.shape[1] != calibrator.n_classes:
+            raise DataError(
+                f"The model returns numbers of shape {tuple(logits.shape)}, but the calibrator was "
+                f"fitted on {calibrator.n_classes} classes: use the same model."
+            )
+        sums = logits.double().sum(dim=1)
+        off = (sums - 1).abs().max()
+        if calibrator.kind == "logits" and off <= PROBABILITY_TOLERANCE and logits.min() >= 0:
+            raise DataError(
+                "The model returns probabilities, but the calibrator was fitted on logits: remove "
+                "its softmax."
+            )
+        if sums.isnan().any():
+            raise DataError("The model returns NaN: run it in float32.")
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -1,0 +1,341 @@
+"""Maps of fitted calibrators as PyTorch modules, from which :meth:`Calibrator.module` composes one.
+
+All take and return float64 ``(N, K)`` and have their numbers as buffers. They use tensor operations
+that ``torch.jit``, ``torch.export``, ``torch.compile`` and the ONNX exporter know, without
+conditions on values.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Array = NDArray[np.float64]
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.tensor(np.asarray(values, dtype=np.float64))
+
+
+class CalibratorModule(nn.Module):
+    """Logits or probabilities, as of the fit, to calibrated probabilities of their dtype.
+
+    Arithmetic and buffers are float64, also for lower precision and after ``half()``. Values are
+    not checked: NaN gives NaN.
+    """
+
+    def __init__(self, map: nn.Module, *, unit: float, kind: str, binary: bool) -> None:
+        super().__init__()
+        self.map = map
+        self.of_probabilities = kind == "probabilities"
+        self.binary = binary
+        self.least = float(np.finfo(np.float32).tiny)
+        self.unit: Tensor
+        self.register_buffer("unit", _tensor(unit))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def moved(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of ``(N, K)``; of ``(N,)`` or ``(N, 1)``, the numbers of
+        class 1 of two, if the fit was given one column.
+        """
+        logits = values.to(torch.float64)
+        if self.binary:
+            logits = logits.reshape(-1)
+            other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
+            logits = torch.stack([other, logits], dim=1)
+        if self.of_probabilities:
+            logits = logits.clamp(min=self.least).log()
+        logits = logits - logits.amax(dim=1, keepdim=True)
+        probabilities: Tensor = self.map(logits / self.unit)
+        return probabilities.to(values.dtype)
+
+
+class Mixture(nn.Module):
+    """``w_0 softmax(beta z) + w_1 softmax(z) + w_2 / K``."""
+
+    def __init__(self, beta: float = 1.0, weights: Sequence[float] = (1.0, 0.0, 0.0)) -> None:
+        super().__init__()
+        self.beta: Tensor
+        self.weights: Tensor
+        self.register_buffer("beta", _tensor(beta))
+        self.register_buffer("weights", _tensor(weights))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)``."""
+        tempered = torch.softmax(logits * self.beta, dim=1)
+        plain = torch.softmax(logits, dim=1)
+        return (
+            self.weights[0] * tempered + self.weights[1] * plain + self.weights[2] / logits.shape[1]
+        )
+
+
+class Log(nn.Module):
+    """``ln p`` within bounds."""
+
+    def __init__(self, least: float, most: float = 0.0) -> None:
+        super().__init__()
+        self.least, self.most = float(least), float(most)
+
+    def forward(self, probabilities: Tensor) -> Tensor:
+        """Return logits ``(N, K)`` of probabilities ``(N, K)``."""
+        return probabilities.log().clamp(min=self.least, max=self.most)
+
+
+class Centred(nn.Module):
+    """Logits minus the mean of each row's finite ones; -inf becomes the row's largest minus a gap."""
+
+    def __init__(self, gap: float) -> None:
+        super().__init__()
+        self.gap = float(gap)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return finite ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        finite = logits > -float("inf")
+        values = torch.where(finite, logits, torch.zeros_like(logits))
+        mean = values.sum(dim=1, keepdim=True) / finite.to(logits.dtype).sum(dim=1, keepdim=True)
+        return torch.where(finite, logits, torch.full_like(logits, -self.gap)) - mean
+
+
+class Affine(nn.Module):
+    """``w * x + b`` for a weight ``(K,)``, ``W x + b`` for ``(K, K)``."""
+
+    def __init__(self, weight: Array, bias: Array) -> None:
+        super().__init__()
+        self.full = weight.ndim == 2
+        self.weight: Tensor
+        self.bias: Tensor
+        self.register_buffer("weight", _tensor(weight))
+        self.register_buffer("bias", _tensor(bias))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return scores ``(N, K)``."""
+        if self.full:
+            return values @ self.weight.t() + self.bias
+        return values * self.weight + self.bias
+
+
+class Indicator(nn.Module):
+    """Inputs ``(N, D)`` of a network of temperatures, by their name in ``smart``; also ``largest``,
+    the largest logits, and ``log_entropy``, ``ln(H / ln K)``.
+    """
+
+    def __init__(self, name: str, count: int, bound: float, least_entropy: float) -> None:
+        super().__init__()
+        self.name, self.count, self.bound = name, count, bound
+        self.least_entropy = least_entropy
+        self.centred = Centred(float("inf"))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return the indicators of logits ``(N, K)`` with row maximum 0."""
+        probabilities = torch.softmax(logits, dim=1)
+        terms = probabilities * probabilities.log()
+        terms = torch.where(probabilities > 0.0, terms, torch.zeros_like(terms))
+        values = -terms.sum(dim=1, keepdim=True)
+        if self.name == "log_entropy":
+            classes = torch.full_like(values, logits.shape[1])
+            values = (values.clamp(min=self.least_entropy) / classes.log()).log()
+        elif self.name == "margin":
+            two = logits.topk(2, dim=1).values
+            values = two[:, :1] - two[:, 1:]
+        elif self.name == "confidence":
+            values = probabilities.amax(dim=1, keepdim=True)
+        elif self.name == "max_minus_mean":
+            values = self.centred(logits).amax(dim=1, keepdim=True)
+        elif self.name == "all_logits":
+            values = self.centred(logits)
+        elif self.name == "largest":
+            largest = self.centred(logits).topk(self.count, dim=1).values
+            values = largest.clamp(min=-self.bound, max=self.bound)
+        return values
+
+
+class SampleTemperature(nn.Module):
+    """``softmax(z / T)`` with T from a network of indicators.
+
+    Parameters
+    ----------
+    indicator : name of the inputs; ``count`` and ``bound`` are those of ``largest``.
+    scaling : mean, deviation, least and greatest ``(4, D)`` of the inputs; ``clamp`` them to these.
+    layers : weight ``(fan_out, fan_in)`` and bias ``(fan_out, 1)`` of each.
+    floor, least, most : T is ``softplus(.) + floor``, or with ``absolute`` ``|.|``, within the
+        other two.
+    logit_bound : if positive, z is centred and clipped to it.
+    """
+
+    def __init__(
+        self,
+        indicator: str,
+        scaling: Array,
+        layers: Sequence[tuple[Array, Array]],
+        *,
+        floor: float,
+        least: float,
+        most: float,
+        absolute: bool = False,
+        clamp: bool = False,
+        count: int = 0,
+        bound: float = 0.0,
+        logit_bound: float = 0.0,
+        least_entropy: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.indicator = Indicator(indicator, count, bound, least_entropy)
+        parts: list[nn.Module] = []
+        for weight, bias in layers:
+            parts += [Affine(weight, bias[:, 0]), nn.ReLU()]
+        self.network = nn.Sequential(*parts[:-1])
+        self.scaling: Tensor
+        self.register_buffer("scaling", _tensor(scaling))
+        self.floor, self.least, self.most = float(floor), float(least), float(most)
+        self.absolute, self.clamp, self.logit_bound = absolute, clamp, float(logit_bound)
+        self.centred = Centred(1e100)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        inputs = self.indicator(logits)
+        inputs = torch.where(inputs.abs() < float("inf"), inputs, self.scaling[0])
+        if self.clamp:
+            inputs = torch.minimum(torch.maximum(inputs, self.scaling[2]), self.scaling[3])
+        output = self.network((inputs - self.scaling[0]) / self.scaling[1])
+        # softplus of float64 is in no ONNX runtime
+        positive = output.clamp(min=0.0) + torch.log1p(torch.exp(-output.abs())) + self.floor
+        temperature = (output.abs() if self.absolute else positive).clamp(
+            min=self.least, max=self.most
+        )
+        if self.logit_bound > 0.0:
+            logits = self.centred(logits).clamp(min=-self.logit_bound, max=self.logit_bound)
+        return torch.softmax(logits / temperature, dim=1)
+
+
+class Piecewise(nn.Module):
+    """Piecewise linear functions of C classes, or one of all (C = 1), by binary search.
+
+    Parameters
+    ----------
+    knots : for each function, ascending ``(P,)``.
+    points, values, slopes : for each, ``(P + 1,)``: between two knots, (low, high], the function is
+        ``value + slope (x - point)``.
+    """
+
+    def __init__(
+        self,
+        knots: Sequence[Array],
+        points: Sequence[Array],
+        values: Sequence[Array],
+        slopes: Sequence[Array],
+    ) -> None:
+        super().__init__()
+        longest = max(len(one) for one in knots)
+        depth = longest.bit_length()
+        width = 2**depth
+        self.steps = [2**power for power in reversed(range(depth))]
+        self.knots: Tensor
+        self.points: Tensor
+        self.values: Tensor
+        self.slopes: Tensor
+        self.first: Tensor
+        for name, rows in {"points": points, "values": values, "slopes": slopes}.items():
+            padded = [np.pad(row, (0, width - len(row)), mode="edge") for row in rows]
+            self.register_buffer(name, _tensor(np.concatenate(padded)))
+        # unused knots are never passed
+        ends = [np.pad(row, (0, width - len(row)), constant_values=np.inf) for row in knots]
+        self.register_buffer("knots", _tensor(np.concatenate(ends)))
+        self.register_buffer("first", torch.arange(len(knots)) * width)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return the functions of scores ``(N, C)``, or ``(N, K)`` if C is 1."""
+        piece = self.first + torch.zeros_like(scores, dtype=torch.int64)
+        for step in self.steps:
+            further = piece + step
+            piece = torch.where(self.knots[further - 1] < scores, further, piece)
+        return self.values[piece] + self.slopes[piece] * (scores - self.points[piece])
+
+
+def steps(cuts: Sequence[Array], rates: Sequence[Array]) -> Piecewise:
+    """Step functions with values ``(P + 1,)`` between cuts ``(P,)``."""
+    flat = [np.zeros(len(rate)) for rate in rates]
+    return Piecewise(cuts, flat, rates, flat)
+
+
+def lines(scores: Sequence[Array], rates: Sequence[Array]) -> Piecewise:
+    """Functions that are linear between scores ``(P,)`` and constant outside, as ``np.interp``."""
+    slopes = []
+    for score, rate in zip(scores, rates, strict=True):
+        slopes.append(np.concatenate([[0.0], np.diff(rate) / np.diff(score), [0.0]]))
+    points = [np.concatenate([score[:1], score]) for score in scores]
+    values = [np.concatenate([rate[:1], rate]) for rate in rates]
+    return Piecewise(scores, points, values, slopes)
+
+
+class TopLabel(nn.Module):
+    """A function of the confidence; the other classes share the rest in proportion to the softmax."""
+
+    def __init__(self, function: Piecewise, nothing_left: float) -> None:
+        super().__init__()
+        self.function, self.nothing_left = function, nothing_left
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        others = logits.exp()
+        target = self.function(1.0 / others.sum(dim=1, keepdim=True))
+        places = torch.arange(logits.shape[1], device=logits.device)
+        top = places == logits.argmax(dim=1, keepdim=True)
+        nothing = torch.zeros_like(others)
+        others = torch.where(top, nothing, others)
+        rest = others.sum(dim=1, keepdim=True)
+        others = torch.where(rest < self.nothing_left, torch.where(top, nothing, 1.0), others)
+        shared = others * ((1.0 - target) / others.sum(dim=1, keepdim=True))
+        return torch.where(top, target, shared)
+
+
+class PerClass(nn.Module):
+    """A function of each class's probability, or one of all; rows are divided by their sums.
+
+    Parameters
+    ----------
+    mapped : ``(K,)``, whether a class has a function; others keep their probability.
+    tie_break : weight of the uncalibrated probability; if positive, the prediction stays.
+    """
+
+    def __init__(
+        self, function: Piecewise, mapped: NDArray[np.bool_], tie_break: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.function, self.tie_break = function, tie_break
+        self.mapped: Tensor
+        self.register_buffer("mapped", torch.tensor(mapped))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)``."""
+        plain = torch.softmax(logits, dim=1)
+        changed = self.function(plain) + self.tie_break * plain
+        if self.tie_break > 0.0:
+            places = torch.arange(logits.shape[1], device=logits.device)
+            top = places == logits.argmax(dim=1, keepdim=True)
+            changed = torch.where(top, changed.amax(dim=1, keepdim=True), changed)
+        changed = torch.where(self.mapped, changed, plain)
+        total = changed.sum(dim=1, keepdim=True)
+        return torch.where(total > 0.0, changed / total, plain)
+
+
+def per_class(
+    functions: Any, classes: NDArray[np.int64], n_classes: int, first: Sequence[Array], second: Any
+) -> PerClass:
+    """:class:`PerClass` with ``functions`` (:func:`steps`, :func:`lines`) of some classes."""
+    parts: dict[int, tuple[Array, Array]] = dict(
+        zip(classes.tolist(), zip(first, second, strict=True), strict=True)
+    )
+    empty = next(iter(parts.values()))
+    rows = [parts.get(label, empty) for label in range(n_classes)]
+    mapped = np.isin(np.arange(n_classes), classes)
+    return PerClass(functions(*zip(*rows, strict=True)), mapped)

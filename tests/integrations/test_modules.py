@@ -1,0 +1,124 @@
+"""Maps as PyTorch modules: equal to NumPy, also scripted, traced, exported and in ONNX."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calgrid import CalibratedModule
+from calgrid.calibrators import build_calibrator
+from calgrid.cli import main
+from calgrid.components import registry
+from calgrid.errors import ConfigError, DataError
+
+#: calibrators of logits alone, all of which are tensor operations
+IDS = [id for id, spec in registry.specs("calibrator").items() if spec.info["needs"] == ("logits",)]
+#: options of fits that take long, and further forms of maps
+OPTIONS = {"pts_paper": {"steps": 50}, "pts": {"max_epochs": 50}, "smart": {"max_epochs": 50}}
+FORMS = [
+    *((id, OPTIONS.get(id, {})) for id in IDS),
+    ("ts", {"objective": "brier"}),
+    ("hb_ova", {"spacing": "quantile"}),
+    *(
+        ("smart", {"indicator": indicator, "max_epochs": 20, "clamp_margin": True})
+        for indicator in ("entropy", "confidence", "max_minus_mean", "all_logits")
+    ),
+]
+
+
+def drawn(seed, rows, classes=12):
+    """Logits with impossible classes and ties, and labels of 11 of 12 classes."""
+    generator = np.random.default_rng(seed)
+    logits = 4 * generator.normal(size=(rows, classes))
+    labels = (logits / 3 + generator.gumbel(size=logits.shape))[:, :-1].argmax(axis=1)
+    logits[::7, 3] = -np.inf
+    logits[5] = 0.0
+    logits[6, 1:] = -np.inf
+    logits[8] *= 100
+    return logits, labels
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    logits, labels = drawn(0, 400)
+    return {
+        form: build_calibrator(id, **options).fit(logits, labels)
+        for form, (id, options) in enumerate(FORMS)
+    }
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+def test_modules_equal_numpy_and_can_be_scripted(fitted, form):
+    calibrator = fitted[form]
+    logits, _ = drawn(1, 300)
+    expected = calibrator.predict_proba(logits)
+    module = calibrator.module()
+    values = torch.tensor(logits)
+    np.testing.assert_allclose(module(values).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(torch.jit.script(module)(values).numpy(), expected, atol=1e-6)
+    assert sum(buffer.numel() for buffer in module.state_dict().values()) > 1
+
+
+@pytest.mark.parametrize("id", ["ets", "sms", "smart", "iso_ova", "hb"])
+def test_traced_and_exported_networks_calibrate_other_rows(fitted, id):
+    calibrator = fitted[IDS.index(id)]
+    network = CalibratedModule(nn.Linear(12, 12), calibrator)
+    first, other = torch.randn(4, 12), 3 * torch.randn(9, 12)
+    expected = calibrator.predict_proba(network.model(other).detach())
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(network, (first,), dynamic_shapes=(({0: batch},),))
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    for recorded in (torch.jit.trace(network, first), exported.module(), compiled):
+        np.testing.assert_allclose(recorded(other).detach().numpy(), expected, atol=1e-6)
+
+
+def test_buffers_stay_in_float64_and_numbers_of_one_column_are_of_class_1(fitted):
+    half = CalibratedModule(nn.Linear(12, 12), fitted[IDS.index("vs")]).to(torch.bfloat16)
+    assert {tensor.dtype for tensor in half.calibration.buffers()} == {torch.float64}
+    shares = np.random.default_rng(0).uniform(size=200)
+    labels = np.random.default_rng(1).uniform(size=200) < shares**2
+    calibrator = build_calibrator("ts").fit(shares, labels.astype(int), kind="probabilities")
+    found = calibrator.module()(torch.tensor(shares))
+    np.testing.assert_allclose(found.numpy(), calibrator.predict_proba(shares), atol=1e-6)
+
+
+def test_maps_that_need_more_than_logits_are_refused_while_pytorch_records(refuses):
+    logits, labels = drawn(0, 100)
+    features = np.random.default_rng(0).normal(size=(100, 12))
+    calibrator = build_calibrator("procal_dr").fit(logits, labels, features)
+    with refuses(ConfigError, "'procal_dr' has no module, because it needs features"):
+        calibrator.module()
+
+    class Both(nn.Module):
+        def forward(self, values):
+            return values, values
+
+    network = CalibratedModule(Both(), calibrator)
+    with refuses(ConfigError, "has no module", "store its output as a constant"):
+        torch.jit.trace(network, torch.tensor(features))
+    largest = build_calibrator("smart", indicator="max_logit", max_epochs=5).fit(logits, labels)
+    with refuses(ConfigError, "with these options it needs more than differences of logits"):
+        largest.module()
+
+
+def test_a_network_that_returns_something_else_is_refused(fitted, refuses):
+    calibrator = fitted[IDS.index("ts")]
+    with refuses(DataError, "shape (2, 3), but the calibrator was fitted on 12 classes"):
+        CalibratedModule(nn.Identity(), calibrator)(torch.zeros(2, 3))
+    with refuses(DataError, "returns probabilities", "remove its softmax"):
+        CalibratedModule(nn.Softmax(1), calibrator)(torch.randn(2, 12))
+
+
+@pytest.mark.parametrize("id", ["smart", "iso_ova"])
+def test_onnx_runtime_computes_the_same(fitted, tmp_path, id):
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module, reason="needs the extra onnx")
+    import onnxruntime
+
+    calibrator = fitted[IDS.index(id)]
+    calibrator.save(tmp_path / "fitted.safetensors")
+    path = tmp_path / "model.onnx"
+    assert main(["export", str(tmp_path / "fitted.safetensors"), "--onnx", str(path)]) == 0
+    logits = drawn(1, 50)[0].astype(np.float32)
+    (found,) = onnxruntime.InferenceSession(path).run(None, {"logits": logits})
+    np.testing.assert_allclose(found, calibrator.predict_proba(logits), atol=1e-6)
