@@ -1,16 +1,16 @@
-"""Measure how long calibrators take to fit, next to temperature scaling of probmetrics in the same
-process.
+"""Measure fit and prediction of calibrators, beside their counterparts in probmetrics.
 
 ::
 
-    python benchmarks/calibrators.py                                          all cases, minutes
-    python benchmarks/calibrators.py --cases 10000x100 --ids ts ets smart     some of them
+    python benchmarks/calibrators.py                                     all sizes, minutes
+    python benchmarks/calibrators.py --classes 100 --ids ts svs smart    some of them
 
-Every case (samples x classes) has a process of its own, with one thread. Seconds are those of
-``fit`` on logits in float64, the shortest of three where a fit takes less than a second; ``MB`` is
-by how much the peak resident memory grew at that fit over what it was with the logits held.
-probmetrics (and numba, which it needs and does not name) is used if it is installed; ratios are to
-its temperature scaling. The table is Markdown.
+Every number of classes has a process of its own, with one thread: 5,000 samples for the fit, 10,000
+to predict, made up and over-confident. Ours get logits, probmetrics their softmax, both in float32.
+Seconds are processor seconds of fit and prediction together, the shortest of three that alternate
+(of one, where they take more than five), after a first run of the peer, which compiles. NLL is that
+of the predictions, in nats; ratios of different NLLs say little. Without probmetrics (and numba and
+pytorch-minimize, which it needs) only ours are measured. The table is Markdown.
 """
 
 import argparse
@@ -20,121 +20,119 @@ import subprocess
 import sys
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 
 from calgrid.calibrators import build_calibrator
-from posthoc import peak_mb, print_row, sample, softmax
+from calgrid.errors import DataError
+from posthoc import print_row, sample, softmax
 from speed import describe_machine, print_lines
 
-#: case -> calibrators that are timed there
-CASES = {
-    "10000x10": (
-        "ts",
-        "ets",
-        "ts_ece_grid",
-        "hts",
-        "pts",
-        "smart",
-        "vs",
-        "svs",
-        "sms",
-        "dirichlet",
-        "spline",
-        "cts",
-    ),
-    "10000x100": (
-        "ts",
-        "ets",
-        "ts_ece_grid",
-        "hts",
-        "pts",
-        "smart",
-        "vs",
-        "svs",
-        "sms",
-        "spline",
-        "cts",
-    ),
-    "10000x1000": ("ts", "ets", "hts", "pts", "smart", "svs"),
-    "25000x1000": ("ts", "ets", "svs"),
-    "40000x1000": ("ts", "cts"),
+#: calibrator -> its name in probmetrics, if it has a counterpart
+PEERS = {
+    "ts": "temp-scaling",
+    "ts_mix": "ts-mix",
+    "svs": "svs",
+    "sms": "sms",
+    "iso_ova": "isotonic-naive-ovr",
+    "cir_ova": "cir",
+    "ivap_ova": "ivap-ovr",
+    "beta_ova": "beta",
+    "vs": None,
+    "dirichlet": None,
+    "ms_odir": None,
+    "ets": None,
+    "hts": None,
+    "cts": None,
+    "ts_ece_grid": None,
+    "irm": None,
+    "spline": None,
+    "pts": None,
+    "smart": None,
 }
-#: fits shorter than this many seconds are repeated
-SHORT, REPEATS = 1.0, 3
+#: minutes of cross-validation at 1,000 classes
+SLOW = ("dirichlet", "ms_odir")
+CLASSES = (10, 100, 1000)
+N_FIT, N_PREDICT = 5_000, 10_000
+#: shorter runs, in seconds, are repeated
+SHORT, REPEATS = 5.0, 3
+COLUMNS = ("K", "calibrator", "s", "NLL", "probmetrics", "its s", "its NLL", "its / ours")
 
 
 def main() -> None:
     """Measure the chosen cases and print their table."""
-    parser = argparse.ArgumentParser(description="Measure fits of calibrators.")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="NxK")
-    parser.add_argument(
-        "--ids", nargs="+", metavar="ID", help="calibrators; those of the case by default"
-    )
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(description="Measure fits and predictions of calibrators.")
+    parser.add_argument("--classes", nargs="+", type=int, default=list(CLASSES), metavar="K")
+    parser.add_argument("--ids", nargs="+", choices=PEERS, default=list(PEERS), metavar="ID")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(measure(options.child, options.ids or CASES[options.child])))
+        measure(options.child, options.ids)
         return
     print_lines("conditions", {**describe_machine(), "threads": "1"})
-    print_row(["N x K", "calibrator", "fit s", "probmetrics TS s", "its TS / ours", "MB"])
-    print_row(["---", "---", *["---:"] * 4])
-    for case in options.cases:
-        for id, seconds, peer, memory in child(case, options.ids):
-            ratio = f"{peer / seconds:.1f}" if peer else ""
-            print_row(
-                [case, id, f"{seconds:.3f}", f"{peer:.3f}" if peer else "", ratio, f"{memory:.0f}"]
-            )
+    print_row(COLUMNS)
+    print_row(["---:", "---", "---:", "---:", "---", "---:", "---:", "---:"])
+    for classes in options.classes:
+        command = [sys.executable, __file__, "--child", str(classes), "--ids", *options.ids]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        for line in done.stdout or ():
+            if line.startswith("["):
+                print_row(json.loads(line))
+        if done.wait():
+            sys.exit(f"The measurement at {classes} classes failed.")
 
 
-def child(case: str, ids: list[str] | None) -> list[tuple[str, float, float | None, float]]:
-    """Figures of one case, from a new process."""
-    command = [sys.executable, __file__, "--child", case, *(["--ids", *ids] if ids else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def measure(case: str, ids: list[str]) -> list[tuple[str, float, float | None, float]]:
-    """Identifier, seconds, seconds of the peer, megabytes."""
-    count, classes = (int(part) for part in case.split("x"))
-    logits, labels = sample(count, classes)
-    peer = peer_seconds(softmax(logits), labels)
-    found = []
-    for id in ids:
-        begin = peak_mb()
-        seconds = [fit_seconds(id, logits, labels)]
-        memory = peak_mb() - begin
-        while seconds[0] < SHORT and len(seconds) < REPEATS:
-            seconds.append(fit_seconds(id, logits, labels))
-        found.append((id, min(seconds), peer, memory))
-    return found
-
-
-def fit_seconds(id: str, logits: np.ndarray, labels: np.ndarray) -> float:
-    """Seconds of one fit, the checks of its input included."""
-    calibrator = build_calibrator(id)
-    begin = time.perf_counter()
-    calibrator.fit(logits, labels)
-    return time.perf_counter() - begin
-
-
-def peer_seconds(probs: np.ndarray, labels: np.ndarray) -> float | None:
-    """Shortest of three fits of probmetrics' temperature scaling; None without the package."""
+def measure(classes: int, ids: list[str]) -> None:
+    """Print the cells of the rows of one number of classes, each as a line of JSON."""
     warnings.simplefilter("ignore")
+    logits, labels = sample(N_FIT + N_PREDICT, classes)
+    for id in ids:
+        if classes > 100 and id in SLOW:
+            continue
+        peer = peer_of(id)
+        if peer is not None:
+            run(peer, softmax(logits), labels)
+        ours, theirs = [], []
+        while not ours or (len(ours) < REPEATS and max(ours[0][0], theirs[0][0]) < SHORT):
+            try:
+                ours.append(run(build_calibrator(id), logits.astype(np.float32), labels))
+            except DataError:
+                break
+            theirs.append(
+                (0.0, 0.0)
+                if peer is None
+                else run(peer, softmax(logits).astype(np.float32), labels)
+            )
+        if not ours:
+            continue
+        (seconds, nll), (other, its_nll) = min(ours), min(theirs)
+        cells = [str(classes), id, f"{seconds:.3f}", f"{nll:.4f}"]
+        compared = [PEERS[id], f"{other:.3f}", f"{its_nll:.4f}", f"{other / seconds:.1f}"]
+        print(json.dumps(cells + (compared if peer is not None else [""] * 4)), flush=True)
+
+
+def peer_of(id: str) -> Any:
+    """Return the calibrator of probmetrics; None without a counterpart or without the package."""
     try:
         import torch  # noqa: PLC0415
         from probmetrics.calibrators import get_calibrator  # noqa: PLC0415
     except ImportError:
         return None
     torch.set_num_threads(1)
-    seconds = []
-    for _ in range(REPEATS):
-        calibrator = get_calibrator("temp-scaling")
-        begin = time.perf_counter()
-        calibrator.fit(probs, labels)
-        seconds.append(time.perf_counter() - begin)
-    return min(seconds)
+    name = PEERS[id]
+    return name and get_calibrator(name)
+
+
+def run(calibrator: Any, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Processor seconds of fit and prediction, and the NLL of the predictions in nats."""
+    begin = time.process_time()
+    calibrator.fit(inputs[:N_FIT], labels[:N_FIT])
+    found = np.asarray(calibrator.predict_proba(inputs[N_FIT:]))
+    seconds = time.process_time() - begin
+    true = found[np.arange(N_PREDICT), labels[N_FIT:]].astype(np.float64)
+    return seconds, float(-np.log(np.maximum(true, 1e-12)).mean())
 
 
 if __name__ == "__main__":

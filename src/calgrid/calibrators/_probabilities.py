@@ -37,6 +37,20 @@ def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]
     return [slice(begin, min(begin + rows, n_samples)) for begin in range(0, n_samples, rows)]
 
 
+def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
+    """Return ``convert(rows)``, block by block, so that arrays in between stay in the cache.
+
+    Parameters
+    ----------
+    convert : maps rows ``(n, K)`` to rows ``(n, K)``, each separately.
+    rows : ``(N, K)``.
+    """
+    result = np.empty(rows.shape)
+    for block in row_blocks(*rows.shape):
+        result[block] = convert(rows[block])
+    return result
+
+
 def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite
     loss.

@@ -4,7 +4,7 @@ local minima.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,15 @@ Objective = Callable[[float, slice], tuple[float, float]]
 #: calibrator is scale-free, where T is near 2 for most networks
 BETA_BOUNDS = (1e-2, 20.0)
 TOLERANCE = 1e-10
+#: a Newton step that is relatively smaller is the last: its error is about its square
+LAST_STEP = 1e-6
 #: Newton needs about 7 steps; bisection alone reaches the tolerance from these bounds in 37
 MAX_ITERATIONS = 60
 #: relative distance within which a temperature of a sample is at its bound
 AT_BOUND = 1e-3
 #: number of intervals of the scan, equal in ln beta; beta = 1 is evaluated, too
 N_SCANNED = 50
-#: number of samples in the scan, which only selects a local minimum; it is refined on all samples
+#: number of samples in a first search, whose result is refined on all samples
 N_ROWS = 1000
 #: initial width of the bracket around the result of the scan, as a factor
 FINE_STEP = 1.01
@@ -144,8 +146,9 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], which is convex, by
     bracketed Newton iterations.
 
-    Starts from beta = 1; a step that leaves the bracket is replaced by geometric bisection. If the
-    loss is flat at 1 (all logits equal, or all labels certain), beta stays 1. Raises DataError: all
+    Starts from beta = 1, on every ``N // 1000``-th sample, and goes on from there on all. A step
+    that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1 (all logits
+    equal, or all labels certain), beta stays 1. Raises DataError: all
     labels have the logit -inf.
 
     Parameters
@@ -154,35 +157,50 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     labels : ``(N,)``.
     """
     usable = possible_labels(logits, labels)
-    used = logits if usable.all() else logits[usable]
-    n_left_out = int((~usable).sum())
-    true_mean = float(logits[np.arange(len(labels)), labels][usable].mean())
+    used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
+    near, stride = None, len(used) // N_ROWS
+    if stride > 1:
+        few = _newton(used[::stride], targets[::stride])
+        near = None if few.at_lower_bound or few.at_upper_bound else few.beta
+    fit = _newton(used, targets, near)
+    if fit.beta <= BETA_BOUNDS[0] * (1 + AT_BOUND) or fit.beta >= BETA_BOUNDS[1] * (1 - AT_BOUND):
+        fit = _newton(used, targets)
+    return replace(fit, n_infinite_loss=int((~usable).sum()))
+
+
+def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None) -> TemperatureFit:
+    """Minimise the NLL from beta = 1, or from one near a minimum that is known to be within the
+    bounds; all labels have finite logits.
+    """
+    true_mean = float(logits[np.arange(len(labels)), labels].mean())
     losses: list[float] = []
 
     def derivatives(beta: float) -> tuple[float, float]:
         """Return the means of E_p[z] - z_y and of the variance of z under p; store the loss."""
-        log_total, first, second = moments(used, beta)
+        log_total, first, second = moments(logits, beta)
         losses.append(float(log_total.mean() - beta * true_mean))
         return float(first.mean() - true_mean), float(second.mean())
 
-    beta, (slope, curvature) = 1.0, derivatives(1.0)
+    beta = 1.0 if near is None else near
+    slope, curvature = derivatives(beta)
     side = int(slope < 0.0)
     bound = BETA_BOUNDS[side]
-    if abs(slope) > TOLERANCE and derivatives(bound)[0] * (1 - 2 * side) > 0.0:
-        return TemperatureFit(bound, losses, side == 0, side == 1, n_left_out)
-    lower, upper = sorted((1.0, bound))
+    if near is None and abs(slope) > TOLERANCE and derivatives(bound)[0] * (1 - 2 * side) > 0.0:
+        return TemperatureFit(bound, losses, side == 0, side == 1)
+    lower, upper = sorted((beta, bound))
     for _ in range(MAX_ITERATIONS):
         if abs(slope) <= TOLERANCE:
             break
         lower, upper = (lower, beta) if slope > 0.0 else (beta, upper)
         step = beta - slope / curvature if curvature > 0.0 else np.inf
         following = step if lower < step < upper else float(np.sqrt(lower * upper))
-        converged = abs(following - beta) < TOLERANCE * beta
+        moved = abs(following - beta)
+        converged = moved < (LAST_STEP if following == step else TOLERANCE) * beta
         beta = following
         if converged:
             break
         slope, curvature = derivatives(beta)
-    return TemperatureFit(beta, losses, False, False, n_left_out)
+    return TemperatureFit(beta, losses, False, False)
 
 
 def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators._probabilities import by_blocks
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
 from calgrid.components.registry import register
@@ -51,7 +52,9 @@ class StructuredVectorScaling(Calibrator):
         return np.ones(n_classes), np.full(n_classes, float(n_classes))
 
     def _inputs(self, logits: Array) -> Array:
-        return np.maximum(np.log(smoothed(logits, *self.smoothing)), FLOOR)
+        log_p = smoothed(logits, *self.smoothing)
+        np.log(log_p, out=log_p)
+        return np.maximum(log_p, FLOOR, out=log_p)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -60,7 +63,7 @@ class StructuredVectorScaling(Calibrator):
         weight, penalty = self._start(n_classes)
         self.smoothing, history = fit_smoothed(logits, labels)
         (self.weight, self.bias), fit_history = fit_linear(
-            self._inputs(logits),
+            by_blocks(self._inputs, logits),
             labels,
             LinearMap(weight, np.zeros(n_classes)),
             weight_ridge=self.ridge * penalty / n_samples,
@@ -71,7 +74,8 @@ class StructuredVectorScaling(Calibrator):
         return {**history, **fit_history, "warnings": warnings}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+        linear = LinearMap(self.weight, self.bias)
+        return by_blocks(lambda rows: linear.probabilities(self._inputs(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         beta, epsilon = self.smoothing

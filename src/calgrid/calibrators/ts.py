@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import by_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.calibrators.ts_objective import LIMITS, ObjectiveTemperature
@@ -40,7 +40,7 @@ class TemperatureScaling(ObjectiveTemperature):
         return {**fit.history(), "n_infinite_loss": fit.n_infinite_loss}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits * self.beta)
+        return by_blocks(lambda rows: softmax(rows * self.beta), logits)
 
     def _module(self, maps: Any) -> Any:
         return maps.Mixture(self.beta)

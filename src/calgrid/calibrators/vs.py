@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
-from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -94,7 +94,8 @@ class VectorScaling(Calibrator):
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+        linear = LinearMap(self.weight, self.bias)
+        return by_blocks(lambda rows: linear.probabilities(self._inputs(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(
