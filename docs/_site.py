@@ -82,6 +82,26 @@ class Docstrings(griffe.Extension):
         obj.docstring.__dict__["parsed"] = sections
 
 
+def on_config(config: Any) -> Any:
+    """Add the page of each component to the navigation, below that of its kind."""
+    for section in config.nav:
+        for pages in section.values():
+            if isinstance(pages, list):
+                pages[:] = [_with_components(page) for page in pages]
+    return config
+
+
+def _with_components(page: dict[str, str]) -> dict[str, Any]:
+    """A page of the navigation, as a section if its components have pages of their own."""
+    ((title, path),) = page.items()
+    for kind, (_, cards) in KINDS.items():
+        folder = registry_folder(kind)
+        if cards and path == f"{folder}.md":
+            components = [{id: f"{folder}/{id}.md"} for id in registry.specs(kind)]
+            return {title: [path, *components]}
+    return page
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made here."""
     pages = {page: HOME.joinpath(source).read_text() for page, source in OUTSIDE.items()}
@@ -113,7 +133,7 @@ def _made() -> Iterator[tuple[str, str]]:
         folder = registry_folder(kind)
         specs = registry.specs(kind)
         if cards:
-            yield f"{folder}.md", _index(title, folder, specs)
+            yield f"{folder}.md", _index(kind, title, folder, specs)
             for spec in specs.values():
                 yield f"{folder}/{spec.id}.md", _card(spec)
         else:
@@ -157,12 +177,19 @@ def _meaning(parameter: griffe.DocstringParameter) -> str:
     return " ".join(filter(None, [str(parameter.annotation or ""), parameter.description]))
 
 
-def _index(title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
-    rows = (
-        (f"[`{s.id}`]({folder}/{s.id}.md)", _plain(s.summary), _linked(s.source))
-        for s in specs.values()
-    )
-    return f"# {title}\n\n{_table(('Id', 'What it is', 'Source'), rows)}\n"
+def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
+    """All components of a kind; of calibrators also what they need and what they keep."""
+    header, text = ["Id", "What it is"], ""
+    if kind == "calibrator":
+        header += ["Keeps the predicted class", "Parameters"]
+        text = "Advice on the choice: [which calibrator?](components.md#which-calibrator)\n\n"
+    rows = []
+    for spec in specs.values():
+        row = [f"[`{spec.id}`]({folder}/{spec.id}.md)", _plain(spec.summary)]
+        if kind == "calibrator":
+            row += [_value(spec.info[fact]) for fact in ("keeps_argmax", "parameters")]
+        rows.append(row)
+    return f"# {title}\n\n{text}{_table(header, rows)}\n"
 
 
 def _card(spec: registry.ComponentSpec) -> str:
