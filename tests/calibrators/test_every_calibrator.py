@@ -131,6 +131,22 @@ def test_the_unit_of_the_logits_does_not_matter(id, problem, fitted, held_out, f
     assert len(again.fit_history["warnings"]) == len(fitted.fit_history["warnings"])
 
 
+@pytest.mark.parametrize("factor", [1e-2, 1e4])
+@pytest.mark.parametrize("id", ["ets", "hts", "cts", "ts_ece_grid"])
+def test_limits_of_temperatures_follow_the_unit_of_the_logits(id, problem, factor):
+    """These maps depend on the scale otherwise: by the plain softmax, its entropy, or a grid."""
+    plain, scaled = problem.fit(id), problem.replace(logits=factor * problem.logits)
+    again = scaled.fit(id)
+    assert len(again.fit_history["warnings"]) == len(plain.fit_history["warnings"])
+    if id != "hts":
+        name = "start_temperature" if id == "cts" else "temperature"
+        assert again.fit_history[name] == pytest.approx(factor * plain.fit_history[name])
+    if id in ("cts", "ts_ece_grid"):
+        np.testing.assert_allclose(scaled.predict(again), problem.predict(plain), rtol=1e-7)
+    if id == "hts":
+        assert again.fit_history["loss"] <= problem.fit("ts").fit_history["loss"][-1] + 1e-9
+
+
 @pytest.mark.parametrize("id", MATRIX)
 def test_calibrated_data_stay_as_they_are(id, make):
     calibrated = make(3000, temperature=1.0, seed=3)

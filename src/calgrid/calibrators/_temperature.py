@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, Array, possible_labels, row_blocks
+from calgrid.calibrators._probabilities import (
+    LEAST_EXPONENT,
+    Array,
+    in_units,
+    logit_unit,
+    possible_labels,
+    row_blocks,
+)
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
@@ -166,6 +173,25 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     if fit.beta <= BETA_BOUNDS[0] * (1 + AT_BOUND) or fit.beta >= BETA_BOUNDS[1] * (1 - AT_BOUND):
         fit = _newton(used, targets)
     return replace(fit, n_infinite_loss=int((~usable).sum()))
+
+
+def fit_in_units(logits: Array, labels: NDArray[np.int64]) -> tuple[TemperatureFit, float]:
+    """Return the fit with the bounds of beta in units of the logits' spread, and this unit.
+
+    ``beta`` is that of the given logits. Parameters and errors are those of
+    :func:`fit_temperature`.
+    """
+    unit = logit_unit(logits)
+    fit = fit_temperature(in_units(logits, unit), labels)
+    return replace(fit, beta=fit.beta / unit), unit
+
+
+def decade(logits: Array) -> float:
+    """Return the power of ten by which grids of temperatures are multiplied: 1 if the unit of the
+    logits is from 0.1 to 10, as in usual networks, else the nearest to it.
+    """
+    unit = logit_unit(logits)
+    return 1.0 if 0.1 <= unit <= 10.0 else float(10.0 ** np.round(np.log10(unit)))
 
 
 def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None) -> TemperatureFit:

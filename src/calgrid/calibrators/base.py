@@ -86,7 +86,8 @@ class Calibrator(ABC):
     #: set by ``@register``: source, keeps_argmax, parameters, needs
     registered: ClassVar[Mapping[str, Any]]
     #: if True, logits are divided by their spread (``logit_unit``), so that scaling them by a
-    #: positive number does not change the probabilities. If False, the map depends on their scale,
+    #: positive number changes the probabilities by rounding only, which the training of a network
+    #: amplifies (``smart``, ``pts``). If False, the map depends on their scale,
     #: because the softmax of the logits is calibrated, or published numbers are temperatures or
     #: network inputs
     scale_free: ClassVar[bool] = False

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import centred, row_blocks, softmax
-from calgrid.calibrators._temperature import fit_temperature, temperature_range
+from calgrid.calibrators._temperature import decade, fit_in_units, temperature_range
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -236,8 +236,8 @@ class ClassTemperatureScaling(Calibrator):
     calibench. The paper of SMART prints a grid of 0.1 to 10 and no guard; ``cts_smart`` in its study
     is ``low=0.1, high=10, keep_accuracy=False``.
     z is the logits minus the mean of their row, because the map is not invariant to a constant
-    added to a row; public code uses the logits without this. The grid is one of temperatures of the
-    unscaled logits, so the map depends on their scale.
+    added to a row; public code uses the logits without this. The grid is multiplied by a
+    power of ten if the unit of the logits is below 0.1 or above 10, as with cosines.
 
     ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed``
     (classes whose temperature changed, for each sweep), ``start_temperature``, ``temperature_min``,
@@ -271,8 +271,9 @@ class ClassTemperatureScaling(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         n_classes = logits.shape[1]
-        grid = candidates(self.low, self.high)
-        start = float(np.clip(fit_temperature(logits, labels).temperature, grid[0], grid[-1]))
+        grid, (fit, _) = candidates(self.low, self.high), fit_in_units(logits, labels)
+        grid = grid * decade(logits)
+        start = float(np.clip(fit.temperature, grid[0], grid[-1]))
         search = ClassTemperatures(centred(logits), labels, start, grid, self.n_bins)
         present = np.unique(labels)
         losses = [search.current()[0]]

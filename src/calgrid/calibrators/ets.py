@@ -8,7 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
+from calgrid.calibrators._probabilities import (
+    LEAST_EXPONENT,
+    in_units,
+    logit_unit,
+    row_blocks,
+    softmax,
+)
 from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -112,7 +118,8 @@ class EnsembleTemperatureScaling(Calibrator):
     T is fitted first, then w, both by the same loss on the validation samples. The official code
     minimises the mean squared error over N K entries by L-BFGS-B over T in [0.05, 5], then by SLSQP
     from w = (1, 0, 0), where the factor 1/K in the loss makes it stop early for large K. Here T in
-    [0.05, 100] is found by a scan and a root search, and w is exact: the squared error is a
+    [0.05, 100], in units of the logits' spread, is found by a scan and a root search, and w is
+    exact: the squared error is a
     quadratic form of w, solved on each face of the simplex. The map depends on the scale of the
     logits, because the plain softmax is that of the unscaled logits.
 
@@ -136,11 +143,13 @@ class EnsembleTemperatureScaling(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
+        unit = logit_unit(logits)
+        scaled = in_units(logits, unit)
         if self.objective == "mse":
-            fit = lowest_beta(squared_error(logits, labels), len(labels))
+            fit = lowest_beta(squared_error(scaled, labels), len(labels))
         else:
-            fit = fit_temperature(logits, labels)
-        self.beta, warnings = fit.beta, fit.warnings
+            fit = fit_temperature(scaled, labels)
+        self.beta, warnings = fit.beta / unit, fit.warnings
         matrix, members = self._inner_products(logits, labels)
         vector = members.mean(axis=0)
 

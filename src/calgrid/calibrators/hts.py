@@ -10,7 +10,7 @@ from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import (
     BETA_BOUNDS,
-    fit_temperature,
+    fit_in_units,
     moments,
     temperature_range,
 )
@@ -19,8 +19,8 @@ from calgrid.components.registry import register
 
 #: minimum entropy in nats
 LEAST_ENTROPY = 1e-12
-#: range of temperatures
-T_BOUNDS = (1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0])
+#: range of temperatures, in units of the logits' spread
+T_BOUNDS = np.array([1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0]])
 
 
 def log_entropy(logits: Array) -> Array:
@@ -31,10 +31,10 @@ def log_entropy(logits: Array) -> Array:
     return np.log(np.maximum(log_total - mean, LEAST_ENTROPY) / np.log(logits.shape[1]))
 
 
-def inverse_temperature(weights: Array, inputs: Array) -> tuple[Array, Array]:
-    """Return beta ``(N,)`` and its derivative in ``w x + b`` ``(N,)``; T is kept in [0.05, 100]."""
+def inverse_temperature(weights: Array, inputs: Array, bounds: Array) -> tuple[Array, Array]:
+    """Return beta ``(N,)`` and its derivative in ``w x + b`` ``(N,)``; T is kept in ``bounds``."""
     output = weights[0] * inputs + weights[1]
-    temperature = np.clip(softplus(output), *T_BOUNDS)
+    temperature = np.clip(softplus(output), *bounds)
     inside = temperature == softplus(output)
     return 1.0 / temperature, -sigmoid(output) * inside / temperature**2
 
@@ -51,8 +51,9 @@ class EntropyTemperatureScaling(Calibrator):
 
     H is the entropy of ``softmax(z)`` in nats, at least 1e-12. Both weights are fitted by the
     validation NLL, by BFGS with the exact gradient, starting from the fitted single temperature (w
-    = 0), so the NLL is at most that of the best single temperature in [0.05, 100]; the authors
-    start from w = 0.01, b = 0.1. T is kept in that range. The map depends on the scale of the
+    = 0), so the NLL is at most that of the best single temperature in [0.05, 100], in units of the
+    logits' spread; the authors start from w = 0.01, b = 0.1. T is kept in that range. The map
+    depends on the scale of the
     logits, because the entropy is that of the unscaled softmax.
 
     ``fit_history``: ``w``, ``b``, ``loss`` (NLL in nats), ``start_loss`` (that of the single
@@ -62,26 +63,28 @@ class EntropyTemperatureScaling(Calibrator):
 
     def temperature(self, logits: Array) -> Array:
         """Return the temperature ``(N,)`` of samples with logits ``(N, K)``, row maximum 0."""
-        return 1.0 / inverse_temperature(self.weights, log_entropy(logits))[0]
+        return 1.0 / inverse_temperature(self.weights, log_entropy(logits), self.bounds)[0]
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         possible = possible_labels(logits, labels)
         used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
+        single, unit = fit_in_units(used, targets)
+        self.bounds = unit * T_BOUNDS
         inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]
 
         def objective(weights: Array) -> tuple[float, Array]:
-            beta, d_output = inverse_temperature(weights, inputs)
+            beta, d_output = inverse_temperature(weights, inputs, self.bounds)
             log_total, mean, _ = moments(used, beta)
             slope = (mean - true) * d_output / len(true)
             return float((log_total - beta * true).mean()), np.array([slope @ inputs, slope.sum()])
 
-        start = np.array([0.0, inverse_softplus(fit_temperature(used, targets).temperature)])
+        start = np.array([0.0, inverse_softplus(single.temperature)])
         start_loss = objective(start)[0]
         result = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-9})
         self.weights = result.x if result.fun < start_loss else start
-        over_samples = temperature_range(self.temperature(used), T_BOUNDS)
+        over_samples = temperature_range(self.temperature(used), tuple(self.bounds.tolist()))
         largest = float(np.abs(result.jac).max())
         if largest > LARGEST_GRADIENT:
             over_samples["warnings"].append(
@@ -107,7 +110,7 @@ class EntropyTemperatureScaling(Calibrator):
             np.array([[0.0], [1.0], [0.0], [0.0]]),
             [(weight, bias)],
             floor=0.0,
-            least=T_BOUNDS[0],
-            most=T_BOUNDS[1],
+            least=self.bounds[0],
+            most=self.bounds[1],
             least_entropy=LEAST_ENTROPY,
         )

@@ -125,6 +125,9 @@ class MatrixScalingOdir(Calibrator):
     logits without changes. A logit of -inf becomes the row's largest minus 100, and samples with
     such a label are left out.
 
+    Folds are stratified in the order of the classes and rows, so another order may choose another
+    strength (probabilities changed by up to 0.011); with a given ``strength`` it does not matter.
+
     ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``,
     ``strength``, ``fold_nll`` (mean over the folds, for each strength tried), ``n_infinite_loss``
     (samples left out).

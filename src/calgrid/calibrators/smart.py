@@ -82,6 +82,11 @@ class Smart(FullBatchNetwork):
     (``logit_unit``; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
     the bounds of T and the inputs ``entropy`` and ``confidence`` are in this unit.
 
+    Two thousand steps amplify differences of rounding: a constant added to rows, another order of
+    rows or classes, or another unit of the logits changes probabilities by up to 0.005 on 400
+    samples, like another seed; with 5,000 samples (CIFAR-10 ResNet-50) the ECE changes by less than
+    1e-8.
+
     Samples with one possible class (all other logits -inf) have confidence 1 at every T and are not
     included in the statistics of the margin. T is at most 100, because the network may extrapolate
     to infinity.

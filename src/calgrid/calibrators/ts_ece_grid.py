@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, row_blocks, softmax
+from calgrid.calibrators._probabilities import LEAST_EXPONENT, in_units, row_blocks, softmax
+from calgrid.calibrators._temperature import decade
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics.binning import bin_index
@@ -52,8 +53,8 @@ class TemperatureByGrid(Calibrator):
     among equals.
 
     The default of the code of the focal-loss paper, and therefore of several published rows named
-    temperature scaling. The ECE has equal-width bins (low, high]. The grid is one of temperatures
-    of the unscaled logits, so the map depends on their scale.
+    temperature scaling. The ECE has equal-width bins (low, high]. The grid is multiplied by a
+    power of ten if the unit of the logits is below 0.1 or above 10, as with cosines.
 
     ``fit_history``: ``temperature``, ``loss`` (the ECE at each T of the grid), ``ece`` (the
     lowest).
@@ -70,17 +71,19 @@ class TemperatureByGrid(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        confidence = confidences(logits)
+        factor = decade(logits)
+        confidence = confidences(in_units(logits, factor))
         residual = confidence - (logits.argmax(axis=1) == labels)
         cell = bin_index(confidence, self.n_bins) + self.n_bins * np.arange(N_TEMPERATURES)[:, None]
         gaps = np.bincount(cell.ravel(), residual.ravel(), minlength=self.n_bins * N_TEMPERATURES)
         errors = np.abs(gaps.reshape(N_TEMPERATURES, self.n_bins)).sum(axis=1) / len(labels)
-        self.temperature = STEP * (int(errors.argmin()) + 1)
+        self.temperature = factor * STEP * (int(errors.argmin()) + 1)
+        ends = factor * STEP, factor * STEP * N_TEMPERATURES
         return {
             "temperature": self.temperature,
             "loss": errors.tolist(),
             "ece": float(errors.min()),
-            "warnings": end_of_grid("temperature", self.temperature, (STEP, STEP * N_TEMPERATURES)),
+            "warnings": end_of_grid("temperature", self.temperature, ends),
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
