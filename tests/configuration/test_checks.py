@@ -127,6 +127,7 @@ TOP_LEVEL = [
     ({"results": "~/x"}, ["results: '~' is not expanded", "write the full path"]),
     ({"results": ""}, ["results must not be empty"]),
     (
+        # nothing is downloaded into it
         {"data_root": "no/such/folder"},
         ["data_root: the folder 'no/such/folder' does not exist", "correct the path"],
     ),

@@ -3,12 +3,15 @@ memory that is bounded.
 """
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
+from calgrid import __version__
 from calgrid.errors import DataError, StateError
 from calgrid.jobs.aggregate import _collect_costs, aggregate
 from calgrid.statistics import summarise
@@ -113,6 +116,7 @@ def study(tmp_path):
     manifest = {
         "fingerprint": "f",
         "statistics": STATISTICS,
+        "study": "made up",
         "published": [],
         "configuration": {"study": "made up"},
         "folders": [],
@@ -207,6 +211,14 @@ def test_the_record_says_what_was_aggregated_and_where(small_batches):
     assert {"commit", "python", "pandas", "cpu", "machine"} <= set(found["environment"])
     assert found["seconds"] > 0
     assert found["peak_memory_mb"] > 50
+
+
+def test_files_say_of_what_study_they_are_and_in_what_units(small_batches):
+    tables = [name for name in STUDY_FILES if name.endswith(".parquet")]
+    for name in tables:
+        footer = json.loads(pq.read_schema(small_batches / name).metadata[b"calgrid"])
+        assert (footer["study"], footer["calgrid"]) == ("made up", __version__)
+        assert (footer["units"]["ece"], footer["units"]["nll"]) == ("fraction", "nats")
 
 
 def test_metrics_of_another_run_are_refused(study, refuses):
@@ -309,6 +321,6 @@ def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
         runs.append(
             {"key": key, "calibrate": str(tmp_path / str(seed)), "first_stage": None, "train": None}
         )
-    rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", map)
+    rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", {}, map)
     about = {"protocol": "p", "dataset": "digits", "backbone": "resnet8", "calibrator": "ts"}
     assert (rows, warnings) == (6, [{**about, "fits": 3, "warned": 2, "first": "bound 1"}])

@@ -73,13 +73,22 @@ def check_folders(config: Config) -> None:
     _check_no_file(Path(config.results, config.study), "results")
     if config.data_root is None:
         return
-    data_root = Path(config.data_root)
-    _check_no_file(data_root, "data_root")
-    # the first download creates a folder in the working directory; any other missing folder is
-    # probably misspelt
-    if not data_root.is_dir() and len(data_root.parts) > 1:
+    _check_no_file(Path(config.data_root), "data_root")
+
+
+def check_data_root(data_root: str | None, downloads: Sequence[str], where: str) -> None:
+    """Check the folder of the data of a study, into which the data sets ``downloads`` are
+    downloaded.
+    """
+    if data_root is None and downloads:
         raise ConfigError(
-            f"data_root: the folder '{data_root}' does not exist; create it or correct the path."
+            f"{where}: '{downloads[0]}' is downloaded; set a folder for its files: data_root: data"
+        )
+    # the first download creates the folder; without one a missing folder is probably misspelt
+    folder = Path(data_root or "")
+    if not downloads and not folder.is_dir() and len(folder.parts) > 1:
+        raise ConfigError(
+            f"{where}: the folder '{folder}' does not exist; create it or correct the path."
         )
 
 

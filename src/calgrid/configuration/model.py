@@ -568,8 +568,8 @@ class Config(Model):
     data_root: str | None = Field(
         "data",
         description="Folder with downloaded data sets, your own data and the files of external "
-        "logits; null uses the working directory and downloads nothing. A plain name is a folder "
-        "in the working directory, created by the first download; any other folder must exist.",
+        "logits; null uses the working directory and downloads nothing. The first download "
+        "creates it; if nothing is downloaded, it must exist unless it is a plain name.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",

@@ -138,14 +138,11 @@ class Study:
         for number, grid in enumerate(grids):
             families = {family for key in _keys(grid) for family in self.families(key)}
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
-        for unit in self.data_units():
+        units = self.data_units()
+        downloads = [unit for unit in units if self.datasets.spec(unit).info.get("download", False)]
+        checks.check_data_root(self.config.data_root, downloads, "data_root")
+        for unit in units:
             self.datasets.settings(unit)
-            downloaded = self.datasets.spec(unit).info.get("download", False)
-            if downloaded and self.config.data_root is None:
-                raise ConfigError(
-                    f"data_root: '{unit}' is downloaded; set a folder for its files: data_root: "
-                    "data"
-                )
         for name, external in self.config.external.items():
             if isinstance(external, CalArena):
                 checks.check_calarena(external, self.external_path, f"external.{name}")

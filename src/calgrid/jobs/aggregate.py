@@ -21,6 +21,7 @@ from calgrid.errors import StateError
 from calgrid.jobs.diagnostics import diagnostic_files
 from calgrid.jobs.summaries import (
     condition_of,
+    footer_of,
     shift_means,
     write_shift_summary,
     write_summary,
@@ -75,14 +76,15 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         write_record(folder / MANIFEST, manifest)
-        runs = manifest["runs"]
         with processes(threads) as in_processes:
-            n_metrics = _collect_metrics(runs, folder, in_processes)
+            n_metrics = _collect_metrics(manifest, folder, in_processes)
             n_summary = write_summary(manifest, folder / METRICS, folder / SUMMARY, in_processes)
             write_shift_summary(
                 manifest, folder / schema.SHIFT_MEANS, folder / schema.SHIFT_SUMMARY, in_processes
             )
-            n_costs, warnings = _collect_costs(runs, folder / COSTS, in_processes)
+            n_costs, warnings = _collect_costs(
+                manifest["runs"], folder / COSTS, footer_of(manifest), in_processes
+            )
             collect_diagnostics(manifest, folder, in_processes)
         facts = {
             "fingerprint": manifest["fingerprint"],
@@ -95,13 +97,14 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
 
 
-def _collect_metrics(runs: Sequence[ManifestRun], folder: Path, in_processes: Map) -> int:
+def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int:
     """Write metrics and means over shifts of all runs; return the number of metrics."""
+    runs, footer = manifest["runs"], footer_of(manifest)
     rows = 0
     with (
         Progress("aggregate", len(runs), "run") as progress,
-        writing(folder / METRICS) as metrics,
-        writing(folder / schema.SHIFT_MEANS) as means,
+        writing(folder / METRICS, footer) as metrics,
+        writing(folder / schema.SHIFT_MEANS, footer) as means,
     ):
         batches = list(_batches(runs))
         for batch, tables in zip(batches, in_processes(_read_metrics_of, batches), strict=True):
@@ -143,7 +146,7 @@ def _read_metrics(run: ManifestRun) -> Table:
 
 
 def _collect_costs(
-    runs: Sequence[ManifestRun], path: Path, in_processes: Map
+    runs: Sequence[ManifestRun], path: Path, footer: Mapping[str, Any], in_processes: Map
 ) -> tuple[int, list[dict[str, Any]]]:
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
@@ -152,7 +155,7 @@ def _collect_costs(
     """
     total = 0
     first_warnings = defaultdict[Fit, list[str]](list)
-    with writing(path) as writer:
+    with writing(path, footer) as writer:
         for costs, fits in in_processes(_costs_of, _batches(runs)):
             total += writer.add(costs)
             for fit, warning in fits:
@@ -238,7 +241,7 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
             [], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns}
         )
         tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
-        with writing(folder / name) as writer:
+        with writing(folder / name, footer_of(manifest)) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
     write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
 

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 import pandas as pd
 import pyarrow.parquet as pq
 
+from calgrid import __version__
 from calgrid.configuration.manifest import Manifest, ManifestRun
+from calgrid.metrics.table import METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
@@ -38,6 +40,17 @@ def condition_of(run: ManifestRun) -> Condition:
     return key["protocol"], key["dataset"], key["backbone"]
 
 
+def footer_of(manifest: Manifest) -> dict[str, Any]:
+    """Facts in the footers of the files of a study: its name, the version of calgrid, and units."""
+    units = {metric.id: metric.unit for metric in METRICS.values()}
+    return {
+        "study": manifest["study"],
+        "fingerprint": manifest["fingerprint"],
+        "calgrid": __version__,
+        "units": {**units, "seconds": "s", "peak_memory_mb": "MB"},
+    }
+
+
 def write_summary(manifest: Manifest, metrics: Path, path: Path, in_processes: Map) -> int:
     """Write the summary of the file ``metrics``, and return its number of rows."""
     conditions = sorted(set(map(condition_of, manifest["runs"])))
@@ -48,7 +61,7 @@ def write_summary(manifest: Manifest, metrics: Path, path: Path, in_processes: M
         "level": statistics["level"],
     }
     of_condition = functools.partial(_summary, metrics, options)
-    with writing(path) as writer:
+    with writing(path, footer_of(manifest)) as writer:
         return sum(map(writer.add, in_processes(of_condition, conditions)))
 
 
@@ -59,7 +72,7 @@ def write_shift_summary(manifest: Manifest, means: Path, path: Path, in_processe
     of_condition = functools.partial(
         _shift_summary, means, statistics["baseline"], statistics["level"]
     )
-    with writing(path) as writer:
+    with writing(path, footer_of(manifest)) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
         for table in in_processes(of_condition, conditions):
             writer.add(table)

@@ -175,8 +175,12 @@ class Results:
             )
         folder = Path(found["folder"].iloc[0])
         run = self.data.manifest["runs"][found.index[0]]
-        # paths in the manifest are relative to the folder from which the study was run
-        trained = None if run["train"] is None else folder / Path(run["train"]).name
+        # paths in the manifest are relative to the folder from which the study was run; a network
+        # may be that of a run with another protocol
+        trained = None
+        if run["train"] is not None:
+            path = Path(run["train"])
+            trained = folder.parents[len(RUN_KEY) - 1].joinpath(*path.parts[-len(RUN_KEY) - 1 :])
         return Run(trained, folder / Path(run["predict"]).name)
 
     def logits(

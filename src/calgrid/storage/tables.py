@@ -38,9 +38,12 @@ def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | N
     ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``.
     """
     with replacing(path) as temporary:
-        footer = {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
-        table = to_table(frame).replace_schema_metadata(footer)
+        table = to_table(frame).replace_schema_metadata(_footer(metadata))
         pq.write_table(table, temporary, **_options(table.schema))
+
+
+def _footer(metadata: Mapping[str, Any] | None) -> dict[bytes, str] | None:
+    return {METADATA_KEY: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
 
 
 def to_table(frame: pd.DataFrame) -> pa.Table:
@@ -61,17 +64,18 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 class TableWriter:
     """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows.
 
-    A smaller table has the same bytes as with :func:`write_frame`.
+    A smaller table has the same bytes as with :func:`write_frame`, which has the same ``metadata``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, metadata: Mapping[str, Any] | None = None) -> None:
         self._path = path
+        self._footer = _footer(metadata)
         self._pieces: list[pa.Table] = []
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, piece: pa.Table) -> int:
         """Add a chunk, without its metadata; return its number of rows."""
-        self._pieces.append(piece.replace_schema_metadata(None))
+        self._pieces.append(piece.replace_schema_metadata(self._footer))
         if sum(map(len, self._pieces)) >= PIECE_ROWS:
             self._flush()
         return len(piece)
@@ -93,10 +97,10 @@ class TableWriter:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[TableWriter]:
-    """Write a table in chunks, atomically."""
+def writing(path: Path, metadata: Mapping[str, Any] | None = None) -> Iterator[TableWriter]:
+    """Write a table in chunks, atomically; ``metadata`` as of :func:`write_frame`."""
     with replacing(path) as temporary:
-        writer = TableWriter(temporary)
+        writer = TableWriter(temporary, metadata)
         try:
             yield writer
         finally:
