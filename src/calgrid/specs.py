@@ -265,7 +265,9 @@ class LabelCounts(TypedDict):
 
 
 class ScoringStatistics(TypedDict):
-    """Options of metrics and confidence intervals; ``metrics`` are those of plugins."""
+    """Options of metrics and confidence intervals; ``metrics`` are those of plugins, ``conformal``
+    the scores of prediction sets.
+    """
 
     bins: int
     bootstrap: int
@@ -273,6 +275,7 @@ class ScoringStatistics(TypedDict):
     seed: int
     paired_resamples: NotRequired[int]
     metrics: NotRequired[list[str]]
+    conformal: NotRequired[list[str]]
 
 
 class CalibrateSpec(TypedDict):

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from calgrid.configuration import checks
 from calgrid.configuration.checks import check_published
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -442,3 +443,16 @@ def test_published_numbers_are_taken(published, home):
 def test_what_holds_no_published_numbers_is_refused(published, refuses, lines, parts):
     with refuses(ConfigError, "published[0]: '", *parts):
         check_published(published(*lines), "published[0]")
+
+
+def test_too_few_validation_rows_for_conformal_sets(refuses):
+    with refuses(
+        ConfigError, "statistics.conformal: digits: Conformal sets at level 0.05", "got 14"
+    ):
+        checks.check_conformal(40, "digits")
+    checks.check_conformal(54, "digits")
+
+
+def test_conformal_scores_are_those_of_the_list(make_config, home, refuses):
+    with refuses(ConfigError, "statistics.conformal[0] must be one of thr, aps, raps, saps"):
+        Study(make_config(statistics={"conformal": ["lac"]}), home)

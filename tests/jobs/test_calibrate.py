@@ -15,9 +15,11 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.conformal import halves
 from calgrid.jobs.predict import predict
 from calgrid.jobs.scoring import Scorer, drawn_rows
 from calgrid.metrics import auroc, evaluate, resampled_metrics
+from calgrid.metrics.conformal import conformal_quantile
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.logits import read_logits, write_logits
@@ -25,6 +27,8 @@ from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import METRIC_COLUMNS
 from calgrid.storage.tables import read_frame
 from calgrid.training.val_rows import rows_by_purpose
+
+SPLITS = ("val", "test")
 
 
 @pytest.fixture(scope="module")
@@ -468,3 +472,42 @@ def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run,
     assert set(own.index) == set(expected)
     for metric in ("ece", "aece", "nll", "accuracy"):
         assert own[metric].tolist() == expected[metric].tolist()
+
+
+# conformal sets
+# --------------------------------------------------------------------------------------------------------
+
+
+def test_sets_are_fitted_on_the_rows_that_no_calibrator_saw(run, part, tmp_path):
+    assert not (part / "conformal.parquet").exists()
+    config = small_study(statistics={"bootstrap": 50, "bins": 10, "conformal": ["thr", "raps"]})
+    config["grids"][0] |= {"methods": ["ce"], "calibrators": ["none", "ts"], "seeds": [1]}
+    spec = Plan(Study(config, HOME)).calibrate(CE)
+    calibrate(spec, run / "predict", tmp_path / "part")
+    found = read_frame(tmp_path / "part/conformal.parquet", fingerprint=spec["fingerprint"])
+    found = found[found["checkpoint"] == "last"]
+    names = ("calibrator", "conformal", "alpha", "metric")
+    assert len(found.query("split == 'test'")) == 2 * 2 * 2 * 5
+    assert not found.duplicated([*names, "split", "shift", "severity"]).any()
+
+    val, test = (read_logits(run / f"predict/logits/last/{name}.parquet") for name in SPLITS)
+    first, second = halves(len(val), spec["statistics"]["seed"])
+    assert sorted([*first, *second]) == list(range(len(val)))
+    calibrator = build_calibrator("ts").fit(val.logits[first], val.label[first])
+    held = calibrator.predict_proba(val.logits[second])
+    scores = (1 - held[np.arange(len(second)), val.label[second]])[round(0.3 * len(second)) :]
+    threshold = conformal_quantile(scores, 0.1)
+    probs = calibrator.predict_proba(test.logits)
+    inside = 1 - probs <= threshold
+    on_test = found.query("split == 'test' and calibrator == 'ts' and conformal == 'thr'")
+    row = on_test[on_test["alpha"] == 0.1].set_index("metric")
+    assert row["threshold"].unique() == pytest.approx(threshold)
+    assert row.loc["set_size", "value"] == pytest.approx(inside.sum(axis=1).mean())
+    coverage = inside[np.arange(len(test)), test.label].mean()
+    assert row.loc["coverage", "value"] == pytest.approx(coverage)
+    assert row.loc["coverage", "ci_low"] <= coverage <= row.loc["coverage", "ci_high"]
+    # shifted images keep the thresholds, and have no intervals
+    shifted = found.query("split == 'shift' and calibrator == 'ts' and conformal == 'thr'")
+    assert set(shifted["threshold"]) == set(on_test["threshold"])
+    assert shifted["ci_low"].isna().all()
+    assert shifted.groupby(["shift", "severity"]).ngroups > 1

@@ -28,6 +28,7 @@ LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.
 SINGULAR = {
     "methods": "method",
     "protocols": "protocol",
+    "conformal": "conformal score",
     **{package: kind for kind, package in registry.KINDS.items()},
 }
 #: parts of an entry that are printed as lists, and their titles
@@ -74,6 +75,8 @@ def _entries(kind: str) -> Iterable[Entry]:
         return _metrics()
     if kind == "protocols":
         return _protocols()
+    if kind == "conformal":
+        return _conformal()
     if kind == "methods":
         return map(_entry, registered_methods().values())
     (of_registry,) = LISTED[kind]
@@ -112,6 +115,14 @@ def _protocols() -> Iterator[Entry]:
             "source": f"config/protocols/{path.name}",
             "defaults": options,
         }
+
+
+def _conformal() -> Iterator[Entry]:
+    from calgrid.metrics.conformal import SCORES
+
+    for score in SCORES.values():
+        facts = {"penalties": list(score.penalties)} if score.penalties else {}
+        yield {"id": score.id, "summary": score.summary, "source": score.source, "facts": facts}
 
 
 def _timm_model(id: str) -> Entry:

@@ -44,6 +44,7 @@ KINDS = (
     "losses",
     "probes",
     "protocols",
+    "conformal",
 )
 
 

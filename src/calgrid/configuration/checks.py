@@ -25,6 +25,7 @@ from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.calarena import groups
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
+from calgrid.metrics.conformal import check_rows_of_sets
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
@@ -184,6 +185,14 @@ def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
     for group in external.group:
         if group not in known:
             raise unknown_id("group", group, known, f"{where}.group")
+
+
+def check_conformal(n_val: int, where: str) -> None:
+    """Check that a half of the validation rows is enough for conformal sets."""
+    try:
+        check_rows_of_sets(n_val // 2)
+    except DataError as error:
+        raise ConfigError(f"statistics.conformal: {where}: {error}") from None
 
 
 def check_label_counts(

@@ -497,6 +497,14 @@ class Statistics(Model):
         description="Metrics of plugins to compute in addition to those of calgrid, for example "
         "my_metric of my_folder/metrics/my_metric.py (docs/extending.md).",
     )
+    conformal: (
+        Annotated[list[Literal["thr", "aps", "raps", "saps"]], Field(min_length=1), Distinct] | None
+    ) = Field(
+        None,
+        description="Scores of conformal prediction sets (calgrid list conformal), which follow every "
+        "calibrator, at coverages of 90 and 95 %. A random half of the validation rows fits "
+        "the calibrator once more, the other half fits the sets.",
+    )
     level: Fraction = Field(0.95, description="Confidence level of all intervals.")
     seed: Seed = Field(
         0,

@@ -156,6 +156,13 @@ class Study:
         datasets = {self._source(key) for key in self.evaluations}
         checks.check_label_counts(self.config.label_counts, datasets, self.external_path)
         checks.check_lines(self.config.lines, self.evaluations)
+        if statistics.conformal is not None:
+            for key, run in self.trained.items():
+                info = self.datasets.spec(key.dataset).info
+                sizes = info.get("sizes") or self.datasets.sizes(key.dataset) or {}
+                if n_val := sizes.get("val"):
+                    n_fit = n_val // (3 if run.protocol["disjoint_validation"] else 1)
+                    checks.check_conformal(n_fit, key.dataset)
         if self.config.tuning is not None:
             checks.check_tuning(self.config.tuning, self.evaluations)
         # a baseline in the configuration must be evaluated; without the default one, the tests are

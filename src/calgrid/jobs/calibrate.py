@@ -32,7 +32,14 @@ from calgrid.storage.layout import head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
-from calgrid.storage.schema import METRIC_COLUMNS, PART_EXTRAS, RESAMPLE_COLUMNS, RESAMPLES
+from calgrid.storage.schema import (
+    CONFORMAL,
+    CONFORMAL_COLUMNS,
+    METRIC_COLUMNS,
+    PART_EXTRAS,
+    RESAMPLE_COLUMNS,
+    RESAMPLES,
+)
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = ("metrics.parquet",)
@@ -45,7 +52,8 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
 
     ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet`` and
     ``calibrate.json``; with ``paired_resamples`` also ``resamples.parquet``: each metric on common
-    resamples of the clean test split, for each calibrator fitted on val and each of its seeds. The
+    resamples of the clean test split, for each calibrator fitted on val and each of its seeds; with
+    ``conformal`` also ``conformal.parquet``, metrics of prediction sets. The
     results do not depend on the number of processes, ``threads``.
     """
     names = [
@@ -63,11 +71,12 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         for chunk in chunks:
             results += chunk.results
         results.sort(key=lambda result: result.order)
-        rows, fits, draws = [], [], []
+        rows, fits, draws, sets = [], [], [], []
         for result in results:
             rows += result.rows
             fits += result.fits
             draws += result.draws
+            sets += result.sets
         metrics = _metrics_frame(rows)
         warnings = [*_high_nll(metrics), *_fit_warnings(fits), *_refit_warnings(spec, results)]
         for warning in warnings:
@@ -77,6 +86,9 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         if draws:
             frame = pd.DataFrame(draws, columns=list(RESAMPLE_COLUMNS))
             write_frame(folder / RESAMPLES, frame, {"fingerprint": spec["fingerprint"]})
+        if sets:
+            frame = pd.DataFrame(sets).astype(dict(CONFORMAL_COLUMNS))
+            write_frame(folder / CONFORMAL, frame, {"fingerprint": spec["fingerprint"]})
         facts = {
             "spec": dict(spec),
             "fits": fits,

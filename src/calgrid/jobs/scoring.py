@@ -18,6 +18,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
+from calgrid.jobs.conformal import fitted_rules, halves, set_rows, uniform
 from calgrid.jobs.diagnostics import diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
@@ -107,6 +108,7 @@ class Result:
     rows : rows of ``metrics.parquet``.
     fits : cost of the fit on val, if this chunk reports it.
     draws : metrics of resamples.
+    sets : rows of ``conformal.parquet``.
     warnings : of fits on drawn rows.
     """
 
@@ -114,6 +116,7 @@ class Result:
     rows: list[dict[str, Any]]
     fits: list[dict[str, Any]] = field(default_factory=list)
     draws: list[dict[str, Any]] = field(default_factory=list)
+    sets: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -214,12 +217,10 @@ class Scorer:
     @functools.cached_property
     def _content(self) -> str:
         """Digest of the data that calibrators are fitted on."""
-        values = (
-            self.fit.logits,
-            self.fit.label.astype(np.int64),
-            self.fit.features,
-            *(self.head or ()),
-        )
+        return self._digest(self.fit)
+
+    def _digest(self, rows: Logits) -> str:
+        values = (rows.logits, rows.label.astype(np.int64), rows.features, *(self.head or ()))
         content = hashlib.sha256()
         for array in values:
             if array is not None:
@@ -231,16 +232,18 @@ class Scorer:
         """Name of the shift family, empty for the clean splits."""
         return self.spec["families"][self.chunk.family] if self.chunk.family >= 0 else ""
 
-    def fitted(self, entry: FittedCalibrator, seed: int) -> Fitted:
-        """The calibrator fitted on val, from the cache in the folder of the run if possible.
+    def fitted(self, entry: FittedCalibrator, seed: int, rows: Logits | None = None) -> Fitted:
+        """The calibrator fitted on val, or some ``rows`` of it, from the cache in the folder of the
+        run if possible.
 
         For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the fit, and
         the record stores them.
         """
         diagnosed = diagnosed_calibrators(self.spec["diagnostics"], self.spec["calibrators"])
         traced = entry["name"] in diagnosed and "trace" in entry["options"]
-        trace = traced and seed == min(entry["seeds"])
-        identity = fingerprint.digest([entry["fingerprint"], seed, self._content])
+        trace = traced and seed == min(entry["seeds"]) and rows is None
+        content = self._content if rows is None else self._digest(rows)
+        identity = fingerprint.digest([entry["fingerprint"], seed, content])
         folder = self.fits / self.checkpoint
         path = folder / f"{entry['name']}-seed{seed}-{identity}.safetensors"
         record = path.with_suffix(".json")
@@ -256,7 +259,7 @@ class Scorer:
                     return Fitted(calibrator, {**cost, "cached": True})
             except CalgridError as error:
                 log(f"{error} The calibrator is fitted again.")
-        calibrator = self._fit(entry, seed, self.fit, trace)
+        calibrator = self._fit(entry, seed, self.fit if rows is None else rows, trace)
         cost = {"fit_seed": seed, "seconds": calibrator.fit_seconds}
         course = {
             name: value
@@ -301,11 +304,14 @@ class Scorer:
                 fitted = self.fitted(entry, seed)
                 base = self._base(entry, seed, "val")
                 if clean:
-                    yield self._on_clean(entry, base, order, fitted)
+                    result = self._on_clean(entry, base, order, fitted)
                 elif ood:
-                    yield Result(order, list(self._on_ood(base, fitted.calibrator)))
+                    result = Result(order, list(self._on_ood(base, fitted.calibrator)))
                 else:
-                    yield Result(order, list(self._on_shift(base, fitted.calibrator)))
+                    result = Result(order, list(self._on_shift(base, fitted.calibrator)))
+                if not ood and self.statistics.get("conformal"):
+                    result.sets += self._conformal(entry, seed, base)
+                yield result
         way = REDRAWN if clean else SAME_SHIFT
         if not ood and way in self.spec["fit_on"]:
             for position, draw in enumerate(self.spec["draws"]):
@@ -368,6 +374,45 @@ class Scorer:
             metrics += self._labelled(where, self._predict(calibrator, scored), scored.label)
         return Result(order, metrics, warnings=warnings)
 
+    def _conformal(
+        self, entry: FittedCalibrator, seed: int, base: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Rows of conformal sets on the rows of the chunk.
+
+        A calibrator is fitted on another half of the rows than its sets.
+        """
+        seeding = self.statistics["seed"]
+        first, second = halves(len(self.fit), seeding)
+        calibrator = self.fitted(entry, seed, self.fit.rows(first)).calibrator
+        held = self.fit.rows(second)
+        names = self.statistics["conformal"]
+        rules = fitted_rules(names, self._predict(calibrator, held), held.label, seeding)
+        clean = self.chunk.family < 0
+        data = self.test if clean else self.shifted
+        probs = self._predict(calibrator, data)
+        for shift, severity, rows in data.settings():
+            split = "test" if clean else "shift"
+            u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
+            for row in set_rows(rules, probs[rows], data.label[rows], u, self._drawn(clean)):
+                yield {
+                    **{name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")},
+                    "split": split,
+                    "shift": shift,
+                    "severity": severity,
+                    **row,
+                }
+
+    def _drawn(self, wanted: bool) -> dict[str, Any] | None:
+        """Options of bootstrap intervals, or None."""
+        statistics = self.statistics
+        if not (wanted and statistics["bootstrap"]):
+            return None
+        return {
+            "n_resamples": statistics["bootstrap"],
+            "level": statistics["level"],
+            "seed": statistics["seed"],
+        }
+
     def _can_score(self, entry: FittedCalibrator) -> bool:
         if "features" not in entry["needs"] or self.shifted.features is not None:
             return True
@@ -412,15 +457,8 @@ class Scorer:
         self, function: Callable[..., Mapping[str, Interval]], *data: np.ndarray, **options: Any
     ) -> Mapping[str, Interval]:
         """Bootstrap intervals by metric; empty if the study wants none."""
-        statistics = self.statistics
-        if not statistics["bootstrap"]:
-            return {}
-        drawn = {
-            "n_resamples": statistics["bootstrap"],
-            "level": statistics["level"],
-            "seed": statistics["seed"],
-        }
-        return function(*data, **drawn, **options)
+        drawn = self._drawn(wanted=True)
+        return {} if drawn is None else function(*data, **drawn, **options)
 
     def _labelled(
         self, base: dict[str, Any], probs: np.ndarray, labels: np.ndarray, intervals: bool = False

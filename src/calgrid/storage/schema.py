@@ -104,6 +104,21 @@ RESAMPLE_COLUMNS: Columns = {
     "draws": "floats",
 }
 
+#: ``conformal.parquet``: metrics of prediction sets after each calibrator; a threshold is inf if no
+#: class may be left out
+CONFORMAL_COLUMNS: Columns = {
+    **dict.fromkeys(("checkpoint", "calibrator"), "str"),
+    "fit_seed": "int64",
+    **dict.fromkeys(("split", "shift"), "str"),
+    "severity": "int8",
+    "conformal": "str",
+    "alpha": "float64",
+    "metric": "str",
+    **dict.fromkeys(("value", *INTERVAL), "float64"),
+    **dict.fromkeys(("n_samples", "n_threshold"), "int32"),
+    **dict.fromkeys(("threshold", "penalty"), "float64"),
+}
+
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
 BINS = "bins.parquet"
@@ -113,17 +128,19 @@ HISTORIES, SAMPLES, PROBES, RESAMPLES = (
     "probes.parquet",
     "resamples.parquet",
 )
+CONFORMAL = "conformal.parquet"
 #: training settings and device of each run
 RUNS = "runs.json"
 #: files of a run beside its metrics, and their columns
 PART_EXTRAS: Mapping[str, Columns] = {
     BINS: BIN_COLUMNS,
     RESAMPLES: RESAMPLE_COLUMNS,
+    CONFORMAL: CONFORMAL_COLUMNS,
 }
 #: inputs of tables, figures and the report, in addition to ``manifest.json`` and to the files of
 #: diagnostics of papers
 STUDY_FILES = (
     "manifest.json",
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
-    *(BINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, RUNS),
+    *(BINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, CONFORMAL, RUNS),
 )

@@ -13,6 +13,7 @@ from calgrid.configuration.manifest import Manifest
 from calgrid.configuration.papers import drawn_figures
 from calgrid.reporting.figure import Content, FigureKind, Frame
 from calgrid.reporting.figures import (
+    conformal,
     critical_difference,
     histories,
     intervals,
@@ -65,6 +66,7 @@ FIGURES = (
         critical_difference.CALIBRATORS,
         each="study",
     ),
+    FigureKind("conformal", "Size and coverage of conformal sets", CALIBRATORS, conformal),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity),
     FigureKind("training", "Training curves", "Training", histories.TRAINING, each="condition"),
 )

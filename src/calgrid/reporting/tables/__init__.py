@@ -19,6 +19,7 @@ from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
     comparison,
+    conformal,
     costs,
     methods,
     overview,
@@ -47,6 +48,7 @@ TABLES: tuple[Builder, ...] = (
     methods.soft_labels,
     shift.shift,
     shift.ood,
+    conformal.conformal,
     costs.costs,
     training_time.training_time,
     comparison.published,

@@ -1,0 +1,78 @@
+"""Conformal sets after a calibrator: rows that fit it, rows that set thresholds, and their metrics.
+
+Of the validation rows for fits, a random half fits the calibrator; of the other half, 30 % choose
+the penalties of scores and 70 % set the thresholds. One uniform number belongs to each row.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.metrics.conformal import (
+    SetRule,
+    bootstrap_sets,
+    evaluate_sets,
+    fit_sets,
+    sets_of,
+)
+
+#: names of random streams
+HALVES, THRESHOLDS = zlib.crc32(b"halves"), "thresholds"
+
+Rows = NDArray[np.intp]
+
+
+def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
+    """Return the rows that fit a calibrator, ascending, and those that fit sets, in random order."""
+    order = np.random.default_rng([seed, HALVES]).permutation(n_samples)
+    middle = -(-n_samples // 2)
+    return np.sort(order[:middle]), order[middle:]
+
+
+def uniform(n_samples: int, seed: int, name: str, *place: int) -> NDArray[np.float64]:
+    """Return a uniform number for each row of a set of samples."""
+    return np.random.default_rng([seed, zlib.crc32(name.encode()), *place]).uniform(size=n_samples)
+
+
+def fitted_rules(
+    names: Sequence[str], probs: NDArray[np.float64], labels: NDArray[np.integer], seed: int
+) -> list[SetRule]:
+    """Fit the scores on the second half of the rows; errors are those of ``fit_sets``."""
+    return fit_sets(probs, labels, uniform(len(labels), seed, THRESHOLDS), names)
+
+
+def set_rows(
+    rules: Sequence[SetRule],
+    probs: NDArray[np.float64],
+    labels: NDArray[np.integer],
+    u: NDArray[np.float64],
+    bootstrap: Mapping[str, Any] | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ``conformal.parquet`` of one set of samples, without its place.
+
+    ``bootstrap`` are the options of intervals, None for none.
+    """
+    sizes, covered = sets_of(rules, probs, labels, u)
+    bounds: list[dict[str, tuple[float, float]]] = [{} for _ in rules]
+    if bootstrap is not None:
+        alphas = [rule.alpha for rule in rules]
+        bounds = bootstrap_sets(sizes, covered, labels, alphas, **bootstrap)
+    for number, rule in enumerate(rules):
+        found = evaluate_sets(sizes[number], covered[number], labels, rule.alpha)
+        for metric, value in found.items():
+            low, high = bounds[number].get(metric, (np.nan, np.nan))
+            yield {
+                "conformal": rule.score,
+                "alpha": rule.alpha,
+                "metric": metric,
+                "value": float(value[0]),
+                "ci_low": low,
+                "ci_high": high,
+                "n_samples": len(labels),
+                "n_threshold": rule.n_threshold,
+                "threshold": rule.threshold,
+                "penalty": rule.penalty,
+            }

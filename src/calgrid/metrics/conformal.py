@@ -1,0 +1,349 @@
+"""Conformal prediction sets: scores, thresholds and metrics of the sets.
+
+A set holds every class whose score is at most a threshold, a quantile of the scores of the labels
+of other samples. Where these samples and the test samples are exchangeable, a set contains the label
+with a probability of at least 1 - alpha (marginally, over both); under shift nothing is guaranteed.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from calgrid.errors import DataError
+from calgrid.metrics._inputs import check_probabilities
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+#: allowed shares of sets without the label
+ALPHAS = (0.1, 0.05)
+#: sizes at which a stratum of ``sscv`` begins: 0-1, 2-3, 4-6, 7-10, 11-100, 101-1000, more
+STRATA = (2, 4, 7, 11, 101, 1001)
+#: strata with fewer samples are ignored
+FEWEST = 20
+#: share of the rows that choose penalties of scores; the others set thresholds
+TUNING_SHARE = 0.3
+#: entries of a block of rows, and of resamples times rows
+BLOCK = 1 << 20
+
+
+class Ranked(NamedTuple):
+    """Probabilities ``(N, K)``, the rank of each from 1, and the sum of those with a lower rank."""
+
+    probs: Array
+    rank: NDArray[np.intp]
+    before: Array
+
+    @classmethod
+    def of(cls, probs: Array) -> "Ranked":
+        """Rank probabilities; equal ones in the order of classes."""
+        order = np.argsort(-probs, axis=1, kind="stable")
+        ordered = np.take_along_axis(probs, order, axis=1)
+        rank, before = np.empty_like(order), np.empty_like(probs)
+        places = np.broadcast_to(np.arange(1, probs.shape[1] + 1), probs.shape)
+        np.put_along_axis(rank, order, places, axis=1)
+        np.put_along_axis(before, order, np.cumsum(ordered, axis=1) - ordered, axis=1)
+        return cls(probs, rank, before)
+
+
+def thr(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
+    """Return 1 - p ``(N, K)``."""
+    return 1.0 - ranked.probs
+
+
+def aps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
+    """Return the sum of larger probabilities plus u p ``(N, K)``."""
+    return ranked.before + u[:, None] * ranked.probs
+
+
+def raps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
+    """Return ``aps`` plus ``penalty`` for each rank beyond ``free``, ``(N, K)``."""
+    return aps(ranked, u) + penalty * np.maximum(ranked.rank - free, 0)
+
+
+def saps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
+    """Return u p of the largest probability, and for rank o >= 2 ``p_max + (o - 2 + u) penalty``."""
+    top = ranked.probs.max(axis=1, keepdims=True)
+    beyond = top + (ranked.rank - 2 + u[:, None]) * penalty
+    return np.where(ranked.rank == 1, u[:, None] * top, beyond)
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """A score of prediction sets and its facts.
+
+    Attributes
+    ----------
+    id : name in a study.
+    function : ``function(ranked, u, penalty, free)``, scores ``(N, K)``.
+    summary, source : formula and paper; p are sorted probabilities, o the rank of the class.
+    penalties : values among which the mean size on separate rows chooses; none without a penalty.
+    frees : whether ranks up to a quantile of the labels' ranks are free of the penalty.
+    """
+
+    id: str
+    function: Callable[..., Array]
+    summary: str
+    source: str
+    penalties: Sequence[float] = ()
+    frees: bool = False
+
+
+#: identifier -> score
+SCORES: Mapping[str, SetScore] = MappingProxyType(
+    {
+        score.id: score
+        for score in (
+            SetScore("thr", thr, "1 - p", "Sadinle, Lei, Wasserman, JASA 2019"),
+            SetScore(
+                "aps",
+                aps,
+                "sum of larger p, plus u p with u uniform in [0, 1]",
+                "Romano, Sesia, Candès, NeurIPS 2020",
+            ),
+            SetScore(
+                "raps",
+                raps,
+                "aps plus a penalty for each rank beyond a quantile of the labels' ranks",
+                "Angelopoulos et al., ICLR 2021",
+                (0.001, 0.01, 0.1, 0.2, 0.5),
+                frees=True,
+            ),
+            SetScore(
+                "saps",
+                saps,
+                "u p of the largest p; beyond, the largest p plus (o - 2 + u) penalty",
+                "Huang et al., ICML 2024",
+                (0.02, 0.05, 0.1, 0.2, 0.5),
+            ),
+        )
+    }
+)
+#: metric of sets -> summary
+SET_METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "coverage": "share of sets that contain the label",
+        "set_size": "mean number of classes in a set",
+        "set_empty": "share of empty sets",
+        "sscv": "largest distance of the coverage of sets of similar size from 1 - alpha",
+        "covgap": "mean distance of the coverage of a class from 1 - alpha",
+    }
+)
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """A threshold: a class is in the set if its score is at most this.
+
+    Attributes
+    ----------
+    score, alpha : identifier of the score, and allowed share of sets without the label.
+    threshold : inf if there are too few rows for the level.
+    n_threshold : rows whose quantile it is.
+    penalty, free : parameters of the score.
+    """
+
+    score: str
+    alpha: float
+    threshold: float
+    n_threshold: int
+    penalty: float = 0.0
+    free: int = 0
+
+    def scores(self, ranked: Ranked, u: Array) -> Array:
+        """Return the scores of all classes ``(N, K)``."""
+        return SCORES[self.score].function(ranked, u, self.penalty, self.free)
+
+
+def conformal_quantile(values: Array, alpha: float) -> float:
+    """Return the k-th smallest of n values with ``k = ceil((n + 1)(1 - alpha))``; inf if k > n."""
+    place = math.ceil((len(values) + 1) * (1.0 - alpha) - 1e-9)
+    return math.inf if place > len(values) else float(np.partition(values, place - 1)[place - 1])
+
+
+def check_rows_of_sets(n_samples: int, alphas: Sequence[float] = ALPHAS) -> int:
+    """Return how many of N rows, the first ones, choose penalties.
+
+    Raises DataError: the others are too few for a threshold, which takes ``1 / alpha - 1``.
+    """
+    n_tuning = round(TUNING_SHARE * n_samples)
+    rest, least = n_samples - n_tuning, 1.0 / min(alphas) - 1.0
+    if rest + 1e-9 < least:
+        raise DataError(
+            f"Conformal sets at level {min(alphas):g} need at least {least:.0f} validation rows for "
+            f"their thresholds, got {rest} ({1 - TUNING_SHARE:.0%} of a half); use more validation "
+            "rows."
+        )
+    return n_tuning
+
+
+def fit_sets(
+    probs: ArrayLike,
+    labels: ArrayLike,
+    u: Array,
+    names: Sequence[str],
+    alphas: Sequence[float] = ALPHAS,
+) -> list[SetRule]:
+    """Fit a threshold for each score and level.
+
+    Parameters
+    ----------
+    probs, labels : ``(N, K)``, ``(N,)``; the first 30 % of the rows choose penalties by mean size,
+        the others set all thresholds. u : uniform random numbers ``(N,)``.
+    names : identifiers of :data:`SCORES`. alphas : levels.
+
+    Raises
+    ------
+    DataError : invalid inputs, or too few rows (:func:`check_rows_of_sets`).
+    """
+    checked = check_probabilities(probs, labels)
+    values, truth = checked.probs, checked.labels
+    n_tuning = check_rows_of_sets(len(values), alphas)
+    rest = len(values) - n_tuning
+    tuning, others = Ranked.of(values[:n_tuning]), Ranked.of(values[n_tuning:])
+    rules = []
+    for name in names:
+        for alpha in alphas:
+            rule = _tuned(name, alpha, tuning, truth[:n_tuning], u[:n_tuning])
+            threshold = _threshold(rule, others, truth[n_tuning:], u[n_tuning:])
+            rules.append(
+                SetRule(name, alpha, threshold, rest, penalty=rule.penalty, free=rule.free)
+            )
+    return rules
+
+
+def _threshold(rule: SetRule, ranked: Ranked, labels: Labels, u: Array) -> float:
+    scores = rule.scores(ranked, u)[np.arange(len(u)), labels]
+    return conformal_quantile(scores, rule.alpha)
+
+
+def _tuned(name: str, alpha: float, ranked: Ranked, labels: Labels, u: Array) -> SetRule:
+    """Return the rule with the penalty of the smallest sets; the first of equal ones."""
+    score, free = SCORES[name], 0
+    if score.frees and len(u):
+        ranks = ranked.rank[np.arange(len(u)), labels].astype(np.float64)
+        free = int(min(conformal_quantile(ranks, alpha), ranked.probs.shape[1]))
+    best, smallest = SetRule(name, alpha, math.nan, 0), math.inf
+    for penalty in score.penalties:
+        rule = SetRule(name, alpha, math.nan, 0, penalty, free)
+        threshold = _threshold(rule, ranked, labels, u)
+        size = float((rule.scores(ranked, u) <= threshold).sum(axis=1).mean()) if len(u) else 0.0
+        if size < smallest:
+            best, smallest = rule, size
+    return best
+
+
+def sets_of(
+    rules: Sequence[SetRule], probs: ArrayLike, labels: ArrayLike, u: Array
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return sizes of the sets and whether they contain the label, ``(R, N)`` each, of R rules."""
+    checked = check_probabilities(probs, labels)
+    n_samples, n_classes = checked.probs.shape
+    sizes = np.empty((len(rules), n_samples), dtype=np.int64)
+    covered = np.empty((len(rules), n_samples), dtype=bool)
+    step = max(1, BLOCK // n_classes)
+    for begin in range(0, n_samples, step):
+        block = slice(begin, begin + step)
+        ranked, truth = Ranked.of(checked.probs[block]), checked.labels[block]
+        for number, rule in enumerate(rules):
+            inside = rule.scores(ranked, u[block]) <= rule.threshold
+            sizes[number, block] = inside.sum(axis=1)
+            covered[number, block] = inside[np.arange(len(truth)), truth]
+    return sizes, covered
+
+
+def evaluate_sets(
+    sizes: ArrayLike,
+    covered: ArrayLike,
+    labels: ArrayLike,
+    alpha: float,
+    *,
+    weights: Array | None = None,
+    fewest: int = FEWEST,
+) -> dict[str, Array]:
+    """Return each metric of :data:`SET_METRICS` for one or several resamples, ``(B,)``.
+
+    Parameters
+    ----------
+    sizes, covered, labels : sizes of sets, whether they contain the label, and labels, ``(N,)``.
+    alpha : level.
+    weights : how often each resample has each row, ``(N, B)``; None is each row once.
+    fewest : strata of ``sscv`` with fewer rows are ignored; NaN if all are.
+    """
+    size, hit = np.asarray(sizes, dtype=np.float64), np.asarray(covered, dtype=np.float64)
+    weights = np.ones((len(size), 1)) if weights is None else weights
+    total = weights.sum(axis=0)
+    strata = _gaps(np.searchsorted(STRATA, size, side="right"), hit, weights, alpha, fewest)
+    classes = _gaps(np.asarray(labels), hit, weights, alpha, 1)
+    return {
+        "coverage": hit @ weights / total,
+        "set_size": size @ weights / total,
+        "set_empty": (size == 0) @ weights / total,
+        "sscv": np.fmax.reduce(strata, axis=0),
+        "covgap": np.nansum(classes, axis=0) / (~np.isnan(classes)).sum(axis=0),
+    }
+
+
+def _gaps(
+    groups: NDArray[np.integer], hit: Array, weights: Array, alpha: float, fewest: int
+) -> Array:
+    """Return |coverage - (1 - alpha)| of each group in each resample, ``(G, B)``, NaN for groups
+    with fewer rows than ``fewest``.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    places = (group, np.arange(len(group)))
+    counts = csr_array((np.ones(len(group)), places)) @ weights
+    hits = csr_array((hit, places)) @ weights
+    enough = counts >= fewest
+    rates = np.divide(hits, counts, out=np.full_like(hits, np.nan), where=enough)
+    return np.abs(rates - (1.0 - alpha))
+
+
+def resamples(n_samples: int, n_resamples: int, seed: int) -> Iterator[Array]:
+    """Yield how often each bootstrap resample has each row, in blocks ``(N, b)``."""
+    generator = np.random.default_rng(seed)
+    step = max(1, BLOCK // n_samples)
+    for begin in range(0, n_resamples, step):
+        count = min(step, n_resamples - begin)
+        drawn = generator.integers(n_samples, size=(count, n_samples))
+        drawn += np.arange(count)[:, None] * n_samples
+        counts = np.bincount(drawn.ravel(), minlength=count * n_samples)
+        yield np.ascontiguousarray(counts.reshape(count, n_samples).T, dtype=np.float64)
+
+
+def bootstrap_sets(
+    sizes: NDArray[np.int64],
+    covered: NDArray[np.bool_],
+    labels: ArrayLike,
+    alphas: Sequence[float],
+    *,
+    n_resamples: int,
+    level: float,
+    seed: int,
+) -> list[dict[str, tuple[float, float]]]:
+    """Return percentile intervals of each metric for each of R rules, over test rows.
+
+    Parameters
+    ----------
+    sizes, covered : ``(R, N)``. labels : ``(N,)``. alphas : level of each rule.
+    """
+    draws: list[dict[str, list[Array]]] = [{} for _ in alphas]
+    for weights in resamples(sizes.shape[1], n_resamples, seed):
+        for rule, alpha in enumerate(alphas):
+            values = evaluate_sets(sizes[rule], covered[rule], labels, alpha, weights=weights)
+            for name, value in values.items():
+                draws[rule].setdefault(name, []).append(value)
+    ends = (0.5 - level / 2.0, 0.5 + level / 2.0)
+    intervals = []
+    for drawn in draws:
+        found = {}
+        for name, parts in drawn.items():
+            low, high = np.quantile(np.concatenate(parts), ends)
+            found[name] = (float(low), float(high))
+        intervals.append(found)
+    return intervals
