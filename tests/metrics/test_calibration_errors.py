@@ -104,7 +104,9 @@ def test_bounds(case, n_bins):
     assert 0 <= found["aurc"] <= 1 + 1e-12
     undefined = {name for name, value in found.items() if not np.isfinite(value)}
     assert undefined == (
-        {"auroc_failure", "fpr95_failure"} if correct.min() == correct.max() else set()
+        {"auroc_failure", "aupr_failure", "fpr95_failure"}
+        if correct.min() == correct.max()
+        else set()
     )
 
 
@@ -150,7 +152,8 @@ def test_a_perfect_and_certain_model_scores_zero():
     probs = np.eye(4)[[0, 1, 2, 3, 3]]
     found = metrics.evaluate(probs, [0, 1, 2, 3, 3])
     assert found.pop("accuracy") == found.pop("top5") == 1
-    assert np.isnan([found.pop("auroc_failure"), found.pop("fpr95_failure")]).all()
+    undefined = [found.pop(f"{name}_failure") for name in ("auroc", "aupr", "fpr95")]
+    assert np.isnan(undefined).all()
     assert set(found.values()) == {0.0}
 
 

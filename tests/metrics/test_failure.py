@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from tests.metrics.cases import calibrated, predictions, with_confidence
 
 from calgrid import metrics
@@ -60,8 +60,12 @@ def test_excess_is_over_the_best_order(case):
 def test_separation_agrees_with_scikit_learn_and_with_the_metrics_of_two_sets(case):
     confidence, wrong = confidence_and_wrong(*case)
     if wrong.min() == wrong.max():
-        assert np.isnan([metrics.auroc_failure(*case), metrics.fpr95_failure(*case)]).all()
+        functions = metrics.auroc_failure, metrics.aupr_failure, metrics.fpr95_failure
+        assert np.isnan([function(*case) for function in functions]).all()
         return
+    assert metrics.aupr_failure(*case) == pytest.approx(
+        average_precision_score(wrong, -confidence), abs=1e-12
+    )
     assert metrics.auroc_failure(*case) == pytest.approx(
         roc_auc_score(1 - wrong, confidence), abs=1e-12
     )
@@ -73,7 +77,7 @@ def test_separation_agrees_with_scikit_learn_and_with_the_metrics_of_two_sets(ca
 def test_only_the_order_of_confidences_matters():
     probs, labels = calibrated(200, k=2)
     flatter = 0.5 + (probs - 0.5) / 2
-    for name in ("aurc", "e_aurc", "augrc", "auroc_failure", "fpr95_failure"):
+    for name in ("aurc", "e_aurc", "augrc", "auroc_failure", "aupr_failure", "fpr95_failure"):
         assert getattr(metrics, name)(flatter, labels) == pytest.approx(
             getattr(metrics, name)(probs, labels)
         )

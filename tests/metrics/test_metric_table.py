@@ -34,8 +34,9 @@ ROWS += [
     "brier_calibration",
     "brier_refinement",
 ]
-ROWS += ["smce", "smece", "aurc", "auroc_failure", "fpr95_failure"]
+ROWS += ["smce", "smece", "aurc", "auroc_failure", "aupr_failure", "fpr95_failure"]
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
+ROWS_OOD += ["aupr", "aupr_oodpos"]
 SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
 
 
@@ -46,7 +47,10 @@ def test_identifiers():
 
 def test_direction():
     higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
-    assert higher == {"accuracy", "top5", "auroc_failure", "auroc", "auroc_entropy"}
+    assert higher == {
+        *("accuracy", "top5", "auroc_failure", "aupr_failure"),
+        *("auroc", "auroc_entropy", "aupr", "aupr_oodpos"),
+    }
     assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == [
         "ece_null"
     ]

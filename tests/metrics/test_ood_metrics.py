@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from tests.metrics.cases import calibrated
 
 from calgrid import metrics
@@ -15,7 +15,7 @@ SCORES = st.lists(st.integers(-5, 5).map(float), min_size=1, max_size=40)
 
 @given(SCORES, SCORES)
 @settings(deadline=None, max_examples=50)
-def test_auroc_counts_pairs_with_ties_as_half(scores_id, scores_ood):
+def test_auroc_counts_pairs_with_ties_as_half_and_aupr_averages_precision(scores_id, scores_ood):
     a, b = np.array(scores_id)[:, None], np.array(scores_ood)[None, :]
     assert metrics.auroc(scores_id, scores_ood) == pytest.approx(
         (a > b).mean() + 0.5 * (a == b).mean()
@@ -23,6 +23,13 @@ def test_auroc_counts_pairs_with_ties_as_half(scores_id, scores_ood):
     truth = [1] * len(scores_id) + [0] * len(scores_ood)
     assert metrics.auroc(scores_id, scores_ood) == pytest.approx(
         roc_auc_score(truth, scores_id + scores_ood)
+    )
+    both = np.array(scores_id + scores_ood)
+    assert metrics.aupr(scores_id, scores_ood) == pytest.approx(
+        average_precision_score(truth, both)
+    )
+    assert metrics.aupr_oodpos(scores_id, scores_ood) == pytest.approx(
+        average_precision_score(1 - np.array(truth), -both)
     )
 
 
@@ -66,7 +73,7 @@ def test_evaluation_uses_both_scores():
     sharp, _ = calibrated(80, sharpness=4)
     flat, _ = calibrated(50, sharpness=1, seed=1)
     found = metrics.evaluate_ood(sharp, flat)
-    assert list(found) == ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
+    assert list(found) == list(metrics.table.OOD)
     assert found["auroc"] == metrics.auroc(sharp.max(axis=1), flat.max(axis=1)) > 0.6
     assert found["fpr95_entropy"] == metrics.fpr95(
         metrics.negative_entropy(sharp), metrics.negative_entropy(flat)
@@ -74,7 +81,7 @@ def test_evaluation_uses_both_scores():
     assert found["fpr95_oodpos"] == metrics.fpr95_oodpos(sharp.max(axis=1), flat.max(axis=1))
 
 
-@pytest.mark.parametrize("function", [metrics.auroc, metrics.fpr95, metrics.fpr95_oodpos])
+@pytest.mark.parametrize("function", [metrics.auroc, metrics.fpr95, metrics.aupr])
 @pytest.mark.parametrize(
     ("scores_id", "scores_ood", "message"),
     [

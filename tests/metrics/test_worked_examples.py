@@ -47,6 +47,8 @@ from calgrid.metrics._classwise import classwise_sums
         ("e_aurc", 15, 0.0759523810),  # the oracle has .1126190476
         ("augrc", 15, 0.14),
         ("auroc_failure", 15, 0.8333333333),
+        # shares of errors up to .38, .46, .58 and .77
+        ("aupr_failure", 15, (1 + 1 + 3 / 4 + 4 / 7) / 4),
         ("fpr95_failure", 15, 0.5),  # threshold .53 keeps all six, and two of the four errors
     ],
 )

@@ -24,7 +24,7 @@ from calgrid.metrics.calibration import (
     u_ece,
 )
 from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
-from calgrid.metrics.failure import augrc, aurc, auroc_failure, e_aurc, fpr95_failure
+from calgrid.metrics.failure import augrc, aupr_failure, aurc, auroc_failure, e_aurc, fpr95_failure
 from calgrid.metrics.human import ece_human, kl_human, tv_human
 from calgrid.metrics.intervals import (
     bootstrap,
@@ -35,7 +35,15 @@ from calgrid.metrics.intervals import (
 )
 from calgrid.metrics.kernel import smece
 from calgrid.metrics.null import ece_null
-from calgrid.metrics.ood import auroc, fpr95, fpr95_oodpos, max_softmax, negative_entropy
+from calgrid.metrics.ood import (
+    aupr,
+    aupr_oodpos,
+    auroc,
+    fpr95,
+    fpr95_oodpos,
+    max_softmax,
+    negative_entropy,
+)
 from calgrid.metrics.scoring import (
     accuracy,
     brier,
@@ -56,6 +64,9 @@ __all__ = [
     "aece",
     "aece_eq",
     "augrc",
+    "aupr",
+    "aupr_failure",
+    "aupr_oodpos",
     "aurc",
     "auroc",
     "auroc_failure",

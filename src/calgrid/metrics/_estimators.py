@@ -203,6 +203,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
         separation = {
             "aurc": failure.aurc(),
             "auroc_failure": failure.auroc(),
+            "aupr_failure": failure.aupr(),
             "fpr95_failure": failure.fpr95(),
         }
         return Draws(both[0] | separation, both[1])
@@ -280,10 +281,13 @@ def ood_estimator(scores_id: Floats, scores_ood: Floats) -> OodEstimator:
         weights_id = np.take(weights_id, order_id, axis=1)
         before_id = _weighted.cumulative(weights_id)
         before_ood = _weighted.cumulative(np.take(weights_ood, order_ood, axis=1))
+        sets = positive, negative, before_id, before_ood
         return {
             ood.auroc: _weighted.auroc(positive, negative, weights_id, before_ood),
-            ood.fpr95: _weighted.share_kept(positive, negative, before_id, before_ood),
-            ood.fpr95_oodpos: _weighted.share_flagged(positive, negative, before_id, before_ood),
+            ood.fpr95: _weighted.share_kept(*sets),
+            ood.fpr95_oodpos: _weighted.share_flagged(*sets),
+            ood.aupr: _weighted.precision_kept(*sets),
+            ood.aupr_oodpos: _weighted.precision_flagged(*sets),
         }
 
     return estimate

@@ -6,7 +6,7 @@ come from cumulative weights.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,41 @@ def share_flagged(
     threshold = negative[Ranks(negatives_before).holders(rank)]
     position = np.searchsorted(positive, threshold, side="right")
     return np.take_along_axis(positives_before, position, axis=1)[:, 0] / len(positive)
+
+
+def precision_kept(
+    positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats
+) -> Floats:
+    """Mean over the positives of the share of positives among all scores at or above theirs, (R,).
+
+    Arguments as in :func:`share_kept`.
+    """
+    hits = len(positive) - _before(positive, positive, positives_before, "left")
+    others = len(negative) - _before(negative, positive, negatives_before, "left")
+    return _mean_precision(positives_before, hits, others)
+
+
+def precision_flagged(
+    positive: Floats, negative: Floats, positives_before: Floats, negatives_before: Floats
+) -> Floats:
+    """Mean over the negatives of the share of negatives among all scores at or below theirs, (R,).
+
+    Arguments as in :func:`share_kept`.
+    """
+    hits = _before(negative, negative, negatives_before, "right")
+    others = _before(positive, negative, positives_before, "right")
+    return _mean_precision(negatives_before, hits, others)
+
+
+def _before(
+    ascending: Floats, thresholds: Floats, before: Floats, side: Literal["left", "right"]
+) -> Floats:
+    return np.take(before, np.searchsorted(ascending, thresholds, side=side), axis=1)
+
+
+def _mean_precision(before: Floats, hits: Floats, others: Floats) -> Floats:
+    precision = np.divide(hits, hits + others, out=np.zeros_like(hits), where=hits > 0)
+    return np.einsum("rn,rn->r", np.diff(before, axis=1), precision) / before[:, -1]
 
 
 def _needed(n: int) -> int:

@@ -71,6 +71,15 @@ class Confidences:
         below = np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
         return _ratio(self.wrong - below, np.where(correct > 0, self.wrong, 0))
 
+    def aupr(self) -> Floats:
+        """Mean over errors of the share of errors among all predictions at most as confident, (R,);
+        NaN if undefined.
+        """
+        wrong_upto, upto = self._wrong_upto[:, 1:], self._upto[:, 1:]
+        share = np.divide(wrong_upto, upto, out=np.zeros_like(upto), where=upto > 0)
+        total = (np.diff(self._wrong_upto, axis=1) * share).sum(axis=1)
+        return _ratio(total, np.where(self.wrong < self._n, self.wrong, 0))
+
     def _area(self, by_rank: Floats) -> Floats:
         """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get
         their mean.
@@ -121,6 +130,17 @@ def auroc_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> 
     Parameters and errors as in :func:`aurc`. Source: Hendrycks and Gimpel, ICLR 2017.
     """
     return float(_confidences(probs, labels).auroc()[0])
+
+
+def aupr_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Area under the precision-recall curve of errors by low confidence, as average precision; NaN
+    if all predictions are correct, or all are wrong.
+
+    It depends on the error rate, which is its value without separation. Parameters and errors as in
+    :func:`aurc`. Source: Hendrycks and Gimpel, ICLR 2017; Corbière et al., NeurIPS 2019,
+    "AUPR-Error".
+    """
+    return float(_confidences(probs, labels).aupr()[0])
 
 
 def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

@@ -72,6 +72,26 @@ def fpr95_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     return _share(_weighted.share_flagged, scores_id, scores_ood)
 
 
+def aupr(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
+    """Area under the precision-recall curve with ID samples positive, as average precision: the
+    mean over ID samples of the share of ID samples among all scores at or above theirs.
+
+    It depends on the sizes of the sets: without separation it is N / (N + M). Parameters and errors
+    as in :func:`auroc`. Source: Hendrycks and Gimpel, ICLR 2017, "AUPR In".
+
+    Examples
+    --------
+    >>> aupr([0.9, 0.7], [0.7, 0.2])
+    0.8333333333333333
+    """
+    return _share(_weighted.precision_kept, scores_id, scores_ood)
+
+
+def aupr_oodpos(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
+    """As :func:`aupr`, with OOD samples positive and low scores theirs ("AUPR Out")."""
+    return _share(_weighted.precision_flagged, scores_id, scores_ood)
+
+
 def sorted_scores(scores: ArrayLike, name: str) -> Floats:
     """Return validated scores as float64 (N,) in ascending order; ``name`` is the argument in
     messages.

@@ -95,8 +95,11 @@ def _ood(
         ood.auroc: "Hendrycks and Gimpel, ICLR 2017",
         ood.fpr95: "ID positive, as in MaC-Cal",
         ood.fpr95_oodpos: "OOD positive, as in OpenOOD",
+        ood.aupr: "Hendrycks and Gimpel, ICLR 2017",
+        ood.aupr_oodpos: "Hendrycks and Gimpel, ICLR 2017",
     }[function]
-    return Metric(name, function, summary, source, function is not ood.auroc, "ood", score=score)
+    lower = function in (ood.fpr95, ood.fpr95_oodpos)
+    return Metric(name, function, summary, source, lower, "ood", score=score)
 
 
 _SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
@@ -246,6 +249,14 @@ _ENTRIES = (
         "labelled",
     ),
     Metric(
+        "aupr_failure",
+        failure.aupr_failure,
+        "errors found by low confidence, area under precision and recall",
+        "Corbière et al., NeurIPS 2019",
+        False,
+        "labelled",
+    ),
+    Metric(
         "fpr95_failure",
         failure.fpr95_failure,
         "errors kept at 95 % recall of correct predictions, by confidence",
@@ -262,6 +273,13 @@ _ENTRIES = (
         ood.fpr95_oodpos,
         ood.max_softmax,
         "ID flagged at 95 % OOD recall by maximum softmax",
+    ),
+    _ood("aupr", ood.aupr, ood.max_softmax, "ID found by maximum softmax, average precision"),
+    _ood(
+        "aupr_oodpos",
+        ood.aupr_oodpos,
+        ood.max_softmax,
+        "OOD found by maximum softmax, average precision",
     ),
     Metric(
         "soft_kl",

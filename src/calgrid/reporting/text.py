@@ -63,6 +63,7 @@ NAMES = {
     "smece": "smECE (kernel)",
     "aurc": "AURC",
     "auroc_failure": "AUROC (failure)",
+    "aupr_failure": "AUPR (errors)",
     "fpr95_failure": "FPR95 (failure)",
     "soft_kl": "KL to truth",
     "soft_tv": "TV to truth",
@@ -72,6 +73,8 @@ NAMES = {
     "auroc_entropy": "AUROC entropy",
     "fpr95_entropy": "FPR95 entropy",
     "fpr95_oodpos": "FPR95 (OOD positive)",
+    "aupr": "AUPR",
+    "aupr_oodpos": "AUPR (OOD positive)",
 }
 
 

@@ -16,7 +16,15 @@ from calgrid.reporting.table import (
 from calgrid.storage.schema import METRICS
 
 SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
-OOD_METRICS = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos")
+OOD_METRICS = (
+    "auroc",
+    "fpr95",
+    "auroc_entropy",
+    "fpr95_entropy",
+    "fpr95_oodpos",
+    "aupr",
+    "aupr_oodpos",
+)
 
 
 def shift(data: StudyData) -> Table | None:
