@@ -23,7 +23,6 @@ from calgrid.configuration.model import (
 )
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.files.calarena import groups
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.metrics.conformal import check_rows_of_sets
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
@@ -179,6 +178,8 @@ def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
     """Check that a file of CalArena exists and has the groups."""
     _check_file(external.file, path_of, f"{where}.file")
     try:
+        from calgrid.files.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
+
         known = groups(path_of(external.file))
     except DataError as error:
         raise ConfigError(f"{where}.file: {error}") from None

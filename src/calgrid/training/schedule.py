@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from calgrid.errors import ConfigError
 from calgrid.specs import Protocol
 
@@ -51,7 +49,10 @@ def learning_rate(protocol: Protocol, epoch: int, step: int, steps: int) -> floa
         rate = base * schedule["gamma"] ** drops
     elif schedule["name"] == "triangular":
         start, peak, end = schedule["start"], schedule["peak"], schedule["end"]
-        rate = base * float(np.interp(progress, [0.0, peak, 1.0], [start, 1.0, end]))
+        if progress < peak:
+            rate = base * (start + (1.0 - start) * progress / peak)
+        else:
+            rate = base * (1.0 + (end - 1.0) * (progress - peak) / (1.0 - peak))
     elif schedule["name"] == "cosine":
         rate = base * 0.5 * (1.0 + math.cos(math.pi * progress))
     warmup = schedule["warmup_epochs"]
