@@ -23,14 +23,13 @@ class ClasswiseBins:
     """
 
     def __init__(self, predictions: Predictions, n_bins: int) -> None:
-        self._probs = predictions.probs
+        self._predictions, self._probs = predictions, predictions.probs
+        self._single = predictions.probs.astype(np.float32)
         self._n_bins = check_bins(n_bins)
         self._label_probs = predictions.label_probs
         n, k = self._probs.shape
-        sample, column = np.nonzero(self._probs > 1 / n_bins)
-        p = self._probs[sample, column]
-        cell = column * n_bins + bin_index(p, n_bins)
-        label_cell = predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)
+        sample, cell, p = _above_first(predictions, n_bins)
+        label_cell = _label_cells(predictions, n_bins)
 
         def cells(
             value: Floats, row: NDArray[np.intp], where: NDArray[np.intp]
@@ -42,21 +41,25 @@ class ClasswiseBins:
         self._labels = cells(np.ones(n), label_cell, np.arange(n))
 
     def sums(self, weights: Floats) -> BinSums:
-        """Sums of each class and bin in resamples with ``weights`` (R, N), each (K, R, M)."""
+        """Sums of each class and bin in resamples with ``weights`` (R, N), each (K, R, M).
+
+        The total of a class is a product in single precision, exact to seven digits.
+        """
         count = self._per_cell(self._above, weights)
         confidence = self._per_cell(self._p_above, weights)
         count[:, :, 0] += weights.sum(axis=1) - count.sum(axis=2)
-        confidence[:, :, 0] += (weights @ self._probs).T - confidence.sum(axis=2)
+        total = weights.astype(np.float32) @ self._single
+        confidence[:, :, 0] += total.T - confidence.sum(axis=2)
         return BinSums(count, confidence, self._per_cell(self._labels, weights))
 
     def variances(self) -> tuple[Floats, Floats]:
         """Sums of p (1 - p) and of (p - y)^2 in each class and bin of the sample, each (K, M)."""
-        sums = self.sums(np.ones((1, len(self._probs))))
+        sums = classwise_sums(self._predictions, self._n_bins)
         square = np.asarray(self._p_above.power(2).sum(axis=1)).reshape(-1, self._n_bins)
         square[:, 0] += np.square(self._probs).sum(axis=0) - square.sum(axis=1)
         of_labels = (self._labels @ self._label_probs).reshape(square.shape)
-        expected = sums.confidence[:, 0] - square
-        observed = square - 2 * of_labels + sums.correct[:, 0]
+        expected = sums.confidence - square
+        observed = square - 2 * of_labels + sums.correct
         # rounding errors of the first bin
         return expected.clip(min=0), observed.clip(min=0)
 
@@ -66,6 +69,37 @@ class ClasswiseBins:
 
 
 def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
-    """Sums of each class and bin of the sample itself, each (K, M)."""
-    sums = ClasswiseBins(predictions, n_bins).sums(np.ones((1, predictions.n_samples)))
-    return BinSums(sums.count[:, 0], sums.confidence[:, 0], sums.correct[:, 0])
+    """Sums of each class and bin of the sample itself, each (K, M); computed once a sample."""
+    known = predictions.classwise
+    if n_bins not in known:
+        known[n_bins] = _classwise_sums(predictions, check_bins(n_bins))
+    return known[n_bins]
+
+
+def _classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
+    n, k = predictions.probs.shape
+    _, cell, p = _above_first(predictions, n_bins)
+
+    def per_cell(cells: NDArray[np.intp], values: Floats | None = None) -> Floats:
+        sums = np.bincount(cells, values, minlength=k * n_bins)
+        return sums.reshape(k, n_bins).astype(np.float64)
+
+    count, confidence = per_cell(cell), per_cell(cell, p)
+    count[:, 0] += n - count.sum(axis=1)
+    confidence[:, 0] += np.ones(n) @ predictions.probs - confidence.sum(axis=1)
+    return BinSums(count, confidence, per_cell(_label_cells(predictions, n_bins)))
+
+
+def _above_first(
+    predictions: Predictions, n_bins: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Floats]:
+    """Sample, cell and value of the probabilities above the first bin, each (Q,)."""
+    flat = predictions.probs.ravel()
+    place = np.flatnonzero(flat > 1 / n_bins)
+    sample, column = np.divmod(place, predictions.probs.shape[1])
+    p = flat[place]
+    return sample, column * n_bins + bin_index(p, n_bins), p
+
+
+def _label_cells(predictions: Predictions, n_bins: int) -> NDArray[np.intp]:
+    return predictions.labels * n_bins + bin_index(predictions.label_probs, n_bins)

@@ -49,6 +49,11 @@ class Predictions:
         return self.probs[np.arange(self.n_samples), self.labels]
 
     @cached_property
+    def classwise(self) -> dict[int, Any]:
+        """Sums of classwise bins by number of bins, which several metrics share."""
+        return {}
+
+    @cached_property
     def order(self) -> NDArray[np.intp]:
         """Stable order of ascending confidence, (N,)."""
         return np.argsort(self.confidence, kind="stable")
