@@ -79,6 +79,13 @@ class PaperFigure(TypedDict):
     shift: list[str]
 
 
+class UncheckedClaim(TypedDict):
+    """A claim without a verdict, and the reason."""
+
+    text: str
+    reason: str
+
+
 class Paper(TypedDict):
     """Tables, claims and figures of a paper; ``published`` is the path of the file with its
     numbers.
@@ -88,6 +95,7 @@ class Paper(TypedDict):
     published: str
     tables: list[TableSpec]
     claims: list[Claim]
+    unchecked: list[UncheckedClaim]
     figures: list[PaperFigure]
 
 

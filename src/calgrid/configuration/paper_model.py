@@ -192,11 +192,21 @@ class PaperClaim(Model):
     )
 
 
+class UncheckedClaim(Model):
+    """A claim that no comparison of cells can decide."""
+
+    text: Text = Field(description="The claim, paraphrased.")
+    reason: Text = Field(description="Why it has no verdict, and where our results on it are.")
+
+
 class PaperClaims(Model):
     """A file ``claims.yaml``."""
 
     claims: list[PaperClaim] = Field(
         min_length=1, description="The claims, in the order of the report."
+    )
+    unchecked: list[UncheckedClaim] = Field(
+        [], description="Claims that no comparison of cells can decide, each with the reason."
     )
 
 

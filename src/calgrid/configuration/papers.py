@@ -22,6 +22,7 @@ from calgrid.configuration.manifest import (
     Paper,
     PaperFigure,
     TableSpec,
+    UncheckedClaim,
 )
 from calgrid.configuration.paper_model import PaperClaim, PaperClaims, PaperFigures, PaperTable
 from calgrid.configuration.validation import validated
@@ -78,10 +79,12 @@ def paper(home: Path, name: str, where: str) -> Paper:
         "published": str(published),
         "tables": tables,
         "claims": [],
+        "unchecked": [],
         "figures": [],
     }
     if claims.is_file():
         result["claims"] = load_claims(claims, tables)
+        result["unchecked"] = load_unchecked(claims)
     if figures.is_file():
         result["figures"] = load_figures(figures)
     return result
@@ -202,10 +205,20 @@ def _check_table(table: TableSpec, what: str) -> None:
 def load_claims(path: Path, tables: Sequence[TableSpec]) -> list[Claim]:
     """Read and check the claims of a paper about its tables."""
     what = f"claims {path.parent.name}/{path.name}"
-    claims = validated(PaperClaims, read_yaml(path, what), what).claims
+    claims = _claims_file(path).claims
     _check_distinct([claim.id for claim in claims], f"{what}: the id", "rename one")
     by_number = {table["table"]: table for table in tables}
     return [_claim(claim, by_number, f"{what}: {claim.id}") for claim in claims]
+
+
+def load_unchecked(path: Path) -> list[UncheckedClaim]:
+    """Read the claims of a paper that no comparison of cells can decide."""
+    return [{"text": each.text, "reason": each.reason} for each in _claims_file(path).unchecked]
+
+
+def _claims_file(path: Path) -> PaperClaims:
+    what = f"claims {path.parent.name}/{path.name}"
+    return validated(PaperClaims, read_yaml(path, what), what)
 
 
 def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:

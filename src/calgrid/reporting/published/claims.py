@@ -17,6 +17,7 @@ from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
+UNCHECKED = ("Claim", "Why it has no verdict")
 Papers = Sequence[tuple[Paper, Sequence[Filled]]]
 
 
@@ -46,6 +47,9 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
             sections.append(
                 Section(f"{paper['name']}: no two runs of ours to compare", HEADER, rows)
             )
+        if unchecked := paper["unchecked"]:
+            reasons = [[words(each["text"]), words(each["reason"])] for each in unchecked]
+            sections.append(Section(f"{paper['name']}: without a verdict", UNCHECKED, reasons))
     if not sections:
         return None
     frame = pd.concat(frames, ignore_index=True)
