@@ -234,6 +234,51 @@ def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_co
         assert mine.run_fingerprint(key) == other.run_fingerprint(key)
 
 
+class TestHyperparametersOfPapers:
+    """What the studies resolve is what `hyperparameters.yaml` of each paper lists with its source."""
+
+    def listed(self, name):
+        path = HOME / f"config/papers/{name}/hyperparameters.yaml"
+        entries = yaml.safe_load(path.read_text())
+        assert all(entry["source"] for entry in entries)
+        options = {}
+        for entry in entries:
+            if "like" in entry:
+                entry["options"] = {**options[entry["like"]], **entry["options"]}
+            options[entry.get("method")] = entry["options"]
+        return entries
+
+    @pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
+    def test_of_methods(self, name, request):
+        study, entries = request.getfixturevalue(name), self.listed(name)
+        used = set()
+        for key in study.evaluations:
+            method = study.runs[key].method
+            if "+" in key.method:
+                continue  # both parts have entries of their own
+            (number, entry), *_ = [
+                (number, entry)
+                for number, entry in enumerate(entries)
+                if entry.get("method") == key.method
+                and key.dataset in as_list(entry.get("dataset", key.dataset))
+                and key.backbone == entry.get("backbone", key.backbone)
+            ]
+            found = {**method.loss_options, **method.procedure_options}
+            del found["reduction"]  # of the protocol
+            assert found == entry["options"], key.path
+            used.add(number)
+        assert used == {n for n, entry in enumerate(entries) if "method" in entry}
+
+    def test_of_calibrators(self, smart):
+        entries = [entry for entry in self.listed("smart") if "calibrator" in entry]
+        fitted = {each for wanted in smart.evaluations.values() for each in wanted.calibrators}
+        varied = {name for name in fitted if name.startswith(("ts_", "pts_", "smart_"))}
+        assert {entry["calibrator"] for entry in entries} == fitted - varied - {"none"}
+        for entry in entries:
+            found = smart.calibrators.resolve(entry["calibrator"], "here")["options"]
+            assert {name: found[name] for name in entry["options"]} == entry["options"]
+
+
 def test_constants_that_depend_on_data_set_and_network(fedlas):
     for key, run in fedlas.runs.items():
         options, vit = run.method.loss_options, key.backbone == "vit_b16_384"
