@@ -250,6 +250,27 @@ class ExternalSpec(TypedDict):
     fingerprint: str
 
 
+class Member(TypedDict):
+    """A member of an ensemble: the fingerprint of each of its files of logits."""
+
+    seed: int
+    logits: dict[str, str]
+
+
+class EnsembleSpec(TypedDict):
+    """An ensemble of trained runs; ``pool`` says what is averaged, after ``calibrator``."""
+
+    key: Key
+    members: list[Member]
+    checkpoints: list[str]
+    families: list[str]
+    pool: Literal["probability", "logit", "calibrated"]
+    calibrator: "FittedCalibrator | None"
+    disjoint_validation: bool
+    code: NotRequired[str]
+    fingerprint: str
+
+
 class FittedCalibrator(Calibrator):
     """A calibrator with the seeds of its fits, and the fingerprint of its code and options."""
 
@@ -303,7 +324,9 @@ class CalibrateSpec(TypedDict):
 
 
 #: specification of a job
-JobSpec = DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | CalibrateSpec
+JobSpec = (
+    DataSpec | TrainSpec | PredictSpec | ProbeSpec | ExternalSpec | EnsembleSpec | CalibrateSpec
+)
 Spec = TypeVar("Spec", bound=JobSpec)
 Content = TypeVar("Content", bound=Mapping[str, object])
 

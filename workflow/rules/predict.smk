@@ -10,6 +10,7 @@ rule predict:
         f"{LOGS}/predict/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
         protocol=JOBS.trained_protocols,
+        method=JOBS.trained_methods,
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("predict")

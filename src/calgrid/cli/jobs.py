@@ -121,6 +121,14 @@ def import_run(options: argparse.Namespace) -> None:
     run(_spec(options, specs.ExternalSpec), options.files, options.out)
 
 
+def ensemble(options: argparse.Namespace) -> None:
+    """Pool the predictions of trained runs."""
+    from calgrid.jobs.ensemble import ensemble as run
+
+    folders = [path.parent for path in options.members]
+    run(_spec(options, specs.EnsembleSpec), folders, options.out)
+
+
 def calibrate_run(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.jobs.calibrate import calibrate

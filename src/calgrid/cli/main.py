@@ -495,6 +495,13 @@ def _run_commands(commands: Commands) -> None:
     files = "files that the specification names"
     parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help=files)
 
+    help = "Pool the predictions of trained runs that differ in their seed."
+    parser = _job_command(commands, "ensemble", "ensemble", help)
+    members = "records of the members' logits, in the order of the specification"
+    parser.add_argument(
+        "--members", type=Path, nargs="+", required=True, metavar="FILE", help=members
+    )
+
     help = "Fit and score all calibrators of a run."
     parser = _job_command(commands, "calibrate-run", "calibrate_run", help)
     parser.add_argument("--logits", type=Path, required=True, help="record of the logits")

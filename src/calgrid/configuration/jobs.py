@@ -43,6 +43,7 @@ RESULT_FILES = {
     "train": (TRAIN, HISTORY),
     "predict": (PREDICT,),
     "import": (PREDICT,),
+    "ensemble": (PREDICT,),
     "calibrate": (CALIBRATE, METRICS),
     "probe": (PROBE, PROBE_TABLE),
 }
@@ -125,6 +126,16 @@ class Jobs:
         """Regular expression of the protocols of trained runs."""
         return alternatives({key.protocol for key in self.plan.study.trained})
 
+    @property
+    def trained_methods(self) -> str:
+        """Regular expression of the methods of trained runs."""
+        return alternatives({key.method for key in self.plan.study.trained})
+
+    @property
+    def ensembles(self) -> str:
+        """Regular expression of the methods of ensembles."""
+        return alternatives({key.method for key in self.plan.study.ensembles})
+
     # inputs of jobs ----------------------------------------------------------------------------
 
     def _manifest(self, unit: str) -> str:
@@ -156,6 +167,11 @@ class Jobs:
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""
         return [str(path) for path in self.plan.study.external_files(run_key(wildcards))]
+
+    def members(self, wildcards: Any) -> list[str]:
+        """Records of the logits of the members of an ensemble."""
+        members = self.plan.study.ensembles[run_key(wildcards)].members
+        return [f"{self.plan.predict_folder(member)}/{PREDICT}" for member in members]
 
     def logits(self, wildcards: Any) -> str:
         """Record of the logits of a run."""

@@ -131,7 +131,8 @@ class MeasuredProbe(NamedComponent):
 class ManifestRun(TypedDict):
     """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
 
-    External runs have no ``train``.
+    External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of an
+    ensemble, with first stages.
     """
 
     key: Key
@@ -145,6 +146,7 @@ class ManifestRun(TypedDict):
     sees_validation: bool
     warning: str
     probes: NotRequired[list[MeasuredProbe]]
+    members: NotRequired[list[str]]
 
 
 class Tuning(TypedDict):

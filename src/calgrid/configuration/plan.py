@@ -15,11 +15,12 @@ from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
+from calgrid.configuration.ensembles import Ensemble
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
 from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, training_options, trains
-from calgrid.configuration.study import Run, Study
+from calgrid.configuration.study import ExternalRun, Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
 from calgrid.storage.layout import (
@@ -243,14 +244,44 @@ class Plan:
         }
         return _sealed(spec, ["calgrid.jobs.import_logits"])
 
+    @functools.cache  # noqa: B019
+    def ensemble(self, key: RunKey) -> specs.EnsembleSpec:
+        """Specification of an ensemble."""
+        made = self.study.ensembles[key]
+        seeds = self.study.evaluations[key].calibrator_seeds
+        calibrator = None if made.calibrator is None else self._fitted(made.calibrator, seeds)
+        modules = ["calgrid.jobs.ensemble"]
+        if calibrator is not None:
+            modules.append(registry.spec("calibrator", calibrator["id"]).module)
+        members = self.study.trained[made.members[0]]
+        spec: specs.EnsembleSpec = {
+            "key": _key(key),
+            "members": [
+                {"seed": member.seed, "logits": self.predict(member)["files"]}
+                for member in made.members
+            ],
+            "checkpoints": list(made.checkpoints),
+            "families": list(self.study.evaluations[key].families),
+            "pool": made.pool,
+            "calibrator": calibrator,
+            "disjoint_validation": members.protocol["disjoint_validation"],
+            "fingerprint": "",
+        }
+        return _sealed(spec, modules)
+
     def _logits(self, key: RunKey) -> dict[str, str]:
         """Fingerprint of each file of logits of a run that is evaluated."""
+        if key in self.study.ensembles:
+            made = self.ensemble(key)
+            return dict.fromkeys((*SPLITS, *made["families"]), made["fingerprint"])
         if key in self.study.external:
             return dict.fromkeys(SPLITS, self.external(key)["fingerprint"])
         return self.predict(key)["files"]
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint of a run in the tables of results."""
+        if key in self.study.ensembles:
+            return self.ensemble(key)["fingerprint"]
         return (self.external(key) if key in self.study.external else self.train(key))[
             "fingerprint"
         ]
@@ -296,12 +327,18 @@ class Plan:
             "label_counts": None
             if counts is None
             else {"file": str(counts), "sha256": self._file_digest(counts)},
-            "disjoint_validation": isinstance(run, Run) and run.protocol["disjoint_validation"],
+            "disjoint_validation": self._disjoint(run),
             "diagnostics": self._diagnostics,
             "fingerprint": "",
         }
         modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
         return _sealed(spec, modules)
+
+    def _disjoint(self, run: Run | Ensemble | ExternalRun) -> bool:
+        """Whether calibrators of a run are fitted on a part of its validation rows."""
+        if isinstance(run, Ensemble):
+            run = self.study.trained[run.members[0]]
+        return isinstance(run, Run) and run.protocol["disjoint_validation"]
 
     @functools.cached_property
     def _diagnostics(self) -> list[str]:
@@ -328,6 +365,8 @@ class Plan:
 
     def _sees_validation(self, key: RunKey) -> bool:
         """Whether the loss of a run, or of its first stage, uses validation data during training."""
+        if key in self.study.ensembles:
+            key = self.study.ensembles[key].members[0]
         if key not in self.study.trained:
             return False
         run = self.study.trained[key]
@@ -379,6 +418,13 @@ class Plan:
             first = self.study.trained[key].first_stage
             if first is not None:
                 run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
+        if key in self.study.ensembles:
+            trained = [self.study.trained[each] for each in self.study.ensembles[key].members]
+            stages = [
+                *trained,
+                *(self.study.trained[r.first_stage] for r in trained if r.first_stage),
+            ]
+            run["members"] = [self.train_folder(each.key) for each in stages]
         if wanted.probes:
             run["probes"] = []
             for name in wanted.probes:
@@ -396,6 +442,8 @@ class Plan:
 
     def predict_folder(self, key: RunKey) -> str:
         """Folder of the logits of a run."""
+        if key in self.study.ensembles:
+            return self.study.layout.result(key, "predict", self.ensemble(key)["fingerprint"])
         spec = self.external(key) if key in self.study.external else self.predict(key)
         return self.study.layout.result(key, "predict", spec["fingerprint"])
 
@@ -422,7 +470,9 @@ class Plan:
             jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))
         for key, evaluation in self.study.evaluations.items():
             folder = self.predict_folder(key)
-            if key in self.study.external:
+            if key in self.study.ensembles:
+                jobs.append(Job("ensemble", key.path, folder, PREDICT, self.ensemble(key)))
+            elif key in self.study.external:
                 jobs.append(Job("import", key.path, folder, PREDICT, self.external(key)))
             else:
                 jobs.append(Job("predict", key.path, folder, PREDICT, self.predict(key)))

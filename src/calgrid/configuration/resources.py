@@ -48,6 +48,7 @@ NEEDS: Mapping[str, Need] = {
     "predict": Need(3000, 240, gpu=True),
     "probe": Need(3000, 120, gpu=True),
     "import": Need(2100, 30),
+    "ensemble": Need(2100, 30),
     "calibrate": Need(2000, 120),
     "aggregate": Need(1000, 60),
     "tables": Need(1200, 30),
@@ -61,6 +62,7 @@ LARGE_NEEDS: Mapping[str, Need] = {
     "predict": Need(10_000, 480, DECODE_THREADS, gpu=True),
     "probe": Need(10_000, 240, DECODE_THREADS, gpu=True),
     "import": Need(8000, 30),
+    "ensemble": Need(13_000, 60),
     "calibrate": Need(13_000, DAY // 2, 2),
 }
 #: an aggregation of at least ``MANY_RUNS`` runs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from calgrid.components import plugins, registry
 from calgrid.configuration import checks
@@ -19,6 +19,14 @@ from calgrid.configuration.components import (
     RunContext,
 )
 from calgrid.configuration.datasets import DatasetCatalog
+from calgrid.configuration.ensembles import (
+    LOGIT,
+    Ensemble,
+    EnsembleName,
+    ensemble_name,
+    groups,
+    member_methods,
+)
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
 from calgrid.configuration.model import CalArena, Config, Evaluated, Grid
@@ -99,7 +107,7 @@ class Study:
     Attributes
     ----------
     config : all options; ``model_fields_set`` of a part has the keys that were given.
-    runs : all runs, ``trained`` and ``external`` ones, with first stages that no grid names; the
+    runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that no grid names; the
         order is stable.
     evaluations : evaluations of the runs that the configuration names.
     training : trained run -> the run whose network it tests: itself, or that of a protocol that
@@ -125,10 +133,15 @@ class Study:
                 self.protocols.get(name, f"overrides[{number}].match")
         self.trained: dict[RunKey, Run] = {}
         self.training: dict[RunKey, RunKey] = {}
+        self.ensembles: dict[RunKey, Ensemble] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
         self._expand()
-        self.runs: dict[RunKey, Run | ExternalRun] = {**self.trained, **self.external}
+        self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
+            **self.trained,
+            **self.ensembles,
+            **self.external,
+        }
         self._check_questions()
 
     def _expand(self) -> None:
@@ -136,7 +149,8 @@ class Study:
         for number, grid in enumerate(grids):
             self._add_grid(grid, f"grids[{number}]")
         for number, grid in enumerate(grids):
-            families = {family for key in _keys(grid) for family in self.families(key)}
+            keys = _keys(grid, f"grids[{number}]")
+            families = {family for key in keys for family in self.families(key)}
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
         units = self.data_units()
         downloads = [unit for unit in units if self.datasets.spec(unit).info.get("download", False)]
@@ -189,7 +203,7 @@ class Study:
         calibrators = self._resolved_calibrators(grid.calibrators, where)
         checks.check_features(calibrators.values(), protocol, grid.fit_on, where)
         probes = {name: self.probes.named(name, f"{where}.probes") for name in grid.probes}
-        for key in _keys(grid):
+        for key in _keys(grid, where):
             self._add_run(key, protocol, where)
             checks.check_linear_head(
                 self.trained[key].method, calibrators.values(), probes.values(), where
@@ -200,6 +214,31 @@ class Study:
                 key,
                 Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes),
             )
+        for method in grid.methods:
+            if (name := ensemble_name(method)) is not None:
+                self._add_ensembles(grid, method, name, where)
+
+    def _add_ensembles(self, grid: Grid, method: str, name: EnsembleName, where: str) -> None:
+        """Add the ensembles of a method; their members are runs of the grid."""
+        first = None
+        if name.then not in (None, LOGIT):
+            first = self.calibrators.resolve(str(name.then), f"{where}.methods")
+        calibrators = self._resolved_calibrators(grid.calibrators, where)
+        for calibrator in (*calibrators.values(), *([first] if first else [])):
+            if calibrator["needs"] != ["logits"]:
+                raise ConfigError(
+                    f"{where}: '{calibrator['name']}' needs features, which the ensemble '{method}' "
+                    "does not have; give ensembles a grid of their own."
+                )
+        pool: Literal["probability", "logit", "calibrated"] = "probability"
+        if name.then is not None:
+            pool = "logit" if name.then == LOGIT else "calibrated"
+        for key, members in groups(grid, method, name, where):
+            checkpoints = self.trained[members[0]].checkpoints
+            self.ensembles[key] = Ensemble(key, tuple(members), pool, first, checkpoints)
+            families = self.evaluations[members[0]].families
+            wanted = Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on)
+            self._evaluate(key, wanted)
 
     def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
         return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
@@ -423,6 +462,8 @@ class Study:
                     )
 
 
-def _keys(grid: Grid) -> Iterator[RunKey]:
-    axes = itertools.product(grid.datasets, grid.backbones, grid.methods, grid.seeds)
+def _keys(grid: Grid, where: str) -> Iterator[RunKey]:
+    """Trained runs of a grid."""
+    methods = member_methods(grid, where)
+    axes = itertools.product(grid.datasets, grid.backbones, methods, grid.seeds)
     return (RunKey(grid.protocol, *values) for values in axes)

@@ -198,6 +198,8 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
         stage = "weights" if "weights" in record else "train"
         yield {**key, "stage": stage, "item": "", **_job_cost(run["train"], TRAIN)}
         yield {**key, "stage": "predict", "item": "", **_job_cost(run["predict"], PREDICT)}
+    if "members" in run:
+        yield {**key, "stage": "train", "item": "", **_sum_of([*run["members"]])}
     for probe in run.get("probes", ()):
         yield {
             **key,
@@ -208,6 +210,15 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
+
+
+def _sum_of(folders: Sequence[str]) -> dict[str, Any]:
+    """Cost of several trainings together."""
+    costs = [_job_cost(folder, TRAIN) for folder in folders]
+    total = {
+        name: sum(cost[name] or 0 for cost in costs) for name in ("seconds", "epochs", "parameters")
+    }
+    return {**costs[0], **total, "peak_memory_mb": max(cost["peak_memory_mb"] for cost in costs)}
 
 
 def _job_cost(folder: str, name: str) -> dict[str, Any]:

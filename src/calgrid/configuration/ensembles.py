@@ -1,0 +1,86 @@
+"""Deep ensembles of a configuration: ``ens3(ce)`` pools runs of three seeds of ``ce``.
+
+``ens3(ce)`` averages probabilities, ``ens3(ce,logit)`` logits, and ``ens3(ce,ts)`` probabilities
+that ``ts`` has calibrated for each member.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from calgrid.configuration.model import Grid
+from calgrid.errors import ConfigError
+from calgrid.specs import Calibrator
+from calgrid.storage.layout import RunKey
+
+#: name after the comma that averages logits
+LOGIT = "logit"
+_NAME = re.compile(r"ens([0-9]+)\(([^(),]+)(?:,([a-z][a-z0-9_]*))?\)")
+
+
+class EnsembleName(NamedTuple):
+    """Parts of the identifier of an ensemble; ``then`` is ``logit``, a calibrator or None."""
+
+    size: int
+    method: str
+    then: str | None
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """An ensemble of trained runs, in the place of a run.
+
+    ``pool`` says what is averaged, after ``calibrator`` where it is ``calibrated``.
+    """
+
+    key: RunKey
+    members: tuple[RunKey, ...]
+    pool: Literal["probability", "logit", "calibrated"]
+    calibrator: Calibrator | None
+    checkpoints: tuple[str, ...]
+
+
+def ensemble_name(method: str, where: str = "methods") -> EnsembleName | None:
+    """Parts of the identifier of an ensemble; None for another method.
+
+    Raises ConfigError: it begins like one but is none.
+    """
+    if "(" not in method:
+        return None
+    found = _NAME.fullmatch(method)
+    if found is None or int(found[1]) < 1:
+        raise ConfigError(
+            f"{where}: '{method}' is no method; an ensemble is written ens3(METHOD), "
+            "ens3(METHOD,logit) or ens3(METHOD,CALIBRATOR)."
+        )
+    return EnsembleName(int(found[1]), found[2], found[3])
+
+
+def member_methods(grid: Grid, where: str) -> list[str]:
+    """Methods of a grid that are trained: ensembles are replaced by those of their members."""
+    names = [(method, ensemble_name(method, f"{where}.methods")) for method in grid.methods]
+    return list(dict.fromkeys(method if name is None else name.method for method, name in names))
+
+
+def groups(
+    grid: Grid, method: str, name: EnsembleName, where: str
+) -> Iterator[tuple[RunKey, Sequence[RunKey]]]:
+    """Keys of the ensembles of a method, with their members.
+
+    The sorted seeds are cut into disjoint groups; the seed of an ensemble is the number of its
+    group, from 1. Raises ConfigError: there are fewer seeds than members.
+    """
+    seeds = sorted(grid.seeds)
+    if name.size > len(seeds):
+        raise ConfigError(
+            f"{where}.methods: '{method}' needs {name.size} seeds, and the grid has {len(seeds)}; "
+            "add seeds or take fewer members."
+        )
+    for dataset in grid.datasets:
+        for backbone in grid.backbones:
+            for number in range(len(seeds) // name.size):
+                chosen = seeds[number * name.size : (number + 1) * name.size]
+                key = RunKey(grid.protocol, dataset, backbone, name.method, 0)
+                members = [key._replace(seed=seed) for seed in chosen]
+                yield key._replace(method=method, seed=number + 1), members

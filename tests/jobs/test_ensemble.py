@@ -1,0 +1,182 @@
+"""Ensembles of trained runs: pooled numbers worked out by hand, their rows, seeds and mistakes."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
+
+from calgrid.calibrators import build_calibrator
+from calgrid.configuration.ensembles import ensemble_name
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError, DataError
+from calgrid.jobs.ensemble import ensemble, mean_prediction
+from calgrid.metrics import evaluate
+from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.records import FILES, listed, read_record, write_record
+
+#: logits of two members and labels of a worked example
+A = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+B = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 1.0]])
+LABELS = np.array([0, 0, 1, 1])
+
+
+def softmax(logits):
+    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+def nll(logits):
+    return evaluate(softmax(logits.astype(float)), LABELS)["nll"]
+
+
+def test_pooled_probabilities_of_the_worked_example():
+    members = [np.array([row]) for row in ((0.9, 0.1), (0.6, 0.4), (0.3, 0.7))]
+    np.testing.assert_allclose(softmax(mean_prediction(members, "probability")), [[0.6, 0.4]])
+    geometric = softmax(mean_prediction([np.log(row) for row in members], "logit"))
+    np.testing.assert_allclose(geometric, [[0.6422471, 0.3577529]], atol=1e-6)
+    certain = mean_prediction([np.array([[1.0, 0.0]])], "probability")
+    np.testing.assert_allclose(certain, [[0.0, -87.3365]], rtol=1e-5)
+
+
+def test_order_of_pooling_and_calibration_of_the_worked_example():
+    both = [softmax(A), softmax(B)]
+    assert nll(mean_prediction(both, "probability")) == pytest.approx(0.4519225, abs=1e-6)
+    for pooled, temperature, after in (
+        (mean_prediction(both, "probability"), 0.6600468, 0.4358234),
+        (mean_prediction([A, B], "logit"), 0.8740751, 0.4662451),
+    ):
+        calibrator = build_calibrator("ts").fit(pooled, LABELS)
+        assert calibrator.fit_history["temperature"] == pytest.approx(temperature, abs=1e-5)
+        probs = calibrator.predict_proba(pooled)
+        assert evaluate(probs, LABELS)["nll"] == pytest.approx(after, abs=1e-6)
+    each = [build_calibrator("ts").fit(z, LABELS).predict_proba(z) for z in (A, B)]
+    assert nll(mean_prediction(each, "calibrated")) == pytest.approx(0.4846697, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def members(data, tmp_path_factory):
+    """A study with an ensemble of two seeds, and the folders of its members' logits."""
+    config = small_study()
+    config["grids"][0] |= {
+        "methods": ["ens2(ce)", "ens2(ce,ts)", "ens1(ce)"],
+        "seeds": [CE.seed, CE.seed + 1],
+        "calibrators": ["none", "ts"],
+    }
+    plan = Plan(Study(config, HOME))
+    folders = []
+    for seed in (CE.seed, CE.seed + 1):
+        key, run = CE._replace(seed=seed), tmp_path_factory.mktemp("member") / "run"
+        trained(plan, data, run, key)
+        predicted(plan, data, run, key, families=FAMILIES)
+        folders.append(run / "predict")
+    return plan, folders
+
+
+def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_path):
+    plan, folders = members
+    key = CE._replace(method="ens2(ce)", seed=1)
+    assert ensemble(plan.ensemble(key), folders, tmp_path / "out")
+    assert not ensemble(plan.ensemble(key), folders, tmp_path / "out")
+    names = [path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.parquet")]
+    assert len(names) == len(plan.study.trained[CE].checkpoints) * (
+        2 + len(plan.study.evaluations[key].families)
+    )
+    for name in names:
+        pooled, *parts = (read_logits(folder / name) for folder in (tmp_path / "out", *folders))
+        expected = np.mean([softmax(part.logits.astype(float)) for part in parts], axis=0)
+        np.testing.assert_allclose(softmax(pooled.logits.astype(float)), expected, atol=1e-6)
+        np.testing.assert_array_equal(pooled.label, parts[0].label)
+    assert pooled.metadata["method"] == "ens2(ce)"
+    assert pooled.metadata["fingerprint"] == plan.ensemble(key)["fingerprint"]
+
+
+def test_members_may_be_calibrated_before(members, tmp_path):
+    plan, folders = members
+    key = CE._replace(method="ens2(ce,ts)", seed=1)
+    ensemble(plan.ensemble(key), folders, tmp_path / "out")
+    calibrated = []
+    for folder in folders:
+        val, test = (
+            read_logits(folder / f"logits/last/{name}.parquet") for name in ("val", "test")
+        )
+        fitted = build_calibrator("ts").fit(val.logits, val.label)
+        calibrated.append(fitted.predict_proba(test.logits))
+    pooled = read_logits(tmp_path / "out/logits/last/test.parquet").logits.astype(float)
+    np.testing.assert_allclose(softmax(pooled), np.mean(calibrated, axis=0), atol=1e-6)
+
+
+def test_an_ensemble_of_one_is_its_member(members, tmp_path):
+    plan, folders = members
+    ensemble(plan.ensemble(CE._replace(method="ens1(ce)", seed=1)), folders[:1], tmp_path / "out")
+    pooled, member = (
+        read_logits(folder / "logits/last/test.parquet").logits.astype(float)
+        for folder in (tmp_path / "out", folders[0])
+    )
+    np.testing.assert_allclose(softmax(pooled), softmax(member), atol=1e-6)
+
+
+def test_members_with_other_rows_are_refused(members, tmp_path, refuses):
+    plan, folders = members
+    other = shutil.copytree(folders[1], tmp_path / "other")
+    name = "logits/last/test.parquet"
+    data = read_logits(other / name)
+    write_logits(other / name, replace(data, label=data.label[::-1].copy()))
+    record = read_record(other / "predict.json")
+    write_record(other / "predict.json", {**record, FILES: listed(other, record[FILES])})
+    with refuses(DataError, "The rows of test in ", "must share their images"):
+        ensemble(
+            plan.ensemble(CE._replace(method="ens2(ce)", seed=1)),
+            [folders[0], other],
+            tmp_path / "out",
+        )
+
+
+def test_groups_are_disjoint_and_numbered(members):
+    config = small_study()
+    config["grids"][0] |= {"methods": ["ens2(ce)"], "seeds": [7, 3, 5, 9, 4]}
+    study = Study(config, HOME)
+    found = {key.seed: [run.seed for run in made.members] for key, made in study.ensembles.items()}
+    assert found == {1: [3, 4], 2: [5, 7]}
+    # members are ordinary runs of the study
+    assert {key.seed for key in study.trained if key.method == "ce"} == {3, 4, 5, 7, 9}
+    plan = Plan(study)
+    for run in plan.manifest()["runs"]:
+        if run["key"]["method"] == "ens2(ce)":
+            assert run["train"] is None
+            assert len(run["members"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "parts"),
+    [
+        ({"methods": ["ens3(ce)"]}, ["'ens3(ce)' needs 3 seeds, and the grid has 1"]),
+        ({"methods": ["ens2(ce"]}, ["'ens2(ce' is no method", "ens3(METHOD,CALIBRATOR)"]),
+        ({"methods": ["ens0(ce)"]}, ["'ens0(ce)' is no method"]),
+        ({"methods": ["ens1(cee)"]}, ["cee", "did you mean"]),
+        ({"methods": ["ens1(ce,tss)"]}, ["tss", "did you mean"]),
+        (
+            {"methods": ["ens1(ce)"], "calibrators": ["procal_dr"]},
+            ["'procal_dr' needs features, which the ensemble 'ens1(ce)' does not have"],
+        ),
+    ],
+)
+def test_mistakes_are_reported_before_any_job(grid, parts, refuses):
+    config = small_study(protocols={"with_features": {"base": "digits", "export_features": True}})
+    config["grids"] = [
+        {
+            "protocol": "with_features",
+            "datasets": ["digits"],
+            "backbones": ["resnet8"],
+            "seeds": [1],
+            **grid,
+        }
+    ]
+    with refuses(ConfigError, *parts):
+        Study(config, HOME)
+
+
+def test_names():
+    assert ensemble_name("ens12(maccal+mbls,logit)") == (12, "maccal+mbls", "logit")
+    assert ensemble_name("mixup+ls") is None
