@@ -100,6 +100,7 @@ def test_jobs_downloads_and_prepared_images(study):
         "prepare_data": 3,
         "train": 4,
         "predict": 4,
+        "ensemble": 0,
         "import": 0,
         "calibrate": 4,
         "probe": 0,

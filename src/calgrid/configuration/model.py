@@ -310,7 +310,7 @@ class Grid(Model):
     backbones: Names = Field(description="Networks.")
     methods: Names = Field(
         description="Training-time methods; a procedure with a loss is written mixup+ls, a second "
-        "stage over another method maccal+mbls."
+        "stage over another method maccal+mbls, an ensemble of three seeds ens3(ce)."
     )
     seeds: Seeds = Field(description="Seeds of the runs.")
     calibrators: Names = Field(
