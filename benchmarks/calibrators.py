@@ -36,7 +36,6 @@ PEERS = {
     "svs": "svs",
     "sms": "sms",
     "iso_ova": "isotonic-naive-ovr",
-    "cir_ova": "cir",
     "ivap_ova": "ivap-ovr",
     "beta_ova": "beta",
     "vs": None,

@@ -250,3 +250,11 @@ def test_fewer_samples_than_folds_get_the_strongest_penalty():
 def test_many_classes_are_refused_with_an_alternative(id):
     with pytest.raises(DataError, match="at most 1000 classes, got 1001; use 'svs'"):
         build_calibrator(id).fit(np.zeros((3, 1001)), np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_many_classes_need_a_given_strength(id):
+    logits, labels = np.random.default_rng(0).normal(size=(300, 201)), np.arange(300) % 201
+    with pytest.raises(DataError, match=r"at most 200 classes, got 201: .* give it a strength"):
+        build_calibrator(id).fit(logits, labels)
+    assert build_calibrator(id, strength=10.0).fit(logits, labels).fit_history["strength"] == 10.0

@@ -18,12 +18,15 @@ from calgrid.calibrators._probabilities import centred, in_units, logit_unit, po
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
+from calgrid.errors import DataError
 
 #: distance below the row maximum that replaces a logit of -inf, so that it can be multiplied
 GAP = 100.0
 #: strengths for cross-validation, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
+#: maximum number of classes for cross-validation
+MAX_VALIDATED = 200
 #: cross-validation ends after this number of successive strengths that are worse than the best
 PATIENCE = 2
 #: gradient at convergence of the fits of the folds, which are only used to rank strengths
@@ -118,7 +121,7 @@ class MatrixScalingOdir(Calibrator):
     is minimised by Newton's method; one strength for both sums is chosen among 1e2, 1e1, ..., 1e-6
     by the NLL of 3 folds, from the strongest on, until two in a row are worse; then the map is
     fitted to all samples. The diagonal is not penalised but kept in [0.01, 20], and at ``1 / T`` of
-    ``ts`` for classes without samples. At most 1000 classes.
+    ``ts`` for classes without samples. At most 1000 classes, 200 with cross-validation.
 
     z is the logits minus the mean of their row, in units of their spread, because the penalised map
     is not invariant to a constant added to a row or to the logits' scale; the authors use the
@@ -155,8 +158,14 @@ class MatrixScalingOdir(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        check_classes(self.id, logits.shape[1])
         n_classes = logits.shape[1]
+        check_classes(self.id, n_classes)
+        if self.strength is None and n_classes > MAX_VALIDATED:
+            raise DataError(
+                f"calibrator '{self.id}' chooses its strength by cross-validation for at most "
+                f"{MAX_VALIDATED} classes, got {n_classes}: up to 27 fits, of 20 s and more "
+                "each at 1,000 classes; give it a strength, or use 'sms', which needs none."
+            )
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
         inputs = self._inputs(used)
