@@ -8,16 +8,24 @@ from calgrid.optional import say_extra
 if TYPE_CHECKING:
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
+    from calgrid.reporting.diagram import plot_reliability
     from calgrid.reporting.results import load_study
 
 __version__ = "0.1.0"
-__all__ = ["CalibratedEstimator", "CalibratedModule", "__version__", "load_study"]
+__all__ = [
+    "CalibratedEstimator",
+    "CalibratedModule",
+    "__version__",
+    "load_study",
+    "plot_reliability",
+]
 
 #: public name -> its module, which imports pandas or torch
 _MODULES = {
     "CalibratedEstimator": "calgrid.integrations.sklearn",
     "CalibratedModule": "calgrid.integrations.torch",
     "load_study": "calgrid.reporting.results",
+    "plot_reliability": "calgrid.reporting.diagram",
 }
 
 

@@ -353,11 +353,11 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
         (metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())
     ]
     values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
-    for checkpoint, bins in (
-        read_frame(part / "bins.parquet").query("n_bins == 15").groupby("checkpoint")
-    ):
+    all_bins = read_frame(part / "bins.parquet").query("n_bins == 15")
+    assert set(all_bins["calibrator"]) == set(metrics["calibrator"])
+    for key, bins in all_bins.groupby(["checkpoint", "calibrator"]):
         gaps = (bins["confidence"] - bins["correct"]).abs().sum() / bins["count"].sum()
-        assert gaps == pytest.approx(values[checkpoint, "none", "ece"])
+        assert gaps == pytest.approx(values[(*key, "ece")])
     for checkpoint, images in read_frame(part / "margins.parquet").groupby("checkpoint"):
         test = images[images["split"] == "test"]
         assert test["correct"].mean() == pytest.approx(values[checkpoint, "smart", "accuracy"])

@@ -11,9 +11,15 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import collect_diagnostics
-from calgrid.jobs.diagnostics import Diagnostics, diagnosed_calibrators
+from calgrid.jobs.diagnostics import Diagnostics, confidence_bins, diagnosed_calibrators
 from calgrid.jobs.summaries import shift_means, shift_summary
-from calgrid.metrics import bootstrap, evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics import (
+    bootstrap,
+    check_probabilities,
+    evaluate,
+    evaluate_ood,
+    evaluate_soft,
+)
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
@@ -242,6 +248,11 @@ def _score(key, run, recipe):
                 "fingerprint": _fingerprint(key),
             }
             rows += _score_calibrated(base, key, recipe, fitted, val, test)
+            if calibrator != "none":
+                predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
+                bins = confidence_bins(predictions, 15)
+                bins = bins.assign(checkpoint=checkpoint, calibrator=calibrator)
+                diagnostics.add_bins(bins.to_dict("records"))
     folder = run / CALIBRATED
     diagnostics.write(folder, _fingerprint(key))
     write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})

@@ -163,7 +163,7 @@ def test_checkpoints_are_drawn_apart_and_training_once(build):
 def test_studies_without_uncalibrated_networks_or_intervals_can_be_drawn(build):
     out = build(calibrators=("ts",), seeds=(0,), ood=(), resamples=0).figures()
     found = {path.name.removesuffix("_digits_resnet8.png") for path in out.glob("*.png")}
-    assert found == set(KINDS) - {"reliability", "over_under", "corruption_reduction"}
+    assert found == set(KINDS) - {"over_under", "corruption_reduction"}
 
 
 def collected(written, id):
@@ -173,11 +173,13 @@ def collected(written, id):
 
 
 def test_bins_of_the_diagram_give_the_ece_of_the_table(study):
-    rows = collected(study, "reliability").set_index("method")
-    sums = rows.loc["ce", "sums"]
-    assert sums.count.shape == (3, 15)
-    by_seed = np.abs(sums.confidence - sums.correct).sum(axis=1) / sums.count.sum(axis=1)
-    assert by_seed.mean() == pytest.approx(rows.loc["ce", "ece_mean"], abs=1e-6)
+    rows = collected(study, "reliability").set_index(["method", "calibrator"])
+    for calibrator in ("none", "ts"):
+        row = rows.loc["ce", calibrator]
+        sums = row["sums"]
+        assert sums.count.shape == (3, 15)
+        by_seed = np.abs(sums.confidence - sums.correct).sum(axis=1) / sums.count.sum(axis=1)
+        assert by_seed.mean() == pytest.approx(row["ece_mean"], abs=1e-6)
 
 
 def test_only_steps_of_a_constant_rate_are_drops():

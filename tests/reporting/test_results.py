@@ -71,6 +71,9 @@ def test_reliability_pools_the_seeds(results):
     assert bins["count"].sum() == sum(map(len, data))
     right = sum((each.logits.argmax(axis=1) == each.label).sum() for each in data)
     assert (bins["count"] * bins["accuracy"]).sum() == pytest.approx(right)
+    after = results.reliability("ce", calibrator="ts")
+    assert (after["count"] * after["accuracy"]).sum() == pytest.approx(right)  # ts keeps answers
+    assert not after.equals(bins)
 
 
 def test_logits_are_those_that_were_scored(results):

@@ -13,6 +13,7 @@ import yaml
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import WORSE
 from calgrid.cli.files import ALL, as_json, calibrator_names, estimates, interval_text, read
+from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_head_arrays
@@ -40,7 +41,7 @@ def calibrate(options: argparse.Namespace) -> None:
     names = calibrator_names(options.calibrator or "")
     _check_options(options, names)
     content: dict[str, Any] = {}
-    calibrator = None
+    calibrator, ranking = None, list[Ranked]()
     if options.load:
         calibrator = _loaded(options, names)
         target = _target(options, calibrator.class_names)
@@ -58,7 +59,8 @@ def calibrate(options: argparse.Namespace) -> None:
         if target is not None:
             calibrator = _fitted(options, chosen, data, head)
     if calibrator is not None and target is not None:
-        content |= _apply(options, calibrator, target)
+        tied = [entry.id for entry in ranking[1:] if entry.tied]
+        content |= _apply(options, calibrator, target, tied)
     if options.json:
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
 
@@ -71,9 +73,10 @@ def _is_ranking(names: Sequence[str]) -> bool:
 def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
     ranking = _is_ranking(names)
-    outputs = {"--save": options.save, "--out": options.out}
+    check_figure(options.plot)
+    outputs = {"--save": options.save, "--out": options.out, "--plot": options.plot}
     written = {option: path for option, path in outputs.items() if path}
-    same_output = len(written) == 2 and options.save.resolve() == options.out.resolve()
+    same_output = options.save and options.out and options.save.resolve() == options.out.resolve()
     mistakes = [
         (
             options.fit_labels and not options.fit,
@@ -299,26 +302,23 @@ def _ranking_text(
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
-    """Calibrate a file, and write and print the results; return what ``--json`` prints."""
-    before = after = predicted(target)
+def _apply(
+    options: argparse.Namespace, calibrator: Calibrator, target: Logits, tied: Sequence[str]
+) -> dict[str, Any]:
+    """Calibrate a file, and write and print the results; return what ``--json`` prints.
+
+    ``tied`` are calibrators that tie with this one in the ranking.
+    """
+    columns = {"none": predicted(target)}
     if calibrator.id != "none":
-        after = calibrator.predict_proba(
+        columns[calibrator.id] = calibrator.predict_proba(
             _values(target, options), target.features, kind=options.kind or "logits"
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
-        scores["none"] = estimates(before, target.label, options)
-        if calibrator.id != "none":
-            scores[calibrator.id] = estimates(after, target.label, options)
-    # Files are written last, after all inputs are checked, and only if all of them can be written.
-    for path in (options.save, options.out):
-        if path:
-            require_writable(path)
-    if options.save:
-        calibrator.save(options.save)
-    if options.out:
-        _write_calibrated(options.out, calibrator, target, after)
+        for name, probabilities in columns.items():
+            scores[name] = estimates(probabilities, target.label, options)
+    _write(options, calibrator, target, columns, scores)
     warnings = list(calibrator.fit_history["warnings"])
     for warning in warnings:
         log(f"Warning: {calibrator.id}: {warning}")
@@ -329,6 +329,8 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
         return content
     if not options.json:
         sys.stdout.write(_comparison_text(scores))
+        if calibrator.id != "none" and options.bootstrap:
+            sys.stdout.write(_verdict_text(options, columns, target.label, scores, tied))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         log(
@@ -342,6 +344,56 @@ def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) 
             f"for fitting are optimistic; apply the calibrator to other rows."
         )
     return content
+
+
+def _write(
+    options: argparse.Namespace,
+    calibrator: Calibrator,
+    target: Logits,
+    columns: Mapping[str, np.ndarray],
+    scores: Mapping[str, Mapping[str, Estimate]],
+) -> None:
+    """Write the files that the options name, only if all of them can be written."""
+    for path in (options.save, options.out, options.plot):
+        if path:
+            require_writable(path)
+    if options.save:
+        calibrator.save(options.save)
+    if options.out:
+        _write_calibrated(options.out, calibrator, target, columns[calibrator.id])
+    if options.plot and scores:
+        parts = {
+            name: (probabilities, target.label, line_of(scores[name]))
+            for name, probabilities in columns.items()
+        }
+        write_figure(options.plot, parts, options.bins)
+
+
+def _verdict_text(
+    options: argparse.Namespace,
+    columns: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    scores: Mapping[str, Mapping[str, Estimate]],
+    tied: Sequence[str],
+) -> str:
+    """One sentence: by how much a calibrator changes the NLL, how sure that is, and its ties."""
+    from calgrid.statistics import paired_bootstrap
+
+    bare, id = columns
+    (row,) = paired_bootstrap(
+        {id: [columns[id]], bare: [columns[bare]]},
+        labels,
+        metrics=[NLL],
+        n_resamples=options.bootstrap,
+        n_bins=options.bins,
+    ).to_dict("records")
+    words = {"lower": "is better than", "higher": "is worse than", "tie": "ties with"}
+    alike = f"; in cross-validation it ties with {', '.join(tied)}" if tied else ""
+    return (
+        f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
+        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}, paired interval of the "
+        f"difference [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]{alike}.\n"
+    )
 
 
 def _write_calibrated(

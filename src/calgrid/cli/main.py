@@ -195,6 +195,10 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
+def _plot_option(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--plot", type=Path, metavar="FILE", help=f"{what} (.pdf, .png, .svg)")
+
+
 def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
@@ -256,6 +260,15 @@ def _file_commands(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
+    help = "Print or draw the reliability diagrams of logits files."
+    parser = _command(commands, "reliability", "reliability:reliability", help)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=FILE_HELP)
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
+    )
+    _plot_option(parser, "draw the diagrams side by side")
+    _file_options(parser)
+
     parser = _command(
         commands,
         "calibrate",
@@ -277,6 +290,7 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--save", type=Path, metavar="FITTED", help="save the fitted calibrator (.safetensors)"
     )
+    _plot_option(parser, "draw the reliability before and after calibration")
     parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter"

@@ -71,8 +71,9 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         for chunk in chunks:
             results += chunk.results
         results.sort(key=lambda result: result.order)
-        rows, fits, draws, sets = [], [], [], []
+        rows, fits, draws, sets, bins = [], [], [], [], []
         for result in results:
+            bins += result.bins
             rows += result.rows
             fits += result.fits
             draws += result.draws
@@ -82,7 +83,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
-        _write_diagnostics(job)
+        _write_diagnostics(job, bins)
         if draws:
             frame = pd.DataFrame(draws, columns=list(RESAMPLE_COLUMNS))
             write_frame(folder / RESAMPLES, frame, {"fingerprint": spec["fingerprint"]})
@@ -154,8 +155,8 @@ def _cost(chunk: ChunkResult) -> dict[str, Any]:
     return cost
 
 
-def _write_diagnostics(job: ScoringJob) -> None:
-    """Write the diagnostics for figures, of calibrators fitted on val."""
+def _write_diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> None:
+    """Write the diagnostics for figures, of calibrators fitted on val, and their bins."""
     spec = job.spec
     modules, entries = spec["diagnostics"], spec["calibrators"]
     diagnosed = diagnosed_calibrators(modules, entries)
@@ -168,6 +169,8 @@ def _write_diagnostics(job: ScoringJob) -> None:
             if entry["name"] in diagnosed
         }
         diagnostics.add(checkpoint, scorer.fit, scorer.test, calibrators)
+    if bins:
+        diagnostics.add_bins(bins)
     diagnostics.write(job.folder, spec["fingerprint"])
 
 

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import pandas as pd
 
@@ -96,7 +96,9 @@ class Diagnostics:
         """
         bare = build_calibrator("none").fit(fit.logits, fit.label)
         predictions = check_probabilities(bare.predict_proba(test.logits), test.label)
-        tables = {BINS: confidence_bins(predictions, self.n_bins)}
+        counts = dict.fromkeys((self.n_bins, schema.HISTOGRAM_BINS))
+        bins = pd.concat([confidence_bins(predictions, count) for count in counts])
+        tables = {BINS: bins.assign(calibrator="none")}
         for module in self.modules:
             names = diagnostic(module).calibrators(self.entries)
             if names:
@@ -104,6 +106,12 @@ class Diagnostics:
                 tables.update(diagnostic(module).measure(fit, test, needed))
         for name, table in tables.items():
             self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
+
+    def add_bins(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows of ``bins.parquet``."""
+        self._tables.setdefault(BINS, []).append(
+            pd.DataFrame(rows, columns=list(schema.BIN_COLUMNS))
+        )
 
     def write(self, folder: Path, fingerprint: str) -> None:
         """Write the tables, each with the fingerprint of the job in its footer."""
@@ -115,9 +123,6 @@ class Diagnostics:
 
 
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
-    """Sums over the images in each confidence bin, for calibration errors and a histogram."""
-    parts = []
-    for count in dict.fromkeys((n_bins, schema.HISTOGRAM_BINS)):
-        sums = bin_sums(predictions, count)
-        parts.append(pd.DataFrame({"n_bins": count, "bin": range(count), **vars(sums)}))
-    return pd.concat(parts, ignore_index=True)
+    """Sums over the images in each confidence bin."""
+    sums = bin_sums(predictions, n_bins)
+    return pd.DataFrame({"n_bins": n_bins, "bin": range(n_bins), **vars(sums)})

@@ -19,12 +19,13 @@ from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import fitted_rules, halves, set_rows, uniform
-from calgrid.jobs.diagnostics import diagnosed_calibrators
+from calgrid.jobs.diagnostics import confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
     bootstrap,
     bootstrap_ood,
     bootstrap_soft,
+    check_probabilities,
     evaluate,
     evaluate_ood,
     evaluate_soft,
@@ -109,6 +110,7 @@ class Result:
     fits : cost of the fit on val, if this chunk reports it.
     draws : metrics of resamples.
     sets : rows of ``conformal.parquet``.
+    bins : rows of ``bins.parquet``.
     warnings : of fits on drawn rows.
     """
 
@@ -117,6 +119,7 @@ class Result:
     fits: list[dict[str, Any]] = field(default_factory=list)
     draws: list[dict[str, Any]] = field(default_factory=list)
     sets: list[dict[str, Any]] = field(default_factory=list)
+    bins: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -337,7 +340,12 @@ class Scorer:
         draws = self._resampled({**about, "fit_seed": base["fit_seed"]}, probs, test.label)
         if test.distribution is not None:
             rows += self._soft(on_test, probs, test.distribution)
-        return Result(order, rows, fits, draws)
+        bins: list[dict[str, Any]] = []
+        if entry["name"] != "none" and base["fit_seed"] == min(entry["seeds"]):
+            predictions = check_probabilities(probs, test.label)
+            table = confidence_bins(predictions, self.statistics["bins"]).assign(**about)
+            bins = table.to_dict("records")
+        return Result(order, rows, fits, draws, bins=bins)
 
     def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Iterator[dict[str, Any]]:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))

@@ -13,7 +13,7 @@ from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
-from calgrid.reporting.study import GROUP, Group, StudyData
+from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import table_builders
 from calgrid.statistics import compare
@@ -135,8 +135,11 @@ class Results:
         question = {"question": f"{method} against {against}", "method": method, "against": against}
         return compare(chosen, [question], self.data.level)
 
-    def reliability(self, method: str, **where: str) -> pd.DataFrame:
-        """Reliability diagram of an uncalibrated method on the clean test split, seeds pooled.
+    def reliability(
+        self, method: str, calibrator: str = UNCALIBRATED, **where: str
+    ) -> pd.DataFrame:
+        """Reliability diagram of a method on the clean test split, seeds pooled; ``calibrator``
+        names one of the study's, of which the first fit counts.
 
         Returns
         -------
@@ -148,6 +151,10 @@ class Results:
         bins = bins[bins["method"] == method]
         if bins.empty:
             raise unknown_id("method", method, self.data.order(group))
+        known = bins["calibrator"].unique()
+        bins = bins[bins["calibrator"] == calibrator]
+        if bins.empty:
+            raise unknown_id("calibrator", calibrator, known)
         sums = bins.groupby("bin")[["count", "confidence", "correct"]].sum().to_numpy(float)
         return bin_frame(BinSums(*sums.T))
 

@@ -77,9 +77,10 @@ COST_COLUMNS: Columns = {
 #: bins of the histogram of confidence, in addition to those of the calibration errors
 HISTOGRAM_BINS = 20
 #: ``bins.parquet``: sums over the test images in each of ``n_bins`` equal-width bins of the
-#: uncalibrated confidence
+#: confidence, of the uncalibrated network and of the first fit of each calibrator on val
 BIN_COLUMNS: Columns = {
     "checkpoint": "str",
+    "calibrator": "str",
     "n_bins": "int32",
     "bin": "int32",
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),

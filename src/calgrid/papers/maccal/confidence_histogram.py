@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import retrained
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS, HISTOGRAM_BINS
 
 BEFORE, AFTER = "0.72", "#d55e00"
@@ -23,7 +23,8 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
     The column ``stage`` is ``before`` or ``after``; ``method`` is the method of the second stage.
     """
-    bins = data.rows(BINS, group, n_bins=HISTOGRAM_BINS).set_index(["method", "seed"])
+    bins = data.rows(BINS, group, n_bins=HISTOGRAM_BINS, calibrator=UNCALIBRATED)
+    bins = bins.set_index(["method", "seed"])
     first = {run["train"]: run["key"] for run in data.runs(group)}
     parts = []
     for key, before, _ in retrained(data, group):

@@ -48,7 +48,7 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     rows = []
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
     bins = (
-        data.rows(BINS, group, n_bins=data.bins)
+        data.rows(BINS, group, n_bins=data.bins, calibrator=UNCALIBRATED)
         .groupby(["method", "seed"])[["confidence", "count"]]
         .sum()
     )

@@ -1,4 +1,4 @@
-"""Reliability diagrams of the uncalibrated networks, one panel per method."""
+"""Reliability diagrams of the methods, before and after calibration."""
 
 from typing import Any
 
@@ -22,14 +22,17 @@ FEW = 10
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M)."""
-    rows = data.test(group, [UNCALIBRATED])
+    """Wide rows of the methods by rank, with the bins of each seed in ``sums``: arrays (S, M).
+
+    Several methods are shown without calibration and with one calibrator, a single one with all.
+    """
     bins = data.rows(BINS, group, n_bins=data.bins)
-    return (
-        rows.assign(sums=[_sums(bins[bins["method"] == method]) for method in rows["method"]])
-        if len(rows)
-        else rows
-    )
+    several = bins["method"].nunique() > 1
+    shown = data.few_calibrators() if several else list(bins["calibrator"].unique())
+    rows = data.test(group, shown)
+    parts = dict(list(bins.groupby(["method", "calibrator"])))
+    keys = zip(rows["method"], rows["calibrator"], strict=True) if len(rows) else ()
+    return rows.assign(sums=[_sums(parts[key]) for key in keys]) if len(rows) else rows
 
 
 def caption(frame: Frame) -> str:
@@ -37,7 +40,7 @@ def caption(frame: Frame) -> str:
     pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
     spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
     return (
-        f"Reliability of the uncalibrated networks on {frame.label}, clean test split "
+        f"Reliability before and after calibration on {frame.label}, clean test split "
         f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
         f"of a "
         "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with "
@@ -49,7 +52,7 @@ def caption(frame: Frame) -> str:
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one panel per method, by rank."""
+    """Draw one panel per method and calibrator, by rank."""
     rows = frame.rows
     columns = min(points.COLUMNS, len(rows))
     figure, pairs = points.stacked(len(rows), 2 if columns == points.COLUMNS else 2.4, 2.75, 3.2)
@@ -132,7 +135,7 @@ def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
         linespacing=1.3,
     )
     upper.annotate(
-        row["method"],
+        row["method"] + ("" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"),
         (0.04, 0.93),
         xycoords="axes fraction",
         va="top",

@@ -1,0 +1,69 @@
+"""``calgrid reliability``: reliability diagrams of logits files, as text or figure."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.cli.files import estimates, read
+from calgrid.errors import ConfigError
+from calgrid.files.logits import predicted
+from calgrid.files.ranking import Estimate
+from calgrid.progress import log
+from calgrid.storage.atomic import replacing
+
+#: formats of a figure
+FIGURES = (".pdf", ".png", ".svg")
+
+
+def reliability(options: argparse.Namespace) -> None:
+    """Print the bins of each file, or draw the diagrams side by side."""
+    check_figure(options.plot)
+    names = [path.stem for path in options.files]
+    if len(set(names)) < len(names):
+        raise ConfigError("Give files with different names, which title their diagrams.")
+    parts = {}
+    for name, path in zip(names, options.files, strict=True):
+        data = read(path, options.labels, options)
+        probabilities = predicted(data)
+        scores = estimates(probabilities, data.label, options)
+        parts[name] = (probabilities, data.label, line_of(scores))
+    if options.plot:
+        write_figure(options.plot, parts, options.bins)
+        return
+    from calgrid.reporting.run import reliability as bins_of
+
+    for name, (probabilities, labels, line) in parts.items():
+        table = bins_of(probabilities, labels, options.bins)
+        facts = line.replace("\n", ", ")
+        table = table[table["count"] > 0].to_string(
+            index=False, float_format=lambda value: f"{value:.4f}"
+        )
+        sys.stdout.write(f"{name}: {len(labels)} rows, {facts}\n{table}\n\n")
+
+
+def line_of(scores: Mapping[str, Estimate]) -> str:
+    """Debiased ECE with its interval, and NLL, on two lines."""
+    value, low, high = (100 * part for part in scores["ece_debiased"])
+    interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+    return f"debiased ECE {value:.2f} %{interval}\nNLL {scores['nll'].value:.4f}"
+
+
+def check_figure(path: Path | None) -> None:
+    """Raise ConfigError unless a figure can have this name."""
+    if path is not None and path.suffix.lower() not in FIGURES:
+        raise ConfigError(f"--plot {path}: give a name that ends in {', '.join(FIGURES)}.")
+
+
+def write_figure(
+    path: Path, parts: Mapping[str, tuple[np.ndarray, np.ndarray, str]], n_bins: int
+) -> None:
+    """Draw diagrams side by side; see :func:`calgrid.reporting.diagram.draw_reliability`."""
+    from calgrid.reporting.diagram import draw_reliability
+
+    figure = draw_reliability(parts, n_bins)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower(), dpi=200)
+    log(f"wrote {path}")

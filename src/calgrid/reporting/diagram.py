@@ -1,0 +1,77 @@
+"""Reliability diagrams of arrays, in any axes or side by side."""
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.metrics import check_probabilities, ece
+from calgrid.metrics.binning import BinSums, bin_sums
+from calgrid.reporting import text
+from calgrid.reporting.figures.reliability import curve, handles, histogram
+from calgrid.reporting.plotting import points, style
+
+#: probabilities (N, K), labels (N,) and lines under the name of a diagram
+Part = tuple[NDArray[np.float64], NDArray[np.int32], str]
+
+
+def plot_reliability(
+    probabilities: ArrayLike, labels: ArrayLike, ax: Axes | None = None, *, n_bins: int = 15
+) -> Axes:
+    """Draw a reliability diagram: accuracy of each bin, and its gap to the mean confidence.
+
+    Bars of bins with fewer than ten samples are pale. The numbers are those of
+    :func:`calgrid.reporting.run.reliability`.
+
+    Parameters
+    ----------
+    probabilities : (N, K). labels : integers (N,).
+    ax : axes to draw into; by default those of a new figure of pyplot.
+    n_bins : equal-width bins of the largest probability.
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
+    """
+    sums = _of_one(probabilities, labels, n_bins)
+    with mpl.rc_context(style.RC):
+        if ax is None:
+            _, ax = plt.subplots(figsize=(4.2, 3.6), layout="constrained")
+        curve(ax, sums)
+        ax.set(xlabel="Confidence (%)", ylabel="Accuracy (%)")
+        ax.set_title(f"ECE {text.format_with_unit('ece', ece(probabilities, labels, n_bins))}")
+        ax.legend(handles=handles(several=False), loc="upper left", fontsize=7)
+    return ax
+
+
+@mpl.rc_context(style.RC)
+def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
+    """Draw diagrams with histograms side by side, by their names."""
+    figure, pairs = points.stacked(len(parts), 2.4, 2.75, 3.2)
+    for place, ((upper, lower), (name, (probabilities, labels, line))) in enumerate(
+        zip(pairs, parts.items(), strict=True)
+    ):
+        sums = _of_one(probabilities, labels, n_bins)
+        curve(upper, sums)
+        histogram(lower, sums)
+        upper.set_title(f"{name}\n{line}", fontsize=7.5, linespacing=1.3)
+        upper.tick_params(labelbottom=False)
+        if place % points.COLUMNS == 0:
+            upper.set_ylabel("Accuracy (%)")
+            lower.set_ylabel("Share (%)")
+    columns = 3 if len(parts) > 1 else 1
+    figure.legend(
+        handles=handles(several=False), loc="outside upper center", ncols=columns, fontsize=7
+    )
+    figure.supxlabel("Confidence (%)", fontsize=9)
+    return figure
+
+
+def _of_one(probabilities: ArrayLike, labels: ArrayLike, n_bins: int) -> BinSums:
+    """Sums (1, M) of the bins, as of one seed."""
+    sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
+    return BinSums(sums.count[None], sums.confidence[None], sums.correct[None])

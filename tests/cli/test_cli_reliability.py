@@ -1,0 +1,39 @@
+"""Reliability diagrams of files, and the picture and sentence of a calibration."""
+
+import numpy as np
+import pytest
+
+from calgrid.metrics import ece
+
+
+def test_bins_of_a_file_give_its_calibration_error(calgrid, files, data):
+    _, test = files("npz")
+    done = calgrid("reliability", test, "--bootstrap", 0, "--bins", 10)
+    head, _, *rows = done.out.strip().splitlines()
+    counts, confidence, accuracy = np.array([row.split()[2:] for row in rows], float).T
+    shares = np.exp(data.test) / np.exp(data.test).sum(axis=1, keepdims=True)
+    found = (counts * np.abs(confidence - accuracy)).sum() / counts.sum()
+    assert found == pytest.approx(ece(shares, data.test_labels, 10), abs=1e-4)
+    assert head.startswith("test: 300 rows, debiased ECE ")
+
+
+def test_calibrate_draws_before_and_after_and_ends_with_one_sentence(calgrid, files, tmp_path):
+    val, test = files("npz")
+    plot, out = tmp_path / "r.svg", tmp_path / "calibrated.parquet"
+    options = ("--fit", val, "--apply", test, "--bootstrap", 50, "--plot", plot, "--out", out)
+    done = calgrid("calibrate", "--calibrator", "ts,none,ts_mix", *options)
+    assert done.code == 0, done.err
+    last = done.out.splitlines()[-1]
+    assert " is better than no calibration on " in last
+    assert "paired interval of the difference [-" in last
+    assert "; in cross-validation it ties with ts" in last
+    assert plot.read_text().count("debiased ECE") == 2
+    both = calgrid("reliability", test, out, "--plot", tmp_path / "both.pdf", "--bootstrap", 0)
+    assert both.code == 0, both.err
+    assert (tmp_path / "both.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_names_that_cannot_be_drawn_are_refused(fails, files, tmp_path):
+    _, test = files("npz")
+    fails("reliability", test, "--plot", tmp_path / "r.txt", parts=["ends in .pdf, .png, .svg"])
+    fails("reliability", test, test, parts=["files with different names"])
