@@ -229,6 +229,8 @@ def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
     assert_read(read_any(saved(tmp_path / "b.pth", (tensor, truth)), "logits"))
     alone = saved(tmp_path / "c.pt", tensor.detach())
     assert_read(read_any(alone, "logits", saved(tmp_path / "y.pt", truth)))
+    batches = [(tensor[:1], truth[:1]), (tensor[1:], truth[1:])]
+    assert_read(read_any(saved(tmp_path / "e.pt", batches), "logits"))
     half = read_any(saved(tmp_path / "d.pt", (tensor.bfloat16(), truth)), "logits").logits
     assert half == pytest.approx(LOGITS, rel=1e-2)
 

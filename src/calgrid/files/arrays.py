@@ -179,7 +179,9 @@ def _load_safetensors(path: Path) -> Arrays:
 
 
 def _load_tensors(path: Path) -> Arrays:
-    """Tensors and lists of a dictionary, a pair (logits, label), or a single tensor."""
+    """Tensors and lists of a dictionary, a pair (logits, label), a list of such pairs, or a single
+    tensor.
+    """
     try:
         import torch  # noqa: PLC0415  (it takes seconds, and only these files need it)
     except ImportError:
@@ -200,6 +202,12 @@ def _load_tensors(path: Path) -> Arrays:
         ) from None
     if isinstance(content, torch.Tensor):
         content = {UNNAMED: content}
+    elif isinstance(content, list) and content and all(map(_is_batch, content)):
+        parts = [part for batch in content for part in batch]
+        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in parts))
+        with _reading(path):
+            content = [torch.cat(column) for column in zip(*content, strict=True)]
+        content = dict(zip(("logits", "label"), content, strict=True))
     elif isinstance(content, list | tuple) and len(content) == 2:
         content = dict(zip(("logits", "label"), content, strict=True))
     elif not isinstance(content, Mapping):
@@ -217,6 +225,12 @@ def _load_tensors(path: Path) -> Arrays:
         return _array_of_tensor(value, name, path)
 
     return Arrays(list(readable), read)
+
+
+def _is_batch(value: Any) -> bool:
+    """Whether a value is a pair of tensors (logits, label), as a loop over batches collects."""
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    return is_pair and all(hasattr(part, "detach") for part in value)
 
 
 def _array_of_list(values: list[Any], name: str, path: Path) -> np.ndarray:
