@@ -37,7 +37,6 @@ PEERS = {
     "sms": "sms",
     "iso_ova": "isotonic-naive-ovr",
     "ivap_ova": "ivap-ovr",
-    "beta_ova": "beta",
     "vs": None,
     "dirichlet": None,
     "ms_odir": None,
