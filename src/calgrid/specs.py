@@ -294,7 +294,6 @@ class ScoringStatistics(TypedDict):
     bootstrap: int
     level: float
     seed: int
-    paired_resamples: NotRequired[int]
     metrics: NotRequired[list[str]]
     conformal: NotRequired[list[str]]
 

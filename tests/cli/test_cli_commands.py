@@ -231,6 +231,18 @@ class TestCheck:
         ]
         assert done.err.splitlines() == said
 
+    @pytest.mark.parametrize(
+        ("seeds", "said"),
+        [
+            ([1], "verdicts: none with one seed (1 method against ce); use five seeds at least"),
+            ([1, 2, 3], "verdicts: 3 seeds find (1 method against ce, 80 % power) differences of "),
+        ],
+    )
+    def test_says_what_the_seeds_can_find(self, calgrid, write, make_config, seeds, said):
+        done = calgrid("check", write(make_config({"methods": ["ce", "ls"], "seeds": seeds})))
+        (line,) = [line for line in done.out.splitlines() if line.startswith("verdicts: ")]
+        assert line.startswith(said)
+
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(
         self, calgrid, write, make_config, monkeypatch
     ):

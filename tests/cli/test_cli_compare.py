@@ -35,7 +35,8 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
         "sharp": [probabilities(data.test, data.test_labels)],
         "soft": [probabilities(data.test / 3, data.test_labels)],
     }
-    expected = paired_bootstrap(runs, data.test_labels, n_resamples=50)
+    shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
+    expected = paired_bootstrap(runs, data.test_labels, metrics=shown, n_resamples=50)
     found = json.loads(done.out)
     assert [row["metric"] for row in found] == expected["metric"].tolist()
     for row, wanted in zip(found, expected.itertuples(), strict=True):
@@ -43,17 +44,25 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
         assert (row["verdict"], row["std_seed"]) == (wanted.verdict, None)
 
 
-def test_text_says_which_is_lower(calgrid, two):
-    done = calgrid(
-        "compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", "nll", "accuracy", "mce", *FEW
-    )
+def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
+    metrics = ("nll", "accuracy", "mce", "cece")
+    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", *metrics, *FEW)
     assert done.code == 0, done.err
-    lines = {line.split()[0]: line for line in done.out.splitlines() if line}
-    assert lines["nll"].endswith("higher")
-    assert lines["accuracy"].endswith("tie")
+    lines = {line.split()[0]: line for line in done.out.splitlines() if line[:1].strip()}
+    rows = {line.split()[0]: line for line in done.out.splitlines() if "  " in line}
+    assert rows["nll"].endswith("worse")
+    assert rows["accuracy"].endswith("equivalent (margin 0.005 of accuracy)")
+    assert rows["mce"].endswith("worse")
     assert "sharp - soft  (seeds: 1; interval and verdict: these runs only, " in done.out
-    assert "mce: no verdict, because no interval" in done.out
-    assert "compare ece_debiased" in done.out
+    assert lines["mce:"] == "mce: the verdict is that of squared_ce, which has no bias."
+    assert lines["cece:"].startswith("cece: no verdict; its bias depends on the model")
+
+
+def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
+    noise = np.random.default_rng(1).normal(size=data.test.shape)
+    other = write(tmp_path / "other", "parquet", data.test / 3 + 0.2 * noise, data.test_labels)
+    done = calgrid("compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW)
+    assert "tie (80 % power for 0.011 of squared_ce)" in done.out
 
 
 def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):

@@ -190,7 +190,7 @@ def test_means_over_seeds_may_be_negative_and_are_ranked_by_its_direction(write)
         (
             '"number"',
             '"percent"',
-            "the fact unit must be one of ['fraction', 'nats', 'score', 'number'], got",
+            "the fact unit must be one of ['fraction', 'square', 'nats', 'score', 'number'], got",
         ),
         (
             ', unit="number"',

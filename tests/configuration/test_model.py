@@ -53,7 +53,6 @@ def test_defaults_are_filled_in_at_every_level(study):
     assert config.statistics.model_dump() == {
         "bins": 15,
         "bootstrap": 1000,
-        "paired_resamples": None,
         "metrics": None,
         "level": 0.95,
         "seed": 0,

@@ -52,7 +52,6 @@ CHANGES = {
     "a method more": ({"grid": {"methods": [*METHODS, "ls"]}}, set()),
     "a shift family": ({"grid": {"shifts": ["digits_c"]}}, of("predict", "calibrate")),
     "other bootstrap": ({"statistics": {"bootstrap": 5}}, of("calibrate")),
-    "resamples": ({"statistics": {"paired_resamples": 5}}, of("calibrate")),
     "other bins": ({"statistics": {"bins": 10}}, of("calibrate")),
     "other baseline": ({"statistics": {"baseline": "mbls"}}, set()),
     "a hyper-parameter": ({"overrides": OVERRIDE}, of(*STAGES, methods=("mbls", "tst+mbls"))),

@@ -18,8 +18,9 @@ from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.conformal import halves
 from calgrid.jobs.predict import predict
 from calgrid.jobs.scoring import Scorer, drawn_rows
-from calgrid.metrics import auroc, evaluate, resampled_metrics
+from calgrid.metrics import auroc, evaluate
 from calgrid.metrics.conformal import conformal_quantile
+from calgrid.metrics.intervals import resampled_means
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
 from calgrid.storage.logits import read_logits, write_logits
@@ -219,7 +220,7 @@ class TestParts:
             "calibrator_seeds": [0],
             "shifts": ["digits_c"],
         }
-        study["statistics"] = {"bootstrap": 0, "paired_resamples": 5}
+        study["statistics"] = {"bootstrap": 0}
         return Plan(Study(study, HOME))
 
     @pytest.fixture(scope="class")
@@ -341,11 +342,11 @@ def test_ood_rows_compare_test_with_the_ood_set(metrics, run):
 
 def test_intervals_on_test_and_ood_contain_the_value_of_proper_scores(metrics):
     rows = metrics[metrics["metric"].isin(["accuracy", "nll", "brier", "auroc"])]
-    bounded = rows[rows["split"].isin(["test", "ood"])]
-    assert len(bounded)
-    assert (bounded["ci_low"] <= bounded["value"]).all()
-    assert (bounded["value"] <= bounded["ci_high"]).all()
-    assert metrics.loc[metrics["split"] == "shift", "ci_low"].isna().all()
+    assert set(rows["split"]) == {"val", "test", "shift", "ood"}
+    assert (rows["ci_low"] <= rows["value"]).all()
+    assert (rows["value"] <= rows["ci_high"]).all()
+    errors = metrics[metrics["metric"] == "ece"]
+    assert errors.loc[errors["split"] == "shift", "ci_low"].isna().all()
 
 
 def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metrics):
@@ -376,7 +377,8 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
 def test_another_calibration_of_the_run_fits_nothing_and_gives_the_same_bytes(plan, run, part):
     before, content = fitted_files(part), contents(part)
     assert before
-    assert {"metrics.parquet", "bins.parquet", "fits.parquet", "margins.parquet"} == set(content)
+    files = ("metrics", "resamples", "bins", "fits", "margins")
+    assert {f"{name}.parquet" for name in files} == set(content)
     again = part.with_name("again")
     assert calibrate(plan.calibrate(CE), run / "predict", again)
     assert not calibrate(plan.calibrate(CE), run / "predict", again)
@@ -444,34 +446,27 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
 # --------------------------------------------------------------------------------------------------------
 
 
-def test_resamples_are_kept_where_they_are_wanted_and_shared_by_calibrators(run, part, tmp_path):
-    assert not (part / "resamples.parquet").exists()
-    config = small_study(statistics={"bootstrap": 0, "paired_resamples": 20, "bins": 10, "seed": 3})
-    config["grids"][0] |= {
-        "methods": ["ce"],
-        "calibrators": ["none", "smart"],
-        "calibrator_seeds": [1, 2],
-    }
-    spec = Plan(Study(config, HOME)).calibrate(CE)
-    calibrate(spec, run / "predict", tmp_path / "part")
-    found = read_frame(tmp_path / "part/resamples.parquet", fingerprint=spec["fingerprint"])
-    fits = (
-        found[["checkpoint", "calibrator", "fit_seed"]]
-        .drop_duplicates()
-        .apply(tuple, axis=1)
-        .tolist()
-    )
-    each = [("none", 1), ("smart", 1), ("smart", 2)]
-    assert fits == [(checkpoint, *fit) for checkpoint in ("best", "last") for fit in each]
+def test_all_calibrators_share_resamples_and_corruptions_are_averaged(run, part, metrics):
+    found = read_frame(part / "resamples.parquet")
+    keys = ["checkpoint", "calibrator", "fit_seed", "split", "shift", "severity"]
+    shifts = metrics[(metrics["split"] == "shift") & (metrics["fit_on"] == "val")]
+    severities = {*shifts["severity"], -1}
+    clean = found[(found["checkpoint"] == "last") & (found["calibrator"] == "none")]
+    assert set(clean["split"]) == {"val", "test", "shift"}  # too few resamples for ood
+    assert set(clean.loc[clean["split"] == "shift", "severity"]) == severities
+    assert not found.duplicated([*keys, "metric"]).any()
     test = read_logits(run / "predict/logits/last/test.parquet")
     probs = build_calibrator("none").fit(test.logits, test.label).predict_proba(test.logits)
-    expected = resampled_metrics(probs, test.label, n_resamples=20, seed=3, n_bins=10)
-    own = found[(found["checkpoint"] == "last") & (found["calibrator"] == "none")].set_index(
-        "metric"
-    )["draws"]
-    assert set(own.index) == set(expected)
-    for metric in ("ece", "aece", "nll", "accuracy"):
-        assert own[metric].tolist() == expected[metric].tolist()
+    seed = small_study().get("statistics", {}).get("seed", 0)
+    expected = resampled_means(probs, test.label, seed=seed)
+    own = clean[(clean["split"] == "test") & (clean["fit_seed"] == clean["fit_seed"].min())]
+    own = own.set_index("metric")
+    for metric, drawn in expected.drawn.items():
+        change = drawn - expected.values[metric]
+        np.testing.assert_allclose(own.loc[metric, "draws"], change, atol=1e-6)
+    pairs = own.loc["squared_ce", "pairs"]
+    np.testing.assert_allclose(pairs, expected.noise["squared_ce"], atol=1e-6)
+    assert len(own.loc["nll", "pairs"]) == 0
 
 
 # conformal sets

@@ -11,15 +11,13 @@ import pytest
 
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import collect_diagnostics
+from calgrid.jobs.calibrate import _resamples
 from calgrid.jobs.diagnostics import Diagnostics, confidence_bins, diagnosed_calibrators
+from calgrid.jobs.scoring import _draw_rows
 from calgrid.jobs.summaries import shift_means, shift_summary
-from calgrid.metrics import (
-    bootstrap,
-    check_probabilities,
-    evaluate,
-    evaluate_ood,
-    evaluate_soft,
-)
+from calgrid.metrics import METRICS as METRIC_TABLE
+from calgrid.metrics import bootstrap, check_probabilities, evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics.intervals import resampled_means
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
@@ -32,12 +30,13 @@ from calgrid.storage.schema import (
     COST_COLUMNS,
     COSTS,
     METRICS,
+    RESAMPLES,
     SHIFT_MEANS,
     SHIFT_SUMMARY,
     SHIFT_SUMMARY_COLUMNS,
     SUMMARY,
 )
-from calgrid.storage.tables import join, table_of_rows, write_frame
+from calgrid.storage.tables import join, read_frame, table_of_rows, write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is
 #: over-confident)
@@ -176,19 +175,21 @@ def _write(folder, recipe, runs, rows, costs):
         "fingerprint": "f" * 16,
     }
     write_frame(folder / METRICS, metrics)
-    write_frame(folder / SUMMARY, summarise(metrics, "ce", recipe.published, 0.95))
-    write_means(folder, metrics)
     write_frame(folder / COSTS, pd.DataFrame(costs, columns=list(COST_COLUMNS)))
     collect_diagnostics(manifest, folder)
+    resamples = read_frame(folder / RESAMPLES)
+    write_frame(folder / SUMMARY, summarise(metrics, "ce", recipe.published, 0.95, resamples))
+    write_means(folder, metrics, resamples)
     write_record(folder / "manifest.json", manifest)
     return Written(folder, manifest)
 
 
-def write_means(folder, metrics):
+def write_means(folder, metrics, resamples=None):
     """Write means over shifts, and their summary, as ``aggregate`` does."""
     means = shift_means(metrics)
     write_frame(folder / SHIFT_MEANS, means)
-    summary = [shift_summary(part, "ce", 0.95) for _, part in means.groupby(list(CONDITION))]
+    conditions = means.groupby(list(CONDITION))
+    summary = [shift_summary(part, "ce", 0.95, resamples) for _, part in conditions]
     write_frame(
         folder / SHIFT_SUMMARY,
         join([table_of_rows([], SHIFT_SUMMARY_COLUMNS), *summary]).to_pandas(),
@@ -223,7 +224,7 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 
 def _score(key, run, recipe):
-    rows, diagnostics = [], Diagnostics(15, DIAGNOSTICS, _entries(recipe))
+    rows, draws, diagnostics = [], [], Diagnostics(15, DIAGNOSTICS, _entries(recipe))
     _, limited, n_val = key["dataset"].partition("_n")
     val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
@@ -247,13 +248,14 @@ def _score(key, run, recipe):
                 "fit_seed": 0,
                 "fingerprint": _fingerprint(key),
             }
-            rows += _score_calibrated(base, key, recipe, fitted, val, test)
+            rows += _score_calibrated(base, key, recipe, fitted, val, test, draws)
             if calibrator != "none":
                 predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
                 bins = confidence_bins(predictions, 15)
                 bins = bins.assign(checkpoint=checkpoint, calibrator=calibrator)
                 diagnostics.add_bins(bins.to_dict("records"))
     folder = run / CALIBRATED
+    write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": _fingerprint(key)})
     diagnostics.write(folder, _fingerprint(key))
     write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})
     return rows
@@ -283,9 +285,11 @@ def _fingerprint(key):
     return f"{zlib.crc32(str(key).encode()):016x}"
 
 
-def _score_calibrated(base, key, recipe, fitted, val, test):
+def _score_calibrated(base, key, recipe, fitted, val, test, draws):
     rows = []
     probs = fitted.predict_proba(test[0])
+    drawn = _measured(resampled_means, probs, test[1])
+    draws += _draw_rows({**base, "split": "test"}, drawn, METRIC_TABLE)
     if base["calibrator"] == "none":
         rows += _rows(
             {**base, "split": "val"},
@@ -312,12 +316,10 @@ def _score_calibrated(base, key, recipe, fitted, val, test):
                 key, recipe.n_test, recipe, 1 - severity * (0.09 + 0.05 * place), 10 + place
             )
             shifted = {**base, "split": "shift", "shift": shift, "severity": severity}
-            rows += _rows(
-                shifted,
-                _measured(evaluate, fitted.predict_proba(logits), labels),
-                {},
-                recipe.n_test,
-            )
+            predicted = fitted.predict_proba(logits)
+            rows += _rows(shifted, _measured(evaluate, predicted, labels), {}, recipe.n_test)
+            drawn = _measured(resampled_means, predicted, labels)
+            draws += _draw_rows(shifted, drawn, METRIC_TABLE)
     for name in recipe.ood:
         logits, _ = _logits(key, recipe.n_test // 2, recipe, 0.4, 50)
         values = _measured(evaluate_ood, probs, fitted.predict_proba(logits))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from scipy.stats import rankdata, ttest_1samp
-from tests.reporting.test_papers import HOME, PLACES, tables  # noqa: F401  (a fixture)
+from tests.reporting.test_papers import HOME, PLACES, RUN, tables  # noqa: F401  (a fixture)
+from tests.statistics.cases import frame, resamples
 
 from calgrid.configuration.papers import paper
 
@@ -36,9 +37,19 @@ def line(table, text):
     return dict(zip(header.strip("| ").split(" | "), found.strip("| ").split(" | "), strict=True))
 
 
+def with_squares(rows, std=0.0):
+    """The same values as squared errors too, which decide, and their resamples."""
+    squares = [{**row, "metric": "squared_ce"} for row in rows]
+    return [*rows, *squares], resamples(frame(*[{**RUN, **row} for row in squares]), std)
+
+
 @pytest.fixture
 def check(tables):  # noqa: F811
-    return lambda rows: tables("fedlas", rows)["claims"]
+    def build(rows, std=0.0):
+        both, drawn = with_squares(rows, std)
+        return tables("fedlas", both, resamples=drawn)["claims"]
+
+    return build
 
 
 @pytest.mark.parametrize(
@@ -119,6 +130,12 @@ def test_the_tests_behind_a_verdict_are_in_the_csv(check):
     assert (own["n_seeds"] == 5).all()
     assert (own["p_value"] <= own["p_holm"]).all()
     assert own["gain"].between(0.009, 0.011).all()
+    assert set(own["decided_by"]) == {"squared_ce"}
+
+
+def test_test_images_may_hide_what_seeds_show(check):
+    row = line(check(runs([0.01] * 6), std=0.02), EVERY_CELL)
+    assert (row["Verdict"], row["Seeds to tell"]) == ("cannot tell", "more test images")
 
 
 def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
@@ -144,7 +161,8 @@ def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
     found = frame.loc["fedlas_ls_rank"]
     assert found["n_seeds"] == 3
     assert found["gain"] == pytest.approx(gains.mean())
-    assert found["p_value"] == pytest.approx(ttest_1samp(gains, 0).pvalue)
+    assert found["p_seeds"] == pytest.approx(ttest_1samp(gains, 0).pvalue)
+    assert found["verdict"] == "cannot tell"  # ranks have no variance over test images
     assert len(frame.loc["fedlas_mbls_rank_ece"]) == 15
     assert "fedlas_ls_rank" not in set(check(made[1:]).frame.query("n_seeds == 3")["claim"])
 
@@ -178,14 +196,14 @@ def smart(tables):  # noqa: F811
                 for seed, value in enumerate(fits, 1)
             ]
             rng = np.random.default_rng(number)
-            drawn += [
-                {**place, "calibrator": name, "fit_seed": seed, "metric": "ece"}
-                | {"draws": value + noise * rng.normal(size=100)}
-                for name, seed, value in [
-                    ("none", 1, 0.05),
-                    *(("smart", n, v) for n, v in enumerate(fits, 1)),
+            squares = {**RUN, **place, "fit_on": "val", "split": "test", "metric": "squared_ce"}
+            for name, seeds in (("none", [1]), ("smart", range(1, 6))):
+                drawn += [
+                    {**squares, "calibrator": name, "fit_seed": seed, "pairs": []}
+                    | {"draws": noise * rng.normal(size=200)}
+                    for seed in seeds
                 ]
-            ]
+        rows += [{**row, "metric": "squared_ce"} for row in rows]
         return tables("smart", rows, resamples=drawn if resampled else ())
 
     return build
@@ -200,10 +218,7 @@ def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
 def test_without_resamples_the_claims_say_what_is_missing(smart):
     row = line(smart(0.02, resampled=False)["claims"], LOSSES)
     assert row["Verdict"] == "cannot tell"
-    assert (
-        row["Seeds to tell"]
-        == "resamples of the test images (statistics.paired_resamples) are missing"
-    )
+    assert row["Seeds to tell"] == "resamples of the test images are missing"
 
 
 def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
@@ -211,8 +226,9 @@ def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
     row = line(claims, LOSSES)
     assert (row["Verdict"], row["Seeds to tell"]) == ("cannot tell", "more test images")
     own = claims.frame[claims.frame["claim"] == "smart_any_loss"]
-    assert (own["std_test"] > 10 * own["std_fit"]).all()
-    assert own["std_fit"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5 / 5)))
+    std_fit = own["std_seed"] / np.sqrt(own["n_seeds"])
+    assert (own["std_test"] > 10 * std_fit).all()
+    assert std_fit.to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5 / 5)))
 
 
 def test_cells_show_the_spread_of_the_fits_and_say_so(smart):

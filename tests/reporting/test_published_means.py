@@ -85,3 +85,19 @@ def test_nothing_there_is_no_row():
     assert cell_means(runs(frame({"value": np.nan}), {})).empty
     with pytest.raises(ConfigError, match="level must be between 0 and 1"):
         cell_means(runs(frame({}), {}), level=1.0)
+
+
+def test_seeds_of_the_calibrator_are_the_spread_of_a_cell():
+    fits = [{"fit_seed": seed, "value": value} for seed, value in enumerate((0.01, 0.02, 0.03), 1)]
+    runs = cell_runs(frame(*fits), places({}), "fit_seed")
+    assert runs[["seed", "value"]].to_numpy().tolist() == [[1, 0.01], [2, 0.02], [3, 0.03]]
+    row = cell_means(runs).iloc[0]
+    assert (row["mean"], row["std"], row["n_seeds"]) == (
+        pytest.approx(0.02),
+        pytest.approx(0.01),
+        3,
+    )
+    twice = frame(*fits, *({**fit, "seed": 2, "value": fit["value"] + 0.02} for fit in fits))
+    assert cell_runs(twice, places({}), "fit_seed")["value"].tolist() == pytest.approx(
+        [0.02, 0.03, 0.04]
+    )

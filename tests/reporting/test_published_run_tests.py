@@ -8,9 +8,11 @@ import pytest
 from scipy import stats
 
 from calgrid.errors import ConfigError
-from calgrid.reporting.published.run_tests import claim_tests, claim_verdict, seeds_needed
+from calgrid.reporting.published import run_tests
+from calgrid.reporting.published.run_tests import claim_verdict
 from calgrid.statistics import holm
 
+RNG = np.random.default_rng(3)
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 
 
@@ -32,11 +34,20 @@ def pairs(*rows, lower=True):
                 "setting": s,
                 "cell": mine,
                 "rival": rival,
+                "metric": "nll",
                 "lower_is_better": lower,
                 "n_rivals": counts[s],
             }
             for s, mine, rival in rows
         ]
+    )
+
+
+def claim_tests(runs, asked, draws=None, ratios=None, margin=0.0, level=0.95):
+    """Tests of runs that do not vary over test samples by default."""
+    zeros = runs.assign(draws=[np.zeros(200)] * len(runs), pairs=[[]] * len(runs))
+    return run_tests.claim_tests(
+        runs, asked, zeros if draws is None else draws, ratios, margin, level
     )
 
 
@@ -127,21 +138,51 @@ def test_all_rivals_must_be_beaten_and_be_there():
     assert (missing["verdict"], missing["present"]) == (OPEN, 0)
 
 
-@pytest.mark.parametrize("effect", [0.1, 0.3, 0.8, 2.0])
-@pytest.mark.parametrize("alpha", [0.05, 0.001])
-def test_seeds_needed_give_the_power(effect, alpha):
-    (n,) = seeds_needed([effect], [1.0], alpha)
-
-    def power(n):
-        limit = stats.t.ppf(1 - alpha / 2, n - 1)
-        return stats.nct.sf(limit, n - 1, effect * math.sqrt(n))
-
-    assert power(n) > 0.75
-    assert power(n - 2) < 0.82
+# calibrators of one network
+# ---------------------------------------------------------------------------------------
 
 
-def test_seeds_needed_at_the_ends():
-    found = seeds_needed([1e-9, 0.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1e-9, 0.0, math.nan], 0.05)
-    assert found[:4].tolist() == [math.inf, math.inf, 2, 2]
-    assert math.isnan(found[4])
-    assert seeds_needed([0.5], [1.0], 0.001)[0] > seeds_needed([0.5], [1.0], 0.05)[0]
+def drawn(**cells):
+    """Resamples of cells ``c0``, ... in seed 1."""
+    place = {"protocol": "p", "checkpoint": "best", "seed": 1, "pairs": []}
+    rows = [{**place, "cell": int(name[1:]), "draws": v} for name, v in cells.items()]
+    return pd.DataFrame(rows, columns=[*place, "cell", "draws"])
+
+
+def fit_tests(fits, asked, draws=None, ratios=None, margin=0.0):
+    return claim_tests(fits, asked, drawn() if draws is None else draws, ratios or {}, margin)
+
+
+def test_deviation_is_that_of_the_difference_on_samples_and_of_the_fits():
+    fits = made(c0=(0.010, 0.012, 0.014), c1=(0.030,))
+    mine, rival = RNG.normal(0, 0.002, 200), RNG.normal(0, 0.003, 200)
+    row = fit_tests(fits, pairs((0, 0, 1)), drawn(c0=mine, c1=rival)).iloc[0]
+    assert row["gain"] == pytest.approx(0.018)
+    assert row["std_test"] == pytest.approx(np.std(mine - rival, ddof=1))
+    assert row["std_seed"] / math.sqrt(3) == pytest.approx(0.002 / math.sqrt(3))
+    assert (row["n_seeds"], row["verdict"]) == (3, CONFIRMED)
+    assert math.isnan(row["seeds_needed"])
+
+
+def test_fits_with_one_seed_each_have_the_variance_of_test_samples_alone():
+    draws = drawn(c0=RNG.normal(0, 0.001, 200), c1=RNG.normal(0, 0.001, 200))
+    found = fit_tests(made(c0=(0.05,), c1=(0.01,)), pairs((0, 0, 1)), draws)
+    assert found["verdict"].tolist() == [REFUTED]
+    assert fit_tests(made(c0=(0.05,), c1=(0.01,)), pairs((0, 0, 1)))["verdict"].tolist() == [OPEN]
+
+
+def test_what_no_resample_tells_apart_is_open():
+    accuracy = np.full(200, 0.01)
+    draws = drawn(c0=accuracy, c1=accuracy)
+    equal = fit_tests(made(c0=(0.95, 0.95), c1=(0.95,)), pairs((0, 0, 1), lower=False), draws)
+    assert (equal["p_value"].item(), equal["verdict"].item()) == (1.0, OPEN)
+
+
+def test_random_splits_are_tested_with_the_correction_for_their_overlap():
+    mine, rival = (0.010, 0.012, 0.011, 0.013, 0.010), (0.030, 0.031, 0.034, 0.032, 0.029)
+    row = fit_tests(made(c0=mine, c1=rival), pairs((0, 0, 1)), None, {0: 4.0, 1: 4.0}).iloc[0]
+    gains = np.subtract(rival, mine)
+    std = gains.std(ddof=1) * math.sqrt(1 / 5 + 4)
+    assert row["p_value"] == pytest.approx(2 * stats.t.sf(gains.mean() / std, 4))
+    single = fit_tests(made(c0=mine[:1], c1=rival[:1]), pairs((0, 0, 1)), None, {0: 4.0, 1: 4.0})
+    assert math.isnan(single["p_value"].item())

@@ -113,9 +113,10 @@ def test_the_overview_has_rank_interval_test_and_time(tables, summary, read_mark
         assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
         assert row["Training time (× ce)"] == f"{times[method]:.2f}"
         if method != "ce":
-            assert row["NLL against ce"].startswith(
-                f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}, p "
-            )
+            cell = row["NLL against ce"]
+            assert cell.startswith(f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}")
+            power = f", 80 % power for {nll['detectable']:.4f} nats, p "
+            assert (power in cell) == (nll["verdict"] == "tie")
 
 
 def test_csv_holds_fractions_with_all_digits(tables, summary):
@@ -216,12 +217,15 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary,
         expected = means(
             summary, split="test", method=row["Method"], calibrator=row["Calibrator"]
         ).loc["nll"]
-        cell = row["Δ NLL (nats) (p; Holm)"].replace("**", "")
+        shown = row["Δ NLL (nats) (verdict; Holm p; p on these images)"]
+        cell = shown.replace("**", "")
         assert float(cell.split(" ")[0]) == pytest.approx(expected["diff_vs_baseline"], abs=5e-5)
-        assert row["Δ NLL (nats) (p; Holm)"].startswith("**") == (expected["p_holm"] < 0.05)
-        assert cell.endswith("; tie)") == (expected["p_holm"] >= 0.05)
+        assert shown.startswith("**") == (expected["p_holm"] < 0.05)
+        assert f"({expected['verdict']}" in cell
+        assert cell.endswith(f"; {expected['p_holm']:.3f}; {expected['p_seeds']:.3f})")
+        assert "(" not in row["Δ ECE (%)"]  # its verdict is that of the squared error
     frame = pd.read_csv(tables / "tests.csv")
-    assert set(frame["metric"]) == {"accuracy", "nll", "brier", "ece", "ece_debiased"}
+    assert set(frame["metric"]) == {"accuracy", "nll", "brier", "squared_ce", "ece", "ece_debiased"}
 
 
 def test_ood_table_has_one_section_a_set(build, read_markdown):
@@ -463,27 +467,29 @@ def test_questions_show_difference_noise_interval_and_p_values(
         & (frame["metric"] == "nll")
     ].iloc[0]
     assert row["difference"] == pytest.approx(difference.mean())
-    assert row["std"] == pytest.approx(difference.std())
-    assert row["p_value"] == pytest.approx(test.pvalue)
-    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert row["std_seed"] == pytest.approx(difference.std())
+    assert row["p_seeds"] == pytest.approx(test.pvalue)
+    low, high = test.confidence_interval(0.95)
+    assert row["ci_low"] < low < high < row["ci_high"]  # other test images too
     cell = next(iter(read_markdown(ablation_tables / "comparisons.md").values()))[0]
-    shown = cell["Δ NLL (nats) ± noise, interval (p; Holm)"].replace("**", "")
+    shown = cell["Δ NLL (nats) ± noise, interval (Holm p; p on these images)"].replace("**", "")
     assert shown.startswith(
         f"{difference.mean():+.4f} ± {difference.std():.4f} [{row['ci_low']:+.4f}, "
     )
-    assert shown.endswith(f"({row['p_value']:.3f}; {row['p_holm']:.3f})")
+    assert shown.endswith(f"({row['p_holm']:.3f}; {row['p_seeds']:.3f})")
 
 
 def test_the_answer_says_what_was_found_and_what_was_not():
-    verdicts = {"nll": "lower", "brier": "tie", "ece": "higher", "accuracy": "tie"}
-    p_values = {"nll": 0.0004, "brier": 0.2, "ece": 0.031, "accuracy": 0.9}
-    rows = pd.DataFrame(
-        {"metric": verdicts.keys(), "verdict": verdicts.values(), "p_holm": p_values.values()}
+    verdicts = {"nll": "better", "brier": "tie", "squared_ce": "worse", "accuracy": "equivalent"}
+    rows = pd.DataFrame({"metric": verdicts.keys(), "verdict": verdicts.values()}).assign(
+        decided_by=verdicts.keys(), p_holm=[0.0004, 0.2, 0.031, 0.9], detectable=0.0123
     )
-    expected = "lower NLL (Holm p < 0.001); higher ECE (Holm p 0.031); tie in Brier and Accuracy"
-    assert questions._answer(rows) == expected
-    assert questions._answer(rows.assign(verdict="tie")) == "tie"
-    assert questions._answer(rows.assign(verdict="equal")) == "equal"
+    error = rows.iloc[:1].assign(metric="ece", decided_by="squared_ce")
+    assert questions._answer(pd.concat([rows, error])) == (
+        "better NLL (Holm p < 0.001); worse Squared CE (Holm p 0.031); "
+        "tie in Brier (80 % power for 0.0123); equivalent in Accuracy"
+    )
+    assert questions._answer(rows.assign(verdict="no verdict")) == "no verdict"
 
 
 def test_a_single_seed_answers_nothing_and_a_question_is_words(build, read_markdown):
@@ -492,8 +498,8 @@ def test_a_single_seed_answers_nothing_and_a_question_is_words(build, read_markd
     ((row,),) = read_markdown(out / "comparisons.md").values()
     assert row["Question"] == "=HYPERLINK(1) \\<b>Is it?"
     assert set(pd.read_csv(out / "comparisons.csv")["question"]) == {"'=HYPERLINK(1)\n<b>Is it?"}
-    assert row["Answer"] == "not testable"
-    assert "±" not in row["Δ NLL (nats) ± noise, interval (p; Holm)"]
+    assert row["Answer"] == "no verdict"
+    assert "±" not in row["Δ NLL (nats) ± noise, interval (Holm p; p on these images)"]
 
 
 def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(
@@ -584,12 +590,6 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
         ("methods", "NLL (nats) ↓", "mine ↑"),
         ("calibrators", "NLL (nats) ↓", "mine ↑"),
         ("shift", "NLL (nats) ↓", "mine ↑"),
-        ("tests", "Δ NLL (nats) (p; Holm)", "Δ mine (p; Holm)"),
-        (
-            "comparisons",
-            "Δ NLL (nats) ± noise, interval (p; Holm)",
-            "Δ mine ± noise, interval (p; Holm)",
-        ),
     ):
         for rows in read_markdown(out / f"{table}.md").values():
             # the same numbers with the other sign: as good where the other is, and told apart where

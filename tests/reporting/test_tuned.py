@@ -53,7 +53,7 @@ def test_what_was_chosen_is_counted_and_how_is_said(written, read_markdown):
     # mbls is nearly calibrated in this study and ce far from it
     assert rows[0]["Chosen"] == "mbls × 2, ce"
     assert rows[0]["Δ NLL to default"].startswith("-")
-    assert rows[0]["Δ NLL to ce (Holm p)"] == "–"
+    assert rows[0]["Δ NLL to ce (verdict; Holm p)"] == "–"
     text = (out / "tuned.md").read_text()
     assert "tried with 2 settings" in text
     assert "NLL of its uncalibrated network on validation rows" in text
@@ -70,7 +70,7 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
         f"has the lowest NLL, "
         f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} "
         f"nats, {survive} of 1 "
-        "differences are significant after Holm's correction."
+        "differences are significant over seeds and test images."
     ]
     del study.manifest["tuning"]
     assert not [sentence for sentence in findings(*study.opened()) if "Tuned" in sentence]

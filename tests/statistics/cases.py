@@ -1,5 +1,6 @@
 """A small tidy metrics frame for the tests of statistics."""
 
+import numpy as np
 import pandas as pd
 
 DEFAULTS = {
@@ -41,3 +42,11 @@ def one(summary, **where):
         found = found[found[column] == value]
     assert len(found) == 1, (where, len(found))
     return found.iloc[0]
+
+
+def resamples(metrics, std=0.0):
+    """Resamples of all numbers of a frame, which vary by ``std`` independently of each other."""
+    rng = np.random.default_rng(0)
+    keys = [name for name in DEFAULTS if name not in ("value", "ci_low", "ci_high")]
+    drawn = [std * rng.normal(size=200) for _ in range(len(metrics))]
+    return metrics[keys].fillna({"fit_seed": 0}).assign(draws=drawn, pairs=[[]] * len(metrics))

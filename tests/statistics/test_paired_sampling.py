@@ -34,9 +34,13 @@ def test_one_run_each_is_the_bootstrap_of_a_difference():
     first, second = runs_of(1.0, seeds=1), runs_of(1.5, seeds=1)
     table = paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=200, seed=3)
     expected = metrics.bootstrap_difference(first[0], second[0], LABELS, n_resamples=200, seed=3)
-    for name in ("accuracy", "nll", "brier", "ece_debiased"):
+    for name in ("accuracy", "nll", "brier"):  # Student's intervals, close to the percentiles
         found = row(table, name)
-        assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected[name])
+        width = expected[name][1] - expected[name][0]
+        assert found["ci_high"] - found["ci_low"] == pytest.approx(width, rel=0.1)
+    # with the same 200 resamples, to the last digit
+    found = row(table, "squared_ce")
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(expected["squared_ce"])
     assert row(table)["difference"] == pytest.approx(
         metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS)
     )
@@ -68,29 +72,29 @@ def test_the_verdict_holds_the_variance_over_seeds():
     a, b = [softmax(f * np.log(calibrated(N)[0])) for f in (1.0, 3.0)], runs_of(1.6, seeds=2)
     one = row(paired_bootstrap({"a": a[1:], "b": b[1:]}, LABELS, n_resamples=200))
     both = row(paired_bootstrap({"a": a, "b": b}, LABELS, n_resamples=200))
-    assert (one["verdict"], both["verdict"]) == ("higher", "tie")
-    over_samples = metrics.bootstrap_difference(a[1], b[1], LABELS, n_resamples=200)["nll"]
-    assert (one["ci_low"], one["ci_high"]) == pytest.approx(over_samples)
+    assert (one["verdict"], both["verdict"]) == ("worse", "tie")
     student = stats.t.ppf(0.975, 1) * both["std_seed"] / np.sqrt(2)
     assert both["ci_high"] - both["difference"] > student > 0
+
+
+def sharp_and_flat(n, seed=0):
+    """Two calibrated models, one of which knows more, and labels."""
+    rng, grid = np.random.default_rng(seed), np.linspace(-5, 5, 201)
+    u, weight = 1.5 * rng.normal(size=n), np.exp(-(grid**2) / 2)
+    sharp = special.expit(u + 10 * rng.normal(size=n))
+    flat = special.expit(u[:, None] + 10 * grid) @ (weight / weight.sum())
+    runs = {name: [np.c_[p, 1 - p]] for name, p in (("sharp", sharp), ("flat", flat))}
+    return runs, (rng.random(n) > sharp).astype(int)
 
 
 def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
     """Bins of a flat model hold more noise: by a percentile interval its plain errors are certainly
     larger.
     """
-    rng, grid = np.random.default_rng(0), np.linspace(-5, 5, 201)
-    u, weight = 1.5 * rng.normal(size=500), np.exp(-(grid**2) / 2)
-    sharp = special.expit(u + 10 * rng.normal(size=500))
-    flat = special.expit(u[:, None] + 10 * grid) @ (weight / weight.sum())
-    labels = (rng.random(500) > sharp).astype(int)
-    errors = [
-        name
-        for name, metric in metrics.METRICS.items()
-        if metric.interval == "guarded" and name != "soft_ece"
-    ]
-    runs = {name: [np.c_[p, 1 - p]] for name, p in (("sharp", sharp), ("flat", flat))}
+    runs, labels = sharp_and_flat(500)
+    errors = [name for name, each in metrics.METRICS.items() if each.decided_by == "squared_ce"]
     table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100)
+    assert set(table["decided_by"]) == {"squared_ce"}
     assert set(table["verdict"]) == {"tie"}
     drawn = [
         metrics.resampled_metrics(*each, labels, n_resamples=100)["aece"] for each in runs.values()
@@ -98,11 +102,21 @@ def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
     assert np.quantile(drawn[0] - drawn[1], 0.975) < 0
 
 
-def test_a_metric_without_an_interval_gets_no_verdict():
+def test_a_model_does_not_differ_from_itself():
+    runs = runs_of(1.3, seeds=1)
     table = paired_bootstrap(
-        {"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["mce"], n_resamples=20
+        {"a": runs, "same": runs}, LABELS, metrics=["ece", "squared_ce", "nll"]
     )
-    assert row(table, "mce")["verdict"] == "no verdict"
+    assert set(table["verdict"]) == {"equivalent"}
+    assert (table.loc[table["metric"] != "ece", ["ci_low", "ci_high"]] == 0).all(axis=None)
+
+
+def test_metrics_without_a_fit_interval_get_no_verdict():
+    table = paired_bootstrap(
+        {"a": runs_of(1.0), "b": runs_of(2.5)}, LABELS, metrics=["cece", "mce"], n_resamples=20
+    )
+    assert row(table, "cece")["verdict"] == "no verdict"
+    assert row(table, "mce")["verdict"] == "better"  # by squared_ce
     assert row(table, "mce")[["ci_low", "ci_high"]].isna().all()
 
 
@@ -115,14 +129,13 @@ def test_verdicts():
         ["nearly", "sharp"],
     ]
     nll = table[table["metric"] == "nll"].set_index("against")
-    assert nll.loc["sharp", "verdict"].tolist() == ["lower", "lower"]
-    assert set(table[table["metric"] == "accuracy"]["verdict"]) == {
-        "tie"
-    }  # sharpening keeps the arg max
+    assert nll.loc["sharp", "verdict"].tolist() == ["better", "better"]
+    # sharpening keeps the arg max
+    assert set(table[table["metric"] == "accuracy"]["verdict"]) == {"equivalent"}
     reverse = paired_bootstrap(
         {"sharp": runs["sharp"], "calibrated": runs["calibrated"]}, LABELS, n_resamples=200
     )
-    assert row(reverse)["verdict"] == "higher"
+    assert row(reverse)["verdict"] == "worse"
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 4])

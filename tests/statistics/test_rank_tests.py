@@ -8,7 +8,15 @@ import pytest
 from scipy import stats
 
 from calgrid.errors import ConfigError, DataError
-from calgrid.statistics import friedman, mean_ranks, nemenyi_cd, setting_ranks, wilcoxon_holm
+from calgrid.statistics import (
+    friedman,
+    mean_ranks,
+    nemenyi_cd,
+    setting_ranks,
+    wilcoxon_holm,
+    win_rates,
+)
+from calgrid.statistics.ranks import bradley_terry
 
 SIX_SETTINGS = pd.DataFrame(
     [
@@ -127,3 +135,25 @@ def test_missing_numbers_cost_their_setting_or_their_method():
         setting_ranks(scores.assign(five=np.nan))
     with pytest.raises(ConfigError, match="missing must be"):
         setting_ranks(scores, missing="impute")
+
+
+def test_win_rates_and_ratings_of_three_methods():
+    """a beats b and c in three of four settings, and ties with b in the last."""
+    scores = pd.DataFrame(
+        {"a": [1, 1, 1, 2.0], "b": [2, 2, 3, 2], "c": [3, 3, 2, 3]}, index=list("wxyz")
+    )
+    table = win_rates(scores, n_resamples=200).set_index("name")
+    assert table["win_rate"].to_dict() == pytest.approx(
+        {"a": (2 + 2 + 2 + 1.5) / 8, "b": (1 + 1 + 0 + 1.5) / 8, "c": 1 / 8}
+    )
+    assert (table["win_low"] <= table["win_rate"]).all()
+    assert (table["win_rate"] <= table["win_high"]).all()
+    assert table["rating"].mean() == pytest.approx(1000)
+    assert table["rating"].is_monotonic_decreasing
+    # of two players, the odds of winning are those of the strengths
+    two = bradley_terry(np.array([[0, 0.75], [0.25, 0]]))
+    assert 10 ** ((two[0] - two[1]) / 400) == pytest.approx(0.8 / 0.3)
+    reverse = win_rates(-scores, lower_is_better=False).set_index("name")
+    assert reverse["win_rate"].to_dict() == pytest.approx(table["win_rate"].to_dict())
+    with pytest.raises(DataError, match="two complete settings"):
+        win_rates(scores[:1])

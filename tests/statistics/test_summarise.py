@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import special, stats
 from tests.statistics import cases
-from tests.statistics.cases import frame, one
+from tests.statistics.cases import frame, one, resamples
 
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics import summarise
@@ -122,7 +122,7 @@ def test_difference_and_test_are_paired_over_common_seeds():
     rows = frame(*over_seeds([*ce, 0.9]), *over_seeds(mbls, method="mbls"))
     row = one(summarise(rows), method="mbls")
     assert row["diff_vs_baseline"] == pytest.approx(-0.02)
-    assert row["p_value"] == pytest.approx(stats.ttest_rel(mbls, ce).pvalue)
+    assert row["p_seeds"] == pytest.approx(stats.ttest_rel(mbls, ce).pvalue)
 
 
 def test_the_baseline_is_compared_at_the_same_calibrator():
@@ -151,7 +151,7 @@ def test_differences_without_variance(shift, expected):
     """
     ce = [0.90, 0.95, 0.93]
     rows = frame(*over_seeds(ce), *over_seeds([v + shift for v in ce], method="mbls"))
-    assert one(summarise(rows), method="mbls")["p_value"] == pytest.approx(expected, nan_ok=True)
+    assert one(summarise(rows), method="mbls")["p_seeds"] == pytest.approx(expected, nan_ok=True)
 
 
 def test_holm_over_the_methods_of_a_column_at_one_calibrator():
@@ -160,9 +160,12 @@ def test_holm_over_the_methods_of_a_column_at_one_calibrator():
     for calibrator in ("none", "ts"):
         for method, shift in (("ce", 0), ("ls", -0.02), ("mbls", -0.01)):
             rows += over_seeds(
-                0.1 + shift + 0.005 * rng.normal(size=4), method=method, calibrator=calibrator
+                0.1 + shift + 0.005 * rng.normal(size=4),
+                method=method,
+                calibrator=calibrator,
+                metric="nll",
             )
-    summary = summarise(frame(*rows))
+    summary = summarise(frame(*rows), resamples=resamples(frame(*rows)))
     for calibrator in ("none", "ts"):
         tested = summary[
             (summary["calibrator"] == calibrator) & (summary["method"] != "ce")
@@ -253,20 +256,15 @@ def test_a_tie_is_said_where_the_data_cannot_tell():
         *over_seeds([ce[s] + 0.02 * (-1) ** s for s in seeds], method="fl3"),
         *over_seeds([ce[s] - 0.1 - 0.001 * (s % 3 - 1) for s in seeds], method="acls"),
     ]
-    summary = summarise(frame(*rows)).set_index("method")
+    rows = frame(*({**row, "metric": "nll"} for row in rows))
+    summary = summarise(rows, resamples=resamples(rows, 0.001)).set_index("method")
+    assert (summary["detectable"].drop("ce") > 0).all()
     assert summary["verdict"].to_dict() == {
         "ce": "",
         "mbls": "better",
         "ls": "worse",
         "fl3": "tie",
         "acls": "better",
-    }
-    assert summary["verdict_best"].to_dict() == {
-        "ce": "worse",
-        "mbls": "tie",
-        "ls": "worse",
-        "fl3": "worse",
-        "acls": "best",
     }
 
 
@@ -275,32 +273,18 @@ def test_verdicts_know_the_better_side():
     rows = frame(
         *over_seeds(low, metric="accuracy"), *over_seeds(high, metric="accuracy", method="mbls")
     )
-    summary = summarise(rows).set_index("method")
+    summary = summarise(rows, resamples=resamples(rows)).set_index("method")
     assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better"}
-    assert summary["verdict_best"].to_dict() == {"ce": "worse", "mbls": "best"}
 
 
 def test_one_seed_cannot_tell_and_a_reference_value_ranks_nobody():
     rows = frame(
         {"value": 0.5}, {"method": "mbls", "value": 0.1}, {"metric": "ece_null", "value": 0.1}
     )
-    summary = summarise(rows)
-    assert one(summary, method="mbls")["verdict"] == "tie"
-    assert one(summary, method="ce", metric="ece")["verdict_best"] == "tie"
-    assert one(summary, metric="ece_null")[["verdict", "verdict_best"]].tolist() == ["", ""]
-
-
-def test_the_best_of_a_column_may_be_another_calibrator():
-    noise = [0.001, -0.001, 0.0005, 0.0]
-    rows = [
-        *over_seeds([0.3 + e for e in noise]),
-        *over_seeds([0.1 - e for e in noise], calibrator="ts"),
-        *over_seeds([0.2 + 2 * e for e in noise], method="mbls"),
-    ]
-    summary = summarise(frame(*rows))
-    assert one(summary, calibrator="ts")["verdict_best"] == "best"
-    assert one(summary, method="mbls")["verdict_best"] == "worse"
-    assert one(summary, method="mbls")["verdict"] == "better"
+    rows = rows.assign(metric=rows["metric"].replace("ece", "nll"))
+    summary = summarise(rows, resamples=resamples(rows, 1e-3))
+    assert one(summary, method="mbls")["verdict"] == "no verdict"
+    assert one(summary, metric="ece_null")[["decided_by", "verdict"]].tolist() == ["", ""]
 
 
 def test_missing_columns_are_named():
@@ -330,10 +314,12 @@ def test_columns():
         "test_high",
         "rank",
         "diff_vs_baseline",
+        "p_seeds",
         "p_value",
         "p_holm",
+        "detectable",
+        "decided_by",
         "verdict",
-        "verdict_best",
         "published",
         "published_source",
     ]

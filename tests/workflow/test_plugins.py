@@ -26,7 +26,7 @@ def study(tmp_path_factory):
     repository = Repository(tmp_path_factory.mktemp("plugins") / "repository")
     for kind in ("loss", "backbone", "calibrator", "metric"):
         assert main(["new", kind, f"my_{kind}", "--into", str(repository.root / "mine")]) == 0
-    statistics = {"bootstrap": 20, "paired_resamples": 5, "metrics": ["my_metric"]}
+    statistics = {"bootstrap": 20, "metrics": ["my_metric"]}
     repository.configure({**changed(**GRID), "plugins": ["mine"], "statistics": statistics})
     repository.run()
     return repository

@@ -17,14 +17,14 @@ from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
 from calgrid.statistics import paired_bootstrap
-from calgrid.statistics.sampling import NO_VERDICT
+from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
 from calgrid.storage.logits import Logits
 
 #: with fewer resamples the intervals are mostly noise
 LEAST_RESAMPLES = 10
 #: reason why a metric has no verdict, and the metric to compare instead
 WHY_NONE = {
-    "mce": "no verdict, because no interval with valid coverage is known; compare ece_debiased."
+    "cece": "its bias depends on the model; compare brier_calibration by its interval, and nll."
 }
 
 
@@ -103,36 +103,43 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
             scope = "over test samples and seeds"
         lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {scope})")
         lines.append(
-            f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}  "
-            f"verdict"
+            f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}"
+            f"{'Holm p':>9s}  verdict"
         )
         lines += [_line(row) for row in rows.itertuples()]
+    by = frame[(frame["decided_by"] != frame["metric"]) & (frame["decided_by"] != "")]
+    lines += [
+        f"\n{name}: the verdict is that of {other}, which has no bias."
+        for name, other in dict(zip(by["metric"], by["decided_by"], strict=True)).items()
+    ]
     without_verdict = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
-    lines += [f"\n{name}: {_reason(name)}" for name in without_verdict]
+    lines += [f"\n{name}: no verdict; {_reason(name)}" for name in without_verdict]
     return "\n".join(lines) + "\n"
 
 
 def _reason(metric: str) -> str:
     """Why a metric has no verdict."""
-    if metric in WHY_NONE:
-        return WHY_NONE[metric]
-    if find_metric(metric).interval == "none":
-        return "no verdict, because it has no interval."
+    if find_metric(metric).decided_by == "":
+        return WHY_NONE.get(metric, "it has no interval that is fit for one.")
     return "it is not defined for these data."
 
 
 def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
+    p = "" if math.isnan(row.p_holm) else f"{row.p_holm:.4f}"
     return (
         f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}"
-        f"{seeds:>10s}  {_verdict(row)}"
+        f"{seeds:>10s}{p:>9s}  {_verdict(row)}"
     )
 
 
 def _verdict(row: Any) -> str:
-    """``lower`` or ``higher`` in green where the first method is better, in red where it is worse."""
-    if row.verdict not in ("lower", "higher"):
-        return row.verdict
-    better = "lower" if find_metric(row.metric).lower_is_better else "higher"
-    return coloured(row.verdict, "green" if row.verdict == better else "red", sys.stdout)
+    """``better`` in green, ``worse`` in red, and what a tie could have found."""
+    if row.verdict == TIE:
+        return f"{TIE} ({100 * POWER:g} % power for {row.detectable:.2g} of {row.decided_by})"
+    if row.verdict == EQUIVALENT:
+        return f"{EQUIVALENT} (margin {find_metric(row.decided_by).margin:g} of {row.decided_by})"
+    if row.verdict in FOUND:
+        return coloured(row.verdict, "green" if row.verdict == BETTER else "red", sys.stdout)
+    return str(row.verdict)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.progress import log
+from calgrid.statistics.verdicts import detectable_deviations
 
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
 Entry = dict[str, Any]
@@ -31,6 +33,8 @@ SINGULAR = {
     "conformal": "conformal score",
     **{package: kind for kind, package in registry.KINDS.items()},
 }
+#: fewest seeds without advice to use more
+FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
 PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "facts"}
 
@@ -218,8 +222,34 @@ def check(options: argparse.Namespace) -> None:
             "with an error here, "
             "and on a cluster each job needs a GPU."
         )
+    sys.stdout.writelines(f"{line}\n" for line in _power(study))
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
+
+
+def _power(study: Study) -> Iterator[str]:
+    """What the seeds of the largest condition of a study can find."""
+    baseline = study.config.statistics.baseline
+    methods: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    seeds: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    for key in study.evaluations:
+        methods[key[:3]].add(key.method)
+        seeds[key[:3]].add(key.seed)
+    compared = {place: each - {baseline} for place, each in methods.items() if baseline in each}
+    if not any(compared.values()):
+        return
+    place = max(compared, key=lambda place: len(compared[place]))
+    tests, n = len(compared[place]), len(seeds[place])
+    where = f"{tests} method{'s' if tests > 1 else ''} against {baseline}"
+    if n < 2:
+        yield f"verdicts: none with one seed ({where}); use five seeds at least, ten for a paper"
+        return
+    found = detectable_deviations(n, tests, 1 - study.config.statistics.level)
+    advice = "" if n >= FEWEST_SEEDS else "; use five seeds at least, ten for a paper"
+    yield (
+        f"verdicts: {n} seeds find ({where}, 80 % power) differences of {found:.1f} standard "
+        f"deviations over seeds{advice}"
+    )
 
 
 def read_study(path: Path, data_root: Path | None = None) -> Study:

@@ -321,7 +321,7 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
     )
-    shown = ("accuracy", "nll", "brier", "ece_debiased")
+    shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     parser.add_argument(
         "--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics"
     )

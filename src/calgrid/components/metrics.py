@@ -21,7 +21,7 @@ from calgrid.metrics import METRICS, Metric, Predictions
 #: what facts of a plugin metric may be; calgrid/metrics/table.py explains them
 FACTS: Mapping[str, tuple[Any, ...]] = {
     "lower_is_better": (True, False, None),
-    "unit": ("fraction", "nats", "score", "number"),
+    "unit": ("fraction", "square", "nats", "score", "number"),
     "interval": ("percentile", "centred", "none"),
 }
 #: rows and bins of the random predictions for the check of a metric

@@ -481,16 +481,8 @@ class Statistics(Model):
         1000,
         ge=0,
         le=100_000,
-        description="Bootstrap resamples of the test set for each interval; 0 computes none.",
-    )
-    paired_resamples: int | None = Field(
-        None,
-        ge=2,
-        le=10_000,
-        description="Number of resamples of the clean test set for which all metrics of all "
-        "calibrators are stored (resamples.parquet of each run), to test claims about calibrators "
-        "of one network. 200 resamples take about 4 s per fitted calibrator for 40,000 images of "
-        "1,000 classes.",
+        description="Bootstrap resamples of the test set for each interval; 0 computes none. "
+        "Verdicts have 200 resamples of their own.",
     )
     metrics: Names | None = Field(
         None,
@@ -511,11 +503,9 @@ class Statistics(Model):
         description="Seed of the bootstrap; all methods use the same resamples, so that "
         "differences are paired.",
     )
-    baseline: str = Field(
-        "ce", description="Method that all others are compared with by paired tests."
-    )
+    baseline: str = Field("ce", description="Method that all others are compared with.")
     comparisons: Annotated[list[Comparison], Distinct] = Field(
-        [], description="Comparisons of two methods of the study, each by paired tests over seeds."
+        [], description="Comparisons of two methods of the study."
     )
 
 

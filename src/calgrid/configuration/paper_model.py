@@ -143,8 +143,7 @@ class PaperTable(Model):
         "seeds",
         description="What the spread of a number is over - seeds of training, or calibrator_seeds "
         "if a paper fits calibrators several times to one network. Claims about such a table are "
-        "tested on resamples of the test images (statistics.paired_resamples) instead of over "
-        "seeds of training.",
+        "about these networks, not about other trainings.",
     )
     digits: int = Field(
         2, ge=0, le=6, description="Decimals shown; the best cell is determined by these digits."

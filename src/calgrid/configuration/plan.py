@@ -35,15 +35,7 @@ from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, s
 from calgrid.storage.schema import DRAWN
 
 #: keys of the statistics that affect the scores of a run
-SCORING_KEYS = (
-    "bins",
-    "bootstrap",
-    "level",
-    "seed",
-    "paired_resamples",
-    "metrics",
-    "conformal",
-)
+SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "metrics", "conformal")
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = ("device", "keep_models")
 #: external files of at most so many bytes are read when a study is planned

@@ -42,7 +42,7 @@ from calgrid.storage.records import (
     read_record,
     write_record,
 )
-from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, SUMMARY
+from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY
 from calgrid.storage.tables import (
     Table,
     as_table,
@@ -78,14 +78,12 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
         write_record(folder / MANIFEST, manifest)
         with processes(threads) as in_processes:
             n_metrics = _collect_metrics(manifest, folder, in_processes)
-            n_summary = write_summary(manifest, folder / METRICS, folder / SUMMARY, in_processes)
-            write_shift_summary(
-                manifest, folder / schema.SHIFT_MEANS, folder / schema.SHIFT_SUMMARY, in_processes
-            )
+            collect_diagnostics(manifest, folder, in_processes)
+            n_summary = write_summary(manifest, folder, in_processes)
+            write_shift_summary(manifest, folder, in_processes)
             n_costs, warnings = _collect_costs(
                 manifest["runs"], folder / COSTS, footer_of(manifest), in_processes
             )
-            collect_diagnostics(manifest, folder, in_processes)
         facts = {
             "fingerprint": manifest["fingerprint"],
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},

@@ -14,11 +14,13 @@ that another study does not repeat them.
 
 import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
@@ -35,14 +37,18 @@ from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
 from calgrid.storage.schema import (
     CONFORMAL,
     CONFORMAL_COLUMNS,
+    MEAN_SHIFT,
     METRIC_COLUMNS,
     PART_EXTRAS,
     RESAMPLE_COLUMNS,
+    RESAMPLE_PLACE,
     RESAMPLES,
 )
 from calgrid.storage.tables import write_frame
 
-OUTPUTS = ("metrics.parquet",)
+OUTPUTS = ("metrics.parquet", RESAMPLES)
+#: what the mean over corruptions keeps
+AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
 #: folder of fitted calibrators, in the folder of the run
 FITS = "fits"
 
@@ -50,11 +56,10 @@ FITS = "fits"
 def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1) -> bool:
     """Fit and score all calibrators of a run; return False if the result was there already.
 
-    ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet`` and
-    ``calibrate.json``; with ``paired_resamples`` also ``resamples.parquet``: each metric on common
-    resamples of the clean test split, for each calibrator fitted on val and each of its seeds; with
-    ``conformal`` also ``conformal.parquet``, metrics of prediction sets. The
-    results do not depend on the number of processes, ``threads``.
+    ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet``,
+    ``calibrate.json`` and ``resamples.parquet``: metrics with verdicts on common resamples, for
+    calibrators fitted on val; with ``conformal`` also ``conformal.parquet``, metrics of prediction
+    sets. The results do not depend on the number of processes, ``threads``.
     """
     names = [
         *logits_files(spec["checkpoints"], spec["families"]),
@@ -84,9 +89,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
         _write_diagnostics(job, bins)
-        if draws:
-            frame = pd.DataFrame(draws, columns=list(RESAMPLE_COLUMNS))
-            write_frame(folder / RESAMPLES, frame, {"fingerprint": spec["fingerprint"]})
+        write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": spec["fingerprint"]})
         if sets:
             frame = pd.DataFrame(sets).astype(dict(CONFORMAL_COLUMNS))
             write_frame(folder / CONFORMAL, frame, {"fingerprint": spec["fingerprint"]})
@@ -107,7 +110,10 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         OUTPUTS,
         produce,
         inputs=inputs,
-        optional=[*PART_EXTRAS, *diagnostic_files(spec["diagnostics"])],
+        optional=[
+            *(name for name in PART_EXTRAS if name not in OUTPUTS),
+            *diagnostic_files(spec["diagnostics"]),
+        ],
     )
 
 
@@ -212,6 +218,32 @@ def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]
                 f"first that on {warnings[0]}"
             )
     return messages
+
+
+def _resamples(draws: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Columns of ``resamples.parquet``; corruptions are averaged, and then their severities."""
+    kept: list[Mapping[str, Any]] = []
+    severities: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in draws:
+        if row["split"] == "shift" and row["severity"] > 0:
+            severities[tuple(row[key] for key in AVERAGED)].append(row)
+        else:
+            kept.append(row)
+    totals: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for rows in severities.values():
+        kept.append(mean := _mean_draws(rows, rows[0]["severity"]))
+        totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)
+    kept += [_mean_draws(rows, -1) for rows in totals.values()]
+    numbers = {name: kind for name, kind in RESAMPLE_COLUMNS.items() if kind != "floats"}
+    return pd.DataFrame(kept, columns=list(RESAMPLE_COLUMNS)).astype(numbers)
+
+
+def _mean_draws(rows: Sequence[Mapping[str, Any]], severity: int) -> dict[str, Any]:
+    means = {
+        part: np.mean([row[part] for row in rows], axis=0, dtype=np.float64).tolist()
+        for part in ("draws", "pairs")
+    }
+    return {**rows[0], "shift": MEAN_SHIFT, "severity": severity, **means}
 
 
 def _metrics_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

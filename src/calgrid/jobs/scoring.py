@@ -6,7 +6,7 @@ import functools
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +21,18 @@ from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import fitted_rules, halves, set_rows, uniform
 from calgrid.jobs.diagnostics import confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
-from calgrid.metrics import (
-    bootstrap,
-    bootstrap_ood,
-    bootstrap_soft,
-    check_probabilities,
-    evaluate,
-    evaluate_ood,
-    evaluate_soft,
-    resampled_metrics,
+from calgrid.metrics import Metric, check_probabilities, evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics.intervals import (
+    DECIDING_RESAMPLES,
+    Resampled,
+    interval,
+    resampled,
+    resampled_means,
+    resampled_ood,
+    resampled_soft,
+    tails_of,
 )
+from calgrid.metrics.table import LABELLED, OOD, SOFT
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
@@ -38,7 +40,7 @@ from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
 from calgrid.storage.records import check_fingerprint, read_record, sha256_of, write_record
-from calgrid.storage.schema import REDRAWN, SAME_SHIFT
+from calgrid.storage.schema import REDRAWN, RESAMPLE_PLACE, SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 Interval = tuple[float, float]
@@ -108,7 +110,7 @@ class Result:
     ----------
     rows : rows of ``metrics.parquet``.
     fits : cost of the fit on val, if this chunk reports it.
-    draws : metrics of resamples.
+    draws : rows of ``resamples.parquet``.
     sets : rows of ``conformal.parquet``.
     bins : rows of ``bins.parquet``.
     warnings : of fits on drawn rows.
@@ -121,6 +123,18 @@ class Result:
     sets: list[dict[str, Any]] = field(default_factory=list)
     bins: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+
+class Scored(NamedTuple):
+    """Rows of ``metrics.parquet`` and of ``resamples.parquet``."""
+
+    rows: list[dict[str, Any]]
+    draws: list[dict[str, Any]]
+
+    def add(self, other: "Scored") -> None:
+        """Append the rows of another one."""
+        self.rows.extend(other.rows)
+        self.draws.extend(other.draws)
 
 
 @dataclass
@@ -308,10 +322,10 @@ class Scorer:
                 base = self._base(entry, seed, "val")
                 if clean:
                     result = self._on_clean(entry, base, order, fitted)
-                elif ood:
-                    result = Result(order, list(self._on_ood(base, fitted.calibrator)))
                 else:
-                    result = Result(order, list(self._on_shift(base, fitted.calibrator)))
+                    on = self._on_ood if ood else self._on_shift
+                    scored = on(base, fitted.calibrator)
+                    result = Result(order, scored.rows, draws=scored.draws)
                 if not ood and self.statistics.get("conformal"):
                     result.sets += self._conformal(entry, seed, base)
                 yield result
@@ -327,37 +341,38 @@ class Scorer:
         self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fitted
     ) -> Result:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
-        rows: list[dict[str, Any]] = []
+        scored = Scored([], [])
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         fits = [{**about, **fitted.cost, "warnings": calibrator.fit_history["warnings"]}]
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
-            rows += self._labelled({**base, "split": "val"}, probs, choice.label)
+            scored.add(self._labelled({**base, "split": "val"}, probs, choice.label))
         on_test = {**base, "split": "test"}
         probs = self._predict(calibrator, test)
-        rows += self._labelled(on_test, probs, test.label, intervals=True)
-        draws = self._resampled({**about, "fit_seed": base["fit_seed"]}, probs, test.label)
+        scored.add(self._labelled(on_test, probs, test.label, on_test=True))
         if test.distribution is not None:
-            rows += self._soft(on_test, probs, test.distribution)
+            scored.add(self._soft(on_test, probs, test.distribution))
         bins: list[dict[str, Any]] = []
         if entry["name"] != "none" and base["fit_seed"] == min(entry["seeds"]):
             predictions = check_probabilities(probs, test.label)
             table = confidence_bins(predictions, self.statistics["bins"]).assign(**about)
             bins = table.to_dict("records")
-        return Result(order, rows, fits, draws, bins=bins)
+        return Result(order, scored.rows, fits, scored.draws, bins=bins)
 
-    def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Iterator[dict[str, Any]]:
+    def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
-        bounds = self._bounds(bootstrap_ood, test, shifted)
         place = {**base, "split": "ood", "shift": self.family}
-        yield from _rows(place, evaluate_ood(test, shifted), bounds, len(shifted))
+        found = resampled_ood(test, shifted, **self._draws) if self._draws else None
+        values = evaluate_ood(test, shifted)
+        return self._scored(place, values, found, OOD, min(len(test), len(shifted)), len(shifted))
 
-    def _on_shift(self, base: dict[str, Any], calibrator: Calibrator) -> Iterator[dict[str, Any]]:
-        probs = self._predict(calibrator, self.shifted)
+    def _on_shift(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
+        probs, scored = self._predict(calibrator, self.shifted), Scored([], [])
         for shift, severity, rows in self.shifted.settings():
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
-            yield from self._labelled(place, probs[rows], self.shifted.label[rows])
+            scored.add(self._labelled(place, probs[rows], self.shifted.label[rows]))
+        return scored
 
     def _on_drawn(self, entry: FittedCalibrator, draw: int, order: Order, way: str) -> Result:
         """Results of fits on a part of each corruption and severity, or of val and test together,
@@ -379,7 +394,9 @@ class Scorer:
             scored = data.rows(rest)
             split = "shift" if shift else "test"
             where = {**base, "split": split, "shift": shift, "severity": severity}
-            metrics += self._labelled(where, self._predict(calibrator, scored), scored.label)
+            # each draw scores other images: resamples would not be common
+            probs = self._predict(calibrator, scored)
+            metrics += self._labelled(where, probs, scored.label).rows
         return Result(order, metrics, warnings=warnings)
 
     def _conformal(
@@ -442,44 +459,81 @@ class Scorer:
             result[rows] = calibrator.predict_proba(data.logits[rows], features=features)
         return result
 
-    def _resampled(
-        self, about: dict[str, Any], probs: np.ndarray, labels: np.ndarray
-    ) -> list[dict[str, Any]]:
-        """Each metric of the clean test split on resamples that are the same for all calibrators."""
-        count = self.statistics.get("paired_resamples", 0)
-        if not count:
-            return []
-        drawn = resampled_metrics(
-            probs, labels, n_resamples=count, seed=self.statistics["seed"], **self._options
-        )
-        return [
-            {**about, "metric": metric, "draws": values.tolist()}
-            for metric, values in drawn.items()
-        ]
-
     @property
     def _options(self) -> dict[str, Any]:
         return {"n_bins": self.statistics["bins"], "further": self.plugin_metrics}
 
-    def _bounds(
-        self, function: Callable[..., Mapping[str, Interval]], *data: np.ndarray, **options: Any
-    ) -> Mapping[str, Interval]:
-        """Bootstrap intervals by metric; empty if the study wants none."""
-        drawn = self._drawn(wanted=True)
-        return {} if drawn is None else function(*data, **drawn, **options)
+    @property
+    def _draws(self) -> dict[str, Any]:
+        """Options of the bootstrap; empty if the study wants no intervals."""
+        count = self.statistics["bootstrap"]
+        return {"n_resamples": count, "seed": self.statistics["seed"]} if count else {}
 
     def _labelled(
-        self, base: dict[str, Any], probs: np.ndarray, labels: np.ndarray, intervals: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        bounds = self._bounds(bootstrap, probs, labels, **self._options) if intervals else {}
-        yield from _rows(base, evaluate(probs, labels, **self._options), bounds, len(labels))
+        self, base: dict[str, Any], probs: np.ndarray, labels: np.ndarray, on_test: bool = False
+    ) -> Scored:
+        """Scores with intervals of all metrics on the test split, of means and ``squared_ce``
+        elsewhere.
+        """
+        values = evaluate(probs, labels, **self._options)
+        metrics = {**LABELLED, **{metric.id: metric for metric in self.plugin_metrics}}
+        seed, bins = self.statistics["seed"], self.statistics["bins"]
+        means = resampled_means(probs, labels, seed=seed, n_bins=bins)
+        if not (on_test and self._draws):
+            return self._scored(base, values, means, metrics, len(labels))
+        drawn = [metric for metric in self.plugin_metrics if metric.interval != "none"]
+        found = resampled(probs, labels, n_bins=bins, further=drawn, **self._draws)
+        scored = self._scored(base, values, found, metrics, len(labels))
+        if self.statistics["bootstrap"] < DECIDING_RESAMPLES:
+            scored.draws[:] = _draw_rows(base, means, metrics)
+        return scored
 
-    def _soft(
-        self, base: dict[str, Any], probs: np.ndarray, distribution: np.ndarray
-    ) -> Iterator[dict[str, Any]]:
-        bins = self.statistics["bins"]
-        bounds = self._bounds(bootstrap_soft, probs, distribution, n_bins=bins)
-        yield from _rows(base, evaluate_soft(probs, distribution, n_bins=bins), bounds, len(probs))
+    def _soft(self, base: dict[str, Any], probs: np.ndarray, distribution: np.ndarray) -> Scored:
+        bins = {"n_bins": self.statistics["bins"]}
+        found = resampled_soft(probs, distribution, **bins, **self._draws) if self._draws else None
+        values = evaluate_soft(probs, distribution, **bins)
+        return self._scored(base, values, found, SOFT, len(probs))
+
+    def _scored(
+        self,
+        base: dict[str, Any],
+        values: Mapping[str, float],
+        found: Resampled | None,
+        metrics: Mapping[str, Metric],
+        n_samples: int,
+        n_shown: int | None = None,
+    ) -> Scored:
+        """Rows of values with their intervals, if the study wants them, and resamples for verdicts.
+
+        ``n_samples`` is the number of samples of the smallest set, ``n_shown`` that of the rows.
+        """
+        bounds: dict[str, Interval] = {}
+        if found is not None and self._draws and n_samples > 1:
+            tails = tails_of(self.statistics["level"])
+            names = (name for name in values if (metrics[name].interval_of or name) in found.drawn)
+            bounds = {name: interval(metrics[name], found, tails) for name in names}
+        rows = list(_rows(base, values, bounds, n_shown or n_samples))
+        return Scored(rows, [] if found is None else _draw_rows(base, found, metrics))
+
+
+def _draw_rows(
+    base: Mapping[str, Any], found: Resampled, metrics: Mapping[str, Metric]
+) -> list[dict[str, Any]]:
+    """Rows of ``resamples.parquet`` of the metrics with verdicts and enough resamples."""
+    place = {"shift": "", "severity": 0, **base}
+    rows = []
+    for name, drawn in found.drawn.items():
+        if metrics[name].decided_by != name or len(drawn) < DECIDING_RESAMPLES:
+            continue
+        parts = {"draws": drawn - found.values[name], "pairs": np.empty(0)}
+        if metrics[name].interval == "unbiased":
+            parts["pairs"] = found.noise[name]
+        kept = {
+            key: each[:DECIDING_RESAMPLES].astype(np.float32).tolist()
+            for key, each in parts.items()
+        }
+        rows.append({**{key: place[key] for key in RESAMPLE_PLACE}, "metric": name, **kept})
+    return rows
 
 
 def drawn_rows(

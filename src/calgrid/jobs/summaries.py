@@ -14,10 +14,19 @@ import pyarrow.parquet as pq
 
 from calgrid import __version__
 from calgrid.configuration.manifest import Manifest, ManifestRun
-from calgrid.metrics.table import METRICS
+from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
-from calgrid.storage.schema import CONDITION, NUMBER_KEY, SHIFT_SUMMARY_COLUMNS
+from calgrid.storage.schema import (
+    CONDITION,
+    METRICS,
+    NUMBER_KEY,
+    RESAMPLES,
+    SHIFT_MEANS,
+    SHIFT_SUMMARY,
+    SHIFT_SUMMARY_COLUMNS,
+    SUMMARY,
+)
 from calgrid.storage.tables import Table, as_table, read_published, table_of_rows, to_table, writing
 
 #: values of ``CONDITION``
@@ -42,7 +51,7 @@ def condition_of(run: ManifestRun) -> Condition:
 
 def footer_of(manifest: Manifest) -> dict[str, Any]:
     """Facts in the footers of the files of a study: its name, the version of calgrid, and units."""
-    units = {metric.id: metric.unit for metric in METRICS.values()}
+    units = {metric.id: metric.unit for metric in ALL_METRICS.values()}
     return {
         "study": manifest["study"],
         "fingerprint": manifest["fingerprint"],
@@ -51,52 +60,61 @@ def footer_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def write_summary(manifest: Manifest, metrics: Path, path: Path, in_processes: Map) -> int:
-    """Write the summary of the file ``metrics``, and return its number of rows."""
-    conditions = sorted(set(map(condition_of, manifest["runs"])))
+def write_summary(manifest: Manifest, folder: Path, in_processes: Map) -> int:
+    """Write the summary of the metrics in ``folder``, and return its number of rows."""
     statistics = manifest["statistics"]
     options = {
         "baseline_method": statistics["baseline"],
         "published": read_published(manifest["published"]) if manifest["published"] else None,
         "level": statistics["level"],
     }
-    of_condition = functools.partial(_summary, metrics, options)
-    with writing(path, footer_of(manifest)) as writer:
-        return sum(map(writer.add, in_processes(of_condition, conditions)))
+    of_condition = functools.partial(_summary, folder, options)
+    with writing(folder / SUMMARY, footer_of(manifest)) as writer:
+        return sum(map(writer.add, in_processes(of_condition, _conditions(manifest))))
 
 
-def write_shift_summary(manifest: Manifest, means: Path, path: Path, in_processes: Map) -> None:
-    """Write the summary of the file ``means`` of means over shifts."""
-    conditions = sorted(set(map(condition_of, manifest["runs"])))
+def write_shift_summary(manifest: Manifest, folder: Path, in_processes: Map) -> None:
+    """Write the summary of the means over shifts in ``folder``."""
     statistics = manifest["statistics"]
     of_condition = functools.partial(
-        _shift_summary, means, statistics["baseline"], statistics["level"]
+        _shift_summary, folder, statistics["baseline"], statistics["level"]
     )
-    with writing(path, footer_of(manifest)) as writer:
+    with writing(folder / SHIFT_SUMMARY, footer_of(manifest)) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for table in in_processes(of_condition, conditions):
+        for table in in_processes(of_condition, _conditions(manifest)):
             writer.add(table)
 
 
-def shift_summary(means: pd.DataFrame, baseline: str, level: float) -> Table:
+def _conditions(manifest: Manifest) -> list[Condition]:
+    return sorted(set(map(condition_of, manifest["runs"])))
+
+
+def shift_summary(
+    means: pd.DataFrame, baseline: str, level: float, resamples: pd.DataFrame | None = None
+) -> Table:
     """Summary over seeds of the means of :func:`shift_means` of one condition
     (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts.
     """
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
-    rows = summarise(means, baseline, level=level).merge(counts, on=list(SHIFTED))
+    rows = summarise(means, baseline, level=level, resamples=resamples)
+    rows = rows.merge(counts, on=list(SHIFTED))
     return as_table(rows.sort_values(list(NUMBER_KEY), kind="stable"), SHIFT_SUMMARY_COLUMNS)
 
 
-def _summary(metrics: Path, options: Mapping[str, Any], condition: Condition) -> Table:
-    summary = summarise(_rows_of(metrics, condition).to_pandas(), **options)
+def _summary(folder: Path, options: Mapping[str, Any], condition: Condition) -> Table:
+    metrics, resamples = (
+        _rows_of(folder / name, condition).to_pandas() for name in (METRICS, RESAMPLES)
+    )
+    summary = summarise(metrics, resamples=resamples, **options)
     return to_table(summary.sort_values(list(NUMBER_KEY), kind="stable"))
 
 
-def _shift_summary(means: Path, baseline: str, level: float, condition: Condition) -> Table:
-    table = _rows_of(means, condition)
+def _shift_summary(folder: Path, baseline: str, level: float, condition: Condition) -> Table:
+    table = _rows_of(folder / SHIFT_MEANS, condition)
     if len(table) == 0:
         return table_of_rows([], SHIFT_SUMMARY_COLUMNS)
-    return shift_summary(table.to_pandas(), baseline, level)
+    resamples = _rows_of(folder / RESAMPLES, condition).to_pandas()
+    return shift_summary(table.to_pandas(), baseline, level, resamples)
 
 
 def _rows_of(path: Path, condition: Condition) -> Table:

@@ -10,6 +10,12 @@ from numpy.typing import ArrayLike
 
 from calgrid.metrics import calibration, failure, human, kernel, null, ood, scoring, smooth
 
+#: biased errors of the confidence
+TOP_LABEL_ERRORS = (
+    *("ece", "ece_debiased", "aece", "aece_eq", "ece_sweep", "mce", "rmsce", "rmsce_debiased"),
+    *("ks", "smce", "smece"),
+)
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -70,11 +76,25 @@ class Metric:
         return not self.corrected and self.bounds[0] > -math.inf
 
     @property
-    def is_error(self) -> bool:
-        """Whether it is a calibration error, whose bias depends on the model and is not averaged
-        out over seeds.
+    def decided_by(self) -> str:
+        """Metric whose verdict it shares: itself, ``squared_ce`` for errors of the top label, whose
+        bias depends on the model, or empty for a metric without verdicts.
         """
-        return self.interval == "guarded" or self.id == "mce"
+        if self.id in TOP_LABEL_ERRORS:
+            return "squared_ce"
+        ranks = self.lower_is_better is not None
+        return self.id if ranks and self.interval in ("percentile", "unbiased") else ""
+
+    @property
+    def margin(self) -> float:
+        """Difference below which two methods are equivalent; NaN for an unknown quantity."""
+        return {
+            "fraction": 0.005,
+            "square": 1e-4,
+            "score": 0.005,
+            "nats": 0.01,
+            "number": math.nan,
+        }[self.unit]
 
 
 def _error(name: str, function: Callable[..., float], summary: str, source: str) -> Metric:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from calgrid.components.metrics import find_metric
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
 
@@ -23,13 +24,22 @@ NULL = (
     "ECE at or below it is no evidence of miscalibration."
 )
 TESTED = (
-    "Tests over seeds cover retraining, with these test images fixed; they do not cover the choice "
-    "of test images. The "
-    "bias of a calibration error depends on the model and is the same for all seeds, so a "
-    "difference between such "
-    "errors is significant only if it also exceeds the uncertainty of both methods over test "
-    "images."
+    "Verdicts cover retraining with other seeds and other test images. Calibration errors have a "
+    "bias that depends on the model, so the verdict on calibration is that of the squared "
+    "calibration error, which has none. better and worse: significant after Holm's correction; "
+    "equivalent: the interval, corrected too, is within 0.5 points (accuracy and other shares), "
+    "0.01 nats (NLL), 0.005 (Brier) or 1 %² (squared calibration error); tie: neither, which is no "
+    "evidence of equality, with the difference that would have been found with a power of 80 %; no "
+    "verdict: not testable, as with one seed."
 )
+
+
+def difference(metric: str) -> str:
+    """Heading of differences of a metric, with verdicts if it has its own."""
+    decided = find_metric(metric).decided_by == metric
+    return f"Δ {text.in_unit(metric)}" + (
+        " (verdict; Holm p; p on these images)" if decided else ""
+    )
 
 
 def seeds(rows: pd.DataFrame) -> str:
@@ -118,8 +128,7 @@ def reading(data: StudyData) -> list[str]:
         f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "
         f"and may be slightly "
         "below 0.",
-        f"Tests are paired t-tests over seeds against {data.baseline}, with Holm's correction over "
-        f"all methods of a "
+        f"Methods are tested against {data.baseline}, with Holm's correction over all methods of a "
         f"column. {TESTED}",
         "Under shift every corruption at every severity is scored separately and the results are "
         "averaged; images of "

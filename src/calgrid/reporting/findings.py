@@ -17,6 +17,7 @@ from calgrid.reporting.study import (
 )
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
+from calgrid.statistics import verdicts
 
 #: largest number of calibrators that are listed one by one
 FEW = 6
@@ -108,7 +109,7 @@ def _tuned(data: StudyData, group: Group) -> str:
     if len(rows) < 2:
         return ""
     best, others = rows["mean"].idxmin(), rows.drop(index=found.baseline)
-    survive = int((others["p_holm"] < 1 - data.level).sum())
+    survive = int(others["verdict"].isin(verdicts.FOUND).sum())
     lowest, baseline = (
         format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline)
     )
@@ -117,8 +118,8 @@ def _tuned(data: StudyData, group: Group) -> str:
         f"{text.name(found.metric)} of validation "
         f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against "
         f"{_code(found.baseline)}, "
-        f"{baseline}, {survive} of {len(others)} differences are significant after Holm's "
-        f"correction."
+        f"{baseline}, {survive} of {len(others)} differences are significant over seeds and test "
+        f"images."
     )
 
 
@@ -179,22 +180,24 @@ def _tests(data: StudyData, group: Group) -> str:
     ]
     if rows.empty:
         return ""
-    tested = rows[rows["p_holm"].notna()]
+    tested = rows[rows["verdict"] != verdicts.NO_VERDICT]
     if tested.empty:
         return f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common seeds or more."
-    alpha = 1 - data.level
-    clear = tested[tested["p_holm"] < alpha].sort_values("diff_vs_baseline")
-    sides = {"lower": clear["diff_vs_baseline"] < 0, "higher": clear["diff_vs_baseline"] > 0}
-    found = [
-        f"{side} for {_codes(list(clear.loc[on, 'method']))}"
-        for side, on in sides.items()
-        if on.any()
-    ]
+    said = []
+    for word in (*verdicts.FOUND, verdicts.EQUIVALENT):
+        if names := list(tested.loc[tested["verdict"] == word, "method"]):
+            said.append(f"{word} for {_codes(names)}")
+    ties = tested[tested["verdict"] == verdicts.TIE]
+    if len(ties):
+        least, most = (
+            format_with_unit("nll", each)
+            for each in (ties["detectable"].min(), ties["detectable"].max())
+        )
+        powers = least if least == most else f"{least} to {most}"
+        said.append(f"a tie for {_codes(list(ties['method']))} (80 % power for {powers})")
     return (
-        f"Against {_code(data.baseline)}, {len(clear)} of {len(tested)} differences in NLL are "
-        f"significant after "
-        f"Holm's correction (p < {alpha:.2g}, paired over seeds, on these test images)"
-        f"{': ' if found else ''}{', '.join(found)}."
+        f"Verdicts on the NLL against {_code(data.baseline)}, over seeds and test images: "
+        f"{'; '.join(said)}."
     )
 
 

@@ -20,7 +20,7 @@ from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
 from calgrid.storage.records import read_record
-from calgrid.storage.schema import BINS, METRICS, RUN_KEY
+from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
 
 
 def load_study(path: str | Path) -> "Results":
@@ -104,7 +104,7 @@ class Results:
         metrics: Sequence[str] = (),
         **where: str,
     ) -> pd.DataFrame:
-        """Paired tests of two methods over their common seeds, on the clean test split.
+        """Verdicts on two methods from their common seeds, on the clean test split.
 
         Parameters
         ----------
@@ -114,9 +114,8 @@ class Results:
 
         Returns
         -------
-        Columns as in :func:`calgrid.statistics.compare`. The verdict is ``lower``, ``higher``,
-        ``tie``, ``equal`` or ``not testable``. Each metric is tested once, so p_holm equals
-        p_value.
+        Columns as in :func:`calgrid.statistics.compare`. Each metric is tested once, so p_holm
+        equals p_value.
         """
         against = self.data.baseline if against is None else against
         chosen = self.data.rows(METRICS, split="test")
@@ -129,11 +128,12 @@ class Results:
             if name not in (known := {*chosen["metric"]}):
                 raise unknown_id("metric", name, known)
         chosen = chosen[chosen["calibrator"] == calibrator]
-        chosen = chosen[chosen["metric"].isin(metrics)] if metrics else chosen
+        resamples = self.data.rows(RESAMPLES, split="test")
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
         question = {"question": f"{method} against {against}", "method": method, "against": against}
-        return compare(chosen, [question], self.data.level)
+        found = compare(chosen, [question], self.data.level, resamples)
+        return found[found["metric"].isin(metrics)].reset_index(drop=True) if metrics else found
 
     def reliability(
         self, method: str, calibrator: str = UNCALIBRATED, **where: str

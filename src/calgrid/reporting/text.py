@@ -14,6 +14,7 @@ import pandas as pd
 from markupsafe import escape
 
 from calgrid.components.metrics import find_metric
+from calgrid.statistics.verdicts import TIE
 
 Rows = Sequence[Sequence[str]]
 NOTHING = "–"
@@ -128,6 +129,13 @@ def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> st
     return (
         "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
     )
+
+
+def verdict(word: str, metric: str, detectable: float) -> str:
+    """Write a verdict, a tie with the difference of ``metric`` that would have been found."""
+    if word != TIE or math.isnan(detectable):
+        return word
+    return f"{word}, 80 % power for {format_with_unit(metric, detectable)}"
 
 
 def p_value(value: float) -> str:

@@ -15,6 +15,7 @@ from calgrid.statistics.ranks import (
     nemenyi_cd,
     setting_ranks,
     wilcoxon_holm,
+    win_rates,
 )
 from calgrid.statistics.sampling import paired_bootstrap
 from calgrid.statistics.shifts import mean_over_severities, mean_over_shifts
@@ -39,4 +40,5 @@ __all__ = [
     "setting_ranks",
     "summarise",
     "wilcoxon_holm",
+    "win_rates",
 ]

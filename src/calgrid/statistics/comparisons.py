@@ -1,4 +1,4 @@
-"""Questions of a study about two methods, answered by paired tests over seeds."""
+"""Questions of a study about two methods, answered by the rule of :mod:`calgrid.statistics.verdicts`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,28 +6,31 @@ import numpy as np
 import pandas as pd
 
 from calgrid.statistics.checks import WORDS, check_metrics
-from calgrid.statistics.holm import holm
 from calgrid.statistics.paired import (
-    REACH,
     average_fit_seeds,
-    beyond_bias,
     check_level,
     paired_tests,
-    reaches,
+    run_draws,
     student_reach,
 )
 from calgrid.statistics.summary import FAMILY
+from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
 from calgrid.storage.schema import NUMBER_KEY
 
 QUESTION = ("question", "method", "against")
 #: columns that both methods of a comparison share
 SHARED = tuple(key for key in NUMBER_KEY if key != "method")
-#: differences due to rounding between equal runs; one of 10,000 test images counts 1e-4
-NEGLIGIBLE = 1e-5
+NUMBERS = (
+    *("n_seeds", "difference", "std_seed", "std_test", "ci_low", "ci_high", "p_seeds", "p_value"),
+    *("p_holm", "detectable", "decided_by", "verdict"),
+)
 
 
 def compare(
-    metrics: pd.DataFrame, comparisons: Sequence[Mapping[str, object]], level: float = 0.95
+    metrics: pd.DataFrame,
+    comparisons: Sequence[Mapping[str, object]],
+    level: float = 0.95,
+    resamples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Paired difference of two methods for each question, with test and verdict.
 
@@ -40,6 +43,7 @@ def compare(
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
     comparisons : questions, each {"question": text, "method": id, "against": id}.
     level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
+    resamples : as in :func:`calgrid.statistics.summarise`.
 
     Returns
     -------
@@ -47,14 +51,13 @@ def compare(
     ``comparisons``, and
     n_seeds : number of common seeds;
     difference : mean over them of method - against;
-    std : standard deviation of the difference over seeds (ddof 1);
-    ci_low, ci_high : Student t interval of the mean difference; NaN for one seed;
-    p_value : paired t-test, as in :func:`calgrid.statistics.summarise`;
-    p_holm : after Holm over all questions of the same metric and calibrator in one setting;
-    verdict : ``lower`` or ``higher`` if p_holm < 1 - level, else ``tie``; ``equal`` if mean and
-        standard deviation of the difference are below 1e-5; ``not testable`` with fewer than two
-        seeds or a difference without variance. For the scope of verdicts, and for calibration
-        errors, see :func:`calgrid.statistics.summarise`.
+    std_seed : standard deviation of the difference over seeds (ddof 1);
+    std_test : standard deviation of the mean difference over test samples; NaN without resamples;
+    ci_low, ci_high : interval of the difference, over seeds and test samples; for metrics that do
+        not decide themselves, the Student t interval over seeds;
+    p_seeds, p_value, p_holm, detectable, decided_by, verdict : as in
+        :func:`calgrid.statistics.summarise`, with a family of all questions of the same metric and
+        calibrator in one setting.
 
     Raises
     ------
@@ -62,22 +65,38 @@ def compare(
     """
     check_level(level)
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
-    runs = reaches(runs)[[*NUMBER_KEY, "seed", "value", "below", "above"]]
+    runs = runs[[*NUMBER_KEY, "seed", "value"]].assign(run=np.arange(len(runs)))
     pairs = [
         _pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION})
         for asked in comparisons
     ]
-    columns = [*QUESTION, *SHARED, "seed", "value", "value_against", *REACH]
+    columns = [*QUESTION, *SHARED, "seed", "value", "value_against", "run", "run_against"]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
-    numbers = dict.fromkeys(("value", "value_against", *REACH), float)
-    tests = paired_tests(table.astype(numbers), [*QUESTION, *SHARED])
+    kinds = {"value": float, "value_against": float, "run": int, "run_against": int}
+    draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
+    tests = paired_tests(table.astype(kinds), [*QUESTION, *SHARED], draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
-    reach = student_reach(tests["std"], tests["n_seeds"], level)
-    tests = tests.assign(ci_low=tests["difference"] - reach, ci_high=tests["difference"] + reach)
-    tests["p_holm"] = holm(tests["p_value"], tests.groupby(FAMILY, sort=False).ngroup())
-    tests["verdict"] = _verdicts(tests, 1 - level)
-    order = ["n_seeds", "difference", "std", "ci_low", "ci_high", "p_value", "p_holm", "verdict"]
-    return tests[[*QUESTION, *SHARED, *order]]
+    return _judged(tests, level)[[*QUESTION, *SHARED, *NUMBERS]]
+
+
+def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Tests with their verdicts, which calibration errors have from the deciding metric."""
+    tests = tests.assign(
+        decided_by=decided_by(tests["metric"]),
+        p_seeds=seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]),
+    )
+    own = tests[tests["decided_by"] == tests["metric"]]
+    judged = judge(own, own.groupby(FAMILY, sort=False).ngroup(), level)
+    place = [*QUESTION, *(key for key in SHARED if key != "metric"), "decided_by"]
+    shared = ["p_value", "p_holm", "detectable", "verdict"]
+    found = tests.merge(judged[[*place, *shared]], on=place, how="left")
+    reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
+    ends = judged.set_index(own.index)[["ci_low", "ci_high"]].reindex(tests.index)
+    return found.assign(
+        ci_low=ends["ci_low"].fillna(tests["difference"] - reach),
+        ci_high=ends["ci_high"].fillna(tests["difference"] + reach),
+        verdict=found["verdict"].fillna(NO_VERDICT),
+    )
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
@@ -86,15 +105,3 @@ def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
     return method.merge(
         against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against")
     )
-
-
-def _verdicts(tests: pd.DataFrame, alpha: float) -> np.ndarray:
-    """Verdict of each row, by the first rule that applies."""
-    found = (tests["p_holm"] < alpha) & beyond_bias(tests, tests["metric"])
-    rules = {
-        "equal": tests[["difference", "std"]].abs().max(axis=1, skipna=False) < NEGLIGIBLE,
-        "not testable": tests["p_value"].isna(),
-        "lower": found & (tests["difference"] < 0),
-        "higher": found & (tests["difference"] > 0),
-    }
-    return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")

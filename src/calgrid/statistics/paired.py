@@ -1,24 +1,24 @@
-"""Means over seeds and paired differences, for summaries, tests against a baseline and comparisons."""
+"""Means over seeds, and paired differences with their variances over seeds and test samples."""
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
+from calgrid.metrics.intervals import sampling_variance
+from calgrid.statistics.checks import WORDS
+from calgrid.statistics.verdicts import ROUNDING
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY
 
+Floats = NDArray[np.float64]
 #: replaces a missing upper bound
 NO_BOUND = 1e9
-#: distances of the interval ends over test samples below and above the values of both sides of a
-#: difference
-REACH = ("below", "above", "below_against", "above_against")
-#: relative variation of differences below which it is only rounding
-ROUNDING = 1e-12
 
 
 def check_level(level: float) -> None:
@@ -91,63 +91,93 @@ def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Ser
     )
 
 
-def paired_tests(pairs: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Mean difference, its standard deviation over seeds, and the paired t-test.
+class Draws(NamedTuple):
+    """Resamples of the test samples of some runs, common to all of them.
+
+    Attributes
+    ----------
+    row : row of each run in the arrays, -1 without resamples, (n,).
+    linear, pairs : parts of the change of a value under resampling (M, R), see
+        :func:`calgrid.metrics.intervals.sampling_variance`.
+    """
+
+    row: NDArray[np.intp]
+    linear: Floats
+    pairs: Floats
+
+
+def run_draws(runs: pd.DataFrame, resamples: pd.DataFrame | None, keys: Sequence[str]) -> Draws:
+    """Resamples of each row of ``runs``, means over the rows with the same ``keys`` (calibrator
+    seeds); ``resamples`` has the columns ``keys``, ``draws`` and ``pairs``.
+    """
+    row = np.full(len(runs), -1)
+    found = None
+    if resamples is not None:
+        places = runs[list(keys)].astype({key: "str" for key in keys if key in WORDS})
+        found = resamples.merge(places.assign(_run=np.arange(len(runs))), on=list(keys))
+    if found is None or found.empty:
+        return Draws(row, np.empty((0, 1)), np.empty((0, 1)))
+    linear = np.stack(list(found["draws"]))
+    pairs = np.zeros_like(linear)
+    for place, each in enumerate(found["pairs"]):
+        if len(each):
+            pairs[place] = each
+    ids, group = np.unique(found["_run"], return_inverse=True)
+    row[ids] = np.arange(len(ids))
+    return Draws(row, *(_group_means(part, group) for part in (linear, pairs)))
+
+
+def _group_means(values: Floats, group: NDArray[np.intp]) -> Floats:
+    """Means (G, R) of the rows (n, R) of each group."""
+    count = np.bincount(group)
+    total = np.zeros((len(count), values.shape[1]))
+    np.add.at(total, group, values)
+    return total / count[:, None]
+
+
+def paired_tests(pairs: pd.DataFrame, keys: Sequence[str], draws: Draws) -> pd.DataFrame:
+    """Mean difference over common seeds with its variances: what :func:`judge` needs.
 
     Returns one row for each combination of ``keys``, in order of appearance, with n_seeds;
-    difference, the mean of ``value - value_against``; std (ddof 1, NaN for one seed); p_value,
-    two-sided, of a zero mean difference: 1 if all differences are zero, NaN with fewer than two
-    seeds or if all are equal but not zero.
+    difference, the mean of ``value - value_against``; std_seed (ddof 1, NaN for one seed);
+    std_test, that of the mean over test samples, NaN if a run has no resamples.
 
     Parameters
     ----------
-    pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against``; NaN is a
-        missing number. Perhaps ``REACH``, means of which are kept.
+    pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against`` (NaN is a
+        missing number), ``run`` and ``run_against``, the numbers of both runs in ``draws``.
     """
-    pairs = pairs.assign(
-        difference=pairs["value"] - pairs["value_against"],
-        size=pairs[["value", "value_against"]].abs().max(axis=1),
-    )
+    pairs = pairs.assign(difference=pairs["value"] - pairs["value_against"])
     tests = pairs.groupby(list(keys), as_index=False, sort=False).agg(
         n_seeds=("difference", "count"),
-        std=("difference", "std"),
-        size=("size", "max"),
+        std_seed=("difference", "std"),
         difference=("difference", "mean"),
-        **{name: (name, "mean") for name in REACH if name in pairs},
     )
-    p_value = _paired_t_test(tests["difference"], tests["std"], tests["n_seeds"], tests["size"])
-    return tests.assign(p_value=p_value).drop(columns="size")
+    # rounding only: equal differences of all seeds
+    rounded = tests["std_seed"] <= ROUNDING * pairs["value"].abs().max()
+    tests["std_seed"] = tests["std_seed"].mask(rounded, 0.0)
+    group = pairs.groupby(list(keys), sort=False).ngroup().to_numpy()
+    both = pairs["difference"].notna().to_numpy()
+    mine, other = (draws.row[pairs.loc[both, name]] for name in ("run", "run_against"))
+    return tests.assign(std_test=_std_test(draws, mine, other, group[both], len(tests)))
 
 
-def reaches(runs: pd.DataFrame) -> pd.DataFrame:
-    """Values with the distances of their interval ends, NaN without interval; the first half of
-    ``REACH``.
-    """
-    return runs.assign(below=runs["value"] - runs["ci_low"], above=runs["ci_high"] - runs["value"])
-
-
-def beyond_bias(tests: pd.DataFrame, metric: pd.Series) -> pd.Series:
-    """Whether a difference of calibration errors can exceed the bias on a finite test set; True for
-    other metrics.
-
-    The (remaining) bias of an error depends on the model (it is larger for less confident ones) and
-    is equal for all seeds, so a test over seeds may be significant for two calibrated models. A
-    difference counts if it exceeds the root of the summed squares of the distances to the interval
-    ends over test samples (Zou and Donner, Statistics in Medicine 2008), which include the bias.
-    Without intervals it never counts.
-    """
-    known = metric_names()
-    is_error = {name: name in known and find_metric(name).is_error for name in metric.unique()}
-    error = metric.map(is_error).astype(bool)
-    upwards = np.hypot(tests["below"], tests["above_against"])
-    downwards = np.hypot(tests["above"], tests["below_against"])
-    return ~error | (tests["difference"] > upwards) | (tests["difference"] < -downwards)
-
-
-def _paired_t_test(mean: pd.Series, std: pd.Series, n: pd.Series, size: pd.Series) -> pd.Series:
-    """Two-sided p-value of a zero mean difference; ``size`` is the largest value in a difference."""
-    varies = (n > 1) & (std > ROUNDING * size)
-    t = mean / (std / np.sqrt(n)).where(varies)
-    p_value = pd.Series(2 * special.stdtr(n.clip(lower=2) - 1, -t.abs()), index=mean.index)
-    same = (n > 1) & ~varies & (mean.abs() <= ROUNDING * size)
-    return p_value.mask(same, 1.0)
+def _std_test(
+    draws: Draws,
+    mine: NDArray[np.intp],
+    other: NDArray[np.intp],
+    group: NDArray[np.int64],
+    n_groups: int,
+) -> Floats:
+    """Standard deviation over test samples of the mean difference of each group."""
+    lacking = (mine < 0) | (other < 0)
+    wanted = (np.bincount(group, lacking, n_groups) == 0)[group]
+    found = np.full(n_groups, np.nan)
+    if wanted.any():
+        ids, place = np.unique(group[wanted], return_inverse=True)
+        means = [
+            _group_means(part[mine[wanted]] - part[other[wanted]], place)
+            for part in (draws.linear, draws.pairs)
+        ]
+        found[ids] = np.sqrt(sampling_variance(*means))
+    return found

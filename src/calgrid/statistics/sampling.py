@@ -11,13 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.components.metrics import find_metric, find_ranking_metric, plugin_metrics
 from calgrid.errors import DataError
-from calgrid.metrics.intervals import Resampled, averaged, difference_interval, resampled
+from calgrid.metrics.intervals import (
+    DECIDING_RESAMPLES,
+    Resampled,
+    averaged,
+    difference_interval,
+    resampled,
+    sampling_variance,
+)
 from calgrid.metrics.table import Metric
 from calgrid.statistics.paired import check_level, student_reach
+from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
+from calgrid.storage.schema import INTERVAL
 
 Floats = NDArray[np.float64]
-#: verdict on a metric without an interval
-NO_VERDICT = "no verdict"
 
 
 class _Scores(NamedTuple):
@@ -31,7 +38,7 @@ def paired_bootstrap(
     runs: Mapping[str, Sequence[ArrayLike]],
     labels: ArrayLike,
     *,
-    metrics: Sequence[str] = ("accuracy", "nll", "brier", "ece_debiased"),
+    metrics: Sequence[str] = ("accuracy", "nll", "brier", "squared_ce"),
     n_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -54,15 +61,17 @@ def paired_bootstrap(
     -------
     One row for each pair of methods and metric: method, against, metric, n_seeds and
     difference : difference of the means over seeds, method - against;
-    ci_low, ci_high : interval of the difference; NaN for ``mce``. With one seed it is over test
-        samples, for these runs only. With several it is over test samples and seeds: the root of
-        the summed squares of the half-widths of the interval for these runs and of the Student t
-        interval over seeds;
+    ci_low, ci_high : interval of the difference. With one seed it is over test samples, for these
+        runs only; with several over test samples and seeds. By the rule of
+        :mod:`calgrid.statistics.verdicts`; for metrics that do not decide themselves the root of
+        the summed squares of the half-widths of :func:`calgrid.metrics.bootstrap_difference` and of
+        the Student t interval over seeds; NaN for ``mce``;
     std_test : standard deviation of the difference over resamples of the test samples (ddof 1);
     std_seed : standard deviation over seeds of the difference of paired runs on all test samples
         (ddof 1; NaN for one seed);
-    verdict : ``lower`` or ``higher`` if the interval excludes 0, else ``tie``; ``no verdict``
-        without an interval.
+    p_seeds, p_value, p_holm, detectable, decided_by, verdict : as in
+        :func:`calgrid.statistics.summarise`; the family has all pairs with the same metric, and the
+        rule uses the first 200 resamples.
 
     Raises
     ------
@@ -84,18 +93,39 @@ def paired_bootstrap(
         method: _scores([resampled(probs, labels, **options) for probs in each])
         for method, each in runs.items()
     }
-    rows = [
-        {
-            "method": method,
-            "against": against,
-            "metric": name,
-            **_difference(find_metric(name), *pair, level),
-        }
-        for method, against in itertools.combinations(runs, 2)
-        for pair in [(scores[method], scores[against])]
-        for name in metrics
-    ]
-    return pd.DataFrame(rows)
+    by = dict(zip(metrics, decided_by(pd.Series(list(metrics), dtype=str)), strict=True))
+    needed = dict.fromkeys([*metrics, *filter(None, by.values())])
+    rows = pd.DataFrame(
+        [
+            {
+                "method": method,
+                "against": against,
+                "metric": name,
+                **_difference(find_metric(name), scores[method], scores[against], level),
+            }
+            for method, against in itertools.combinations(runs, 2)
+            for name in needed
+        ]
+    )
+    rows["decided_by"] = decided_by(rows["metric"])
+    return _judged(rows, level, metrics)
+
+
+def _judged(rows: pd.DataFrame, level: float, metrics: Sequence[str]) -> pd.DataFrame:
+    """Rows of ``metrics`` with their verdicts, which errors have from the deciding metric."""
+    own = rows[rows["decided_by"] == rows["metric"]]
+    judged = judge(own, own["metric"], level, of_runs=True)
+    rows = rows.assign(p_seeds=seed_test(rows["difference"], rows["std_seed"], rows["n_seeds"]))
+    for end in INTERVAL:
+        rows[end] = judged[end].reindex(rows.index).fillna(rows[end])
+    shared = ["p_value", "p_holm", "detectable", "verdict"]
+    place = ["method", "against", "decided_by"]
+    found = rows.merge(judged[[*place, *shared]], on=place, how="left")
+    found = found[found["metric"].isin(metrics)].reset_index(drop=True)
+    found["verdict"] = found["verdict"].fillna(NO_VERDICT)
+    last = ["decided_by", "verdict"]
+    hidden = {*last, "df_test"}
+    return found[[*(name for name in found if name not in hidden), *last]]
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
@@ -123,26 +153,21 @@ def _difference(
 ) -> dict[str, float | int | str]:
     by_seed = first.by_seed[metric.id] - second.by_seed[metric.id]
     drawn = first.mean.drawn[metric.id] - second.mean.drawn[metric.id]
-    drawn = drawn[~np.isnan(drawn)]
+    pairs: Floats | float = 0.0
+    if metric.interval == "unbiased":
+        pairs = first.mean.noise[metric.id] - second.mean.noise[metric.id]
+        pairs = pairs[:DECIDING_RESAMPLES]
     difference, count = float(by_seed.mean()), len(by_seed)
     std_seed = float(by_seed.std(ddof=1)) if count > 1 else math.nan
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
-    # with one seed the exact ends, without rounding
-    low, high = (difference - below, difference + above) if over_seeds else ends
     return {
         "n_seeds": count,
         "difference": difference,
-        "ci_low": low,
-        "ci_high": high,
-        "std_test": float(drawn.std(ddof=1)) if len(drawn) > 1 else math.nan,
+        "ci_low": difference - below,
+        "ci_high": difference + above,
+        "std_test": math.sqrt(float(sampling_variance(drawn[:DECIDING_RESAMPLES], pairs))),
         "std_seed": std_seed,
-        "verdict": _verdict(low, high),
+        "df_test": len(drawn[:DECIDING_RESAMPLES]) - 1,
     }
-
-
-def _verdict(low: float, high: float) -> str:
-    if math.isnan(low):
-        return NO_VERDICT
-    return "lower" if high < 0 else "higher" if low > 0 else "tie"

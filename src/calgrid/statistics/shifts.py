@@ -4,10 +4,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.statistics.checks import check_metrics, groups
-from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
-
-#: value of the column ``shift`` in means over corruptions
-MEAN_SHIFT = "mean"
+from calgrid.storage.schema import INTERVAL, MEAN_SHIFT, NUMBER_KEY, SEEDS
 
 
 def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:

@@ -9,16 +9,16 @@ from scipy import special
 
 from calgrid.components.metrics import find_metric
 from calgrid.statistics.checks import WORDS, check_metrics, groups
-from calgrid.statistics.holm import holm
 from calgrid.statistics.paired import (
+    Draws,
     average_fit_seeds,
-    beyond_bias,
     check_level,
     paired_tests,
-    reaches,
+    run_draws,
     seed_interval,
 )
 from calgrid.statistics.published import match_published
+from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 Ids = NDArray[np.int64]
@@ -33,9 +33,9 @@ def summarise(
     baseline_method: str = "ce",
     published: pd.DataFrame | None = None,
     level: float = 0.95,
+    resamples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Mean, standard deviation, interval, rank and test against the baseline of every cell, over
-    seeds.
+    """Mean, standard deviation, interval, rank and verdict against the baseline of every cell.
 
     Calibrator seeds are averaged within a run first: they are not independent runs. Missing values
     are not imputed; ``n_seeds`` is the number of runs of a row.
@@ -48,6 +48,9 @@ def summarise(
     published : published numbers, see :func:`calgrid.statistics.match_published`.
     level : nominal coverage of all intervals, in (0, 1), including the bootstrap intervals in
         ``metrics``.
+    resamples : the same numbers on resamples of the test samples that all runs share, with the key
+        columns and seeds, ``draws`` and ``pairs``: see ``resamples.parquet`` in docs/files.md.
+        Numbers without resamples get no verdict.
 
     Returns
     -------
@@ -64,17 +67,18 @@ def summarise(
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for
         ``ece_null``;
     diff_vs_baseline : mean difference over common seeds; NaN if none;
-    p_value : paired t-test over these seeds, 1 if all differences are zero; NaN for the baseline
-        itself, with fewer than two seeds, or if all differences are equal but not zero (no variance
-        to test against);
+    p_seeds : paired t-test over these seeds, for these test samples alone; NaN with fewer than two
+        seeds, or if all differences are equal but not zero;
+    p_value : by the rule of :mod:`calgrid.statistics.verdicts`, over seeds and test samples; NaN
+        without resamples;
     p_holm : after Holm over the methods with the same calibrator in the same table column;
-    verdict : ``better`` or ``worse`` than the baseline if p_holm < 1 - level, else ``tie`` (not
-        significant). It holds for other trainings with the same test samples. Calibration errors
-        may differ only by their bias, so they tie unless the bootstrap intervals of the runs
-        exclude this too; empty for the baseline itself, without common seeds, and for metrics
-        without ranks;
-    verdict_best : the same against the best mean of the table column, after Holm over the column:
-        ``best`` for that row itself, ``worse``, or ``tie``;
+    detectable : difference that would be found with a probability of 80 %, in the unit of
+        ``decided_by``;
+    decided_by : metric whose p-values, ``detectable`` and verdict the row has: ``squared_ce`` for
+        calibration errors of the top label; empty for metrics without verdicts;
+    verdict : ``better`` or ``worse`` than the baseline, ``equivalent``, ``tie`` or ``no verdict``,
+        see :func:`calgrid.statistics.verdicts.judge`; empty for the baseline itself and without
+        common seeds;
     published, published_source : see :func:`calgrid.statistics.match_published`.
 
     Raises
@@ -88,33 +92,41 @@ def summarise(
     keys = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
     runs = _per_run(rows[["cell", *SEEDS, "value", *INTERVAL]])
     summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
-    summary = summary.assign(**_tested(summary, runs, baseline_method, 1 - level)).astype(
-        dict.fromkeys(WORDS, "str")
+    draws = run_draws(
+        runs[["cell", "seed"]].join(keys, on="cell"), resamples, (*NUMBER_KEY, "seed")
     )
+    tested = _tested(summary, runs, draws, baseline_method, level)
+    summary = summary.assign(**tested).astype(dict.fromkeys(WORDS, "str"))
     if published is None:
         return summary.assign(published=math.nan, published_source="")
     return summary.join(match_published(summary, published))
 
 
 def _tested(
-    summary: pd.DataFrame, runs: pd.DataFrame, baseline_method: str, alpha: float
+    summary: pd.DataFrame, runs: pd.DataFrame, draws: Draws, baseline_method: str, level: float
 ) -> dict[str, ArrayLike]:
-    """Columns of the summary from ``rank`` to ``verdict_best``."""
-    column, family = groups(summary, RANKED), groups(summary, FAMILY)
+    """Columns of the summary from ``rank`` to ``verdict``."""
     losses = _signs(summary) * summary["mean"]  # NaN where the metric ranks nobody
     is_baseline = (summary["method"] == baseline_method).to_numpy()
-    tests = _tests(runs, _counterparts(summary, is_baseline), len(summary))
-    # the baseline itself is not tested
-    p_value = tests["p_value"].mask(is_baseline)
-    p_holm = holm(p_value, family)
-    verdicts = _verdicts(summary, tests, pd.Series(p_holm), alpha)
+    tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
+    tests = tests.assign(metric=summary["metric"].astype(str))
+    compared = tests["difference"].notna() & ~is_baseline
+    by = decided_by(tests["metric"])
+    deciding = compared & (by == tests["metric"])
+    judged = judge(tests[deciding], groups(summary, FAMILY)[deciding], level)
+    place = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
+    judged.index = pd.MultiIndex.from_arrays([place[judged.index], judged["metric"]])
+    shared = judged.reindex(pd.MultiIndex.from_arrays([place, by])).reset_index(drop=True)
+    verdict = shared["verdict"].where(shared["verdict"].notna(), NO_VERDICT)
     return {
-        "rank": losses.groupby(column).rank(method="average"),
+        "rank": losses.groupby(groups(summary, RANKED)).rank(method="average"),
         "diff_vs_baseline": tests["difference"],
-        "p_value": p_value,
-        "p_holm": p_holm,
-        "verdict": pd.Series(verdicts).mask(is_baseline, ""),
-        "verdict_best": _against_best(summary, runs, losses, column, alpha),
+        "p_seeds": seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]).where(
+            compared
+        ),
+        **{name: shared[name].where(compared) for name in ("p_value", "p_holm", "detectable")},
+        "decided_by": by,
+        "verdict": verdict.where(compared, ""),
     }
 
 
@@ -169,38 +181,11 @@ def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:
     return rows.groupby(place).transform("max").to_numpy()
 
 
-def _tests(runs: pd.DataFrame, against: Ids, n_cells: int) -> pd.DataFrame:
-    """Paired tests of each cell (n_cells rows) with the cell ``against``, over common seeds."""
-    own = reaches(runs)[["cell", "seed", "value", "below", "above"]]
+def _tests(runs: pd.DataFrame, against: Ids, draws: Draws, n_cells: int) -> pd.DataFrame:
+    """Paired differences of each cell (n_cells rows) to the cell ``against``, over common seeds."""
+    own = runs[["cell", "seed", "value"]].assign(run=np.arange(len(runs)))
     pairs = own.assign(other=against[own["cell"]]).merge(
         own, left_on=["other", "seed"], right_on=["cell", "seed"], suffixes=("", "_against")
     )
-    return paired_tests(pairs, ["cell"]).set_index("cell").reindex(range(n_cells))
-
-
-def _verdicts(
-    summary: pd.DataFrame, tests: pd.DataFrame, p_holm: pd.Series, alpha: float
-) -> np.ndarray:
-    """``better``, ``worse`` or ``tie`` by sign and significance of the difference; empty without a
-    difference.
-    """
-    loss = _signs(summary) * tests["difference"]
-    found = (p_holm < alpha) & beyond_bias(tests, summary["metric"])
-    rules = {"": loss.isna(), "better": found & (loss < 0), "worse": found & (loss > 0)}
-    return np.select([on.to_numpy() for on in rules.values()], list(rules), "tie")
-
-
-def _against_best(
-    summary: pd.DataFrame, runs: pd.DataFrame, losses: pd.Series, column: Ids, alpha: float
-) -> pd.Series:
-    """Verdict of each row against the row with the best mean of its table column, by paired tests
-    over seeds.
-    """
-    best = losses.dropna().groupby(column[losses.notna()]).idxmin()
-    best_of = np.full(len(summary), -1)
-    best_of[best.index] = best
-    tests = _tests(runs, best_of[column], len(summary))
-    is_best = summary.index.isin(best)
-    p_holm = holm(tests["p_value"].mask(is_best), column)
-    verdicts = pd.Series(_verdicts(summary, tests, pd.Series(p_holm), alpha), index=summary.index)
-    return verdicts.mask(is_best, "best")
+    tests = paired_tests(pairs, ["cell"], draws).set_index("cell")
+    return tests.reindex(range(n_cells)).fillna({"n_seeds": 0})

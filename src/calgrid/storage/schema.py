@@ -49,6 +49,8 @@ METRIC_COLUMNS: Columns = {
     "n_samples": "int32",
     "fingerprint": "str",
 }
+#: value of the column ``shift`` in means over corruptions
+MEAN_SHIFT = "mean"
 #: ``shift_means.parquet``: means over the corruptions of a severity, and (severity -1) over all
 #: severities
 SHIFT_MEAN_COLUMNS: Columns = {**METRIC_COLUMNS, "n_shifts": "int32", "shifts": "str"}
@@ -61,9 +63,11 @@ SHIFT_SUMMARY_COLUMNS: Columns = {
     "std_fit": "float64",
     "n_fits": "int64",
     **dict.fromkeys(
-        ("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_value", "p_holm"), "float64"
+        ("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_seeds", "p_value", "p_holm"),
+        "float64",
     ),
-    **dict.fromkeys(("verdict", "verdict_best"), "str"),
+    "detectable": "float64",
+    **dict.fromkeys(("decided_by", "verdict"), "str"),
     "n_shifts": "int32",
 }
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
@@ -95,14 +99,14 @@ SAMPLE_COLUMNS: Columns = {
     "nci": "float32",
     "gate": "int8",
 }
-#: ``resamples.parquet``: value of a metric in each of the resamples of the test images that all
-#: calibrators share
+#: columns of a place in ``resamples.parquet``
+RESAMPLE_PLACE = ("checkpoint", "calibrator", "fit_on", "fit_seed", "split", "shift", "severity")
+#: ``resamples.parquet``: change of a metric in the first 200 resamples of the test images, which
+#: all runs share, to first order (``draws``), and its change by pairs of images (empty for means);
+#: of corruptions their means (shift ``mean``, and severity -1 for the mean over severities)
 RESAMPLE_COLUMNS: Columns = {
-    "checkpoint": "str",
-    "calibrator": "str",
-    "fit_seed": "int64",
-    "metric": "str",
-    "draws": "floats",
+    **{name: METRIC_COLUMNS[name] for name in (*RESAMPLE_PLACE, "metric")},
+    **dict.fromkeys(("draws", "pairs"), "floats"),
 }
 
 #: ``conformal.parquet``: metrics of prediction sets after each calibrator; a threshold is inf if no

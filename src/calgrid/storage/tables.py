@@ -26,7 +26,7 @@ KINDS = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
-    "floats": pa.list_(pa.float64()),
+    "floats": pa.list_(pa.float32()),
 }
 #: rows of a row group, and rows in memory while a table is written in chunks
 PIECE_ROWS = 2**17

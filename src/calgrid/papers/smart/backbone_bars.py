@@ -17,7 +17,7 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.published.cells import printed_cells
 from calgrid.reporting.study import Group, StudyData
-from calgrid.statistics.shifts import MEAN_SHIFT
+from calgrid.storage.schema import MEAN_SHIFT
 
 METRIC = "aece"
 #: largest number of calibrators with bars; with more, named variants are left out

@@ -14,7 +14,7 @@ from calgrid.reporting.figure import Frame
 from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
-from calgrid.statistics import CriticalDifference, critical_difference
+from calgrid.statistics import CriticalDifference, critical_difference, nemenyi_cd
 
 SHOWN = ("nll", "ece")
 #: heights of a bar, of the ruler of the critical difference and of a line, in lines of text
@@ -32,7 +32,9 @@ class Diagrams:
     kind: Kind
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
-        """Tidy means of what is compared in complete settings, for metrics with two such settings."""
+        """Tidy means of what is compared in complete settings, for metrics with two such settings or
+        more, if these can separate any two names.
+        """
         rows = settings(data, self.kind, SHOWN)
         groups = [group for group in data.conditions if on_most_rows(data, group)]
         parts = {group: data.select(rows, group) for group in groups}
@@ -44,7 +46,9 @@ class Diagrams:
                 for group, part in parts.items()
             }
         chosen = pd.concat(parts.values())
-        return pd.concat([_complete(chosen[chosen["metric"] == metric]) for metric in SHOWN])
+        alpha = 1 - data.level
+        shown = [_complete(chosen[chosen["metric"] == metric], alpha) for metric in SHOWN]
+        return pd.concat(shown)
 
     def caption(self, frame: Frame) -> str:
         data, shown = frame.study, _diagrams(frame)
@@ -68,7 +72,9 @@ class Diagrams:
             "Friedman's test (in "
             "the form of Iman and Davenport) tests whether any mean ranks differ; if it does not "
             "reject, do not "
-            "interpret the bars. Settings that share test images are not independent. Accuracy and "
+            "interpret the bars. A metric has no diagram if its critical difference exceeds the "
+            "largest possible one: no two names could differ. Settings that share test images are "
+            "not independent. Win rates, accuracy and "
             "the other metrics "
             "are in the table of mean ranks."
         )
@@ -94,15 +100,18 @@ class Diagrams:
 METHODS, CALIBRATORS = Diagrams("method"), Diagrams("calibrator")
 
 
-def _complete(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of settings with all compared names; no rows for fewer than two settings or two names."""
+def _complete(rows: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """Rows of settings with all compared names; no rows if the critical difference exceeds the
+    largest possible one, as with two settings.
+    """
     scores = rows.pivot(index="setting", columns="name", values="mean")
     complete = scores.dropna()
     if (
         len(complete) < 2
     ):  # then drop the names that are missing in a setting instead of the settings
         complete = scores.dropna(axis="columns")
-    enough = min(complete.shape) >= 2
+    settings, names = complete.shape
+    enough = settings > 1 and names > 1 and nemenyi_cd(names, settings, alpha) <= names - 1
     return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
 
 

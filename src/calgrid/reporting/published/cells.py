@@ -4,7 +4,7 @@ difference.
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,10 @@ from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
 from calgrid.reporting.study import StudyData
 from calgrid.statistics import printed_numbers
-from calgrid.statistics.shifts import MEAN_SHIFT
+from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (
     DRAWN,
+    MEAN_SHIFT,
     METRICS,
     PUBLISHED_PLACE,
     RESAMPLES,
@@ -33,7 +34,7 @@ NOWHERE = ("", "")
 #: ``spread`` of a table whose cells vary over seeds of the calibrator
 FITS = "calibrator_seeds"
 #: coordinates of a cell that are columns of the resamples
-RESAMPLED = ["dataset", "backbone", "method", "calibrator", "metric"]
+RESAMPLED = ("dataset", "backbone", "method", "metric")
 #: metric -> stages of the costs whose seconds are summed
 STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
@@ -42,16 +43,16 @@ class Filled(NamedTuple):
     """A table as declared, its frame, and the values of its cells for each seed.
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
-    says, with ranks for each seed that has all ranked cells. If seeds are those of the calibrator,
-    ``draws`` has the cells on resamples of the test images and ``ratios`` is that of
-    :func:`split_ratios`.
+    says, of the metric that decides about each cell, with ranks for each seed that has all ranked
+    cells; ``draws`` has their resamples. If seeds are those of the calibrator, ``ratios`` is that
+    of :func:`split_ratios`.
     """
 
     spec: TableSpec
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
-    ratios: Mapping[int, float]
+    ratios: Mapping[int, float] | None
 
 
 def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
@@ -73,18 +74,24 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
     """
     tables = _tables(paper)
     places = [_places(spec, cells) for spec, cells in tables]
-    metrics = _metrics(data, pd.concat(places))
-    for (spec, cells), needed in zip(tables, places, strict=True):
+    deciding = [_deciding(each) for each in places]
+    metrics = _metrics(data, pd.concat([*places, *deciding]))
+    for (spec, cells), needed, decided in zip(tables, places, deciding, strict=True):
         fits = spec["spread"] == FITS
-        runs = cell_runs(metrics, needed, "fit_seed" if fits else "seed")
-        draws = cell_draws(read_resamples(data, needed), needed) if fits else pd.DataFrame()
-        frame = _filled(spec, cells, cell_means(runs, data.level))
-        ranked = (
-            pd.concat([runs, _rank_runs(spec, cells, runs)], ignore_index=True)
-            if spec["ranks"]
-            else runs
-        )
-        yield Filled(spec, frame, ranked, draws, split_ratios(needed) if fits else {})
+        over: Literal["seed", "fit_seed"] = "fit_seed" if fits else "seed"
+        own = cell_runs(metrics, needed, over)
+        runs = cell_runs(metrics, decided, over)
+        draws = cell_draws(read_resamples(data, decided), decided, over)
+        frame = _filled(spec, cells, cell_means(own, data.level))
+        ranks = [_rank_runs(spec, cells, own)] if spec["ranks"] else []
+        runs = pd.concat([runs, *ranks], ignore_index=True)
+        yield Filled(spec, frame, runs, draws, split_ratios(needed) if fits else None)
+
+
+def _deciding(places: pd.DataFrame) -> pd.DataFrame:
+    """The places with the metrics that decide about them."""
+    found = places.assign(metric=decided_by(places["metric"]))
+    return found[found["metric"] != ""]
 
 
 def _tables(paper: Paper) -> list[tuple[TableSpec, pd.DataFrame]]:
@@ -233,26 +240,26 @@ def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(protocol=frame["protocol"].replace(data.manifest.get("lines", {})))
 
 
-def cell_draws(resamples: pd.DataFrame, places: pd.DataFrame) -> pd.DataFrame:
-    """Mean over seeds of each cell in each resample: protocol, checkpoint, cell and draws (R,).
+def cell_draws(
+    resamples: pd.DataFrame, places: pd.DataFrame, over: Literal["seed", "fit_seed"]
+) -> pd.DataFrame:
+    """Resamples of each cell and seed: protocol, checkpoint, cell, seed, draws and pairs (R,).
 
-    Only cells of a single place on the clean test split have resamples. ``places`` as in
-    :func:`calgrid.reporting.published.means.cell_runs`.
+    Means over seeds of the other kind and over the places of a cell, if all have resamples.
+    ``places`` and ``over`` as in :func:`calgrid.reporting.published.means.cell_runs`.
     """
-    single = places[
-        ~places["cell"].duplicated(keep=False)
-        & (places["shift"] == "")
-        & (places["fit_on"] == "val")
-    ]
-    found = single[["cell", *RESAMPLED]].merge(resamples, on=RESAMPLED)
-    rows = [
-        {
-            **dict(zip((*SECTION, "cell"), key, strict=True)),
-            "draws": np.mean(np.stack(list(part["draws"])), axis=0),
-        }
-        for key, part in found.groupby([*SECTION, "cell"])
-    ]
-    return pd.DataFrame(rows, columns=[*SECTION, "cell", "draws"])
+    resamples = resamples[resamples["split"] != "val"]
+    found = places.merge(resamples.assign(seed=resamples[over]), on=list(AXES))
+    size, rows = places.groupby("cell").size(), []
+    for key, part in found.groupby([*SECTION, "cell", "seed"]):
+        if len(part[list(AXES)].drop_duplicates()) == size[key[2]]:
+            means = {name: _mean_of(part[name]) for name in ("draws", "pairs")}
+            rows.append({**dict(zip((*SECTION, "cell", "seed"), key, strict=True)), **means})
+    return pd.DataFrame(rows, columns=[*SECTION, "cell", "seed", "draws", "pairs"])
+
+
+def _mean_of(arrays: pd.Series) -> np.ndarray:
+    return np.mean(np.stack([np.asarray(each) for each in arrays]), axis=0)
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:

@@ -9,12 +9,12 @@ import pandas as pd
 from calgrid.configuration.manifest import Claim, Paper, TableSpec
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS, NOWHERE, Filled
-from calgrid.reporting.published.fit_tests import fitted_claim_tests
 from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.published.run_tests import OPEN, ClaimVerdict, claim_tests, claim_verdict
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.statistics.verdicts import decided_by
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
 UNCHECKED = ("Claim", "Why it has no verdict")
@@ -67,34 +67,25 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
 def _caption(level: float) -> str:
     return (
         "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with "
-        "runs that can be "
-        "compared. In each cell of a claim, our result is compared with its rivals (for claims of "
-        "the lowest or best "
-        "value, all rows or columns in question) by two-sided paired t-tests over common seeds, "
-        "with Holm's correction "
-        f"over all pairs of the claim, at level {1 - level:.2g}. Claims about calibrators that a "
-        f"paper fits several "
-        "times to one network are tested on shared resamples of the test images, with the variance "
-        "over seeds of the "
-        "calibrator added; if calibrators are fitted on a part of each corruption, by the "
-        "corrected resampled t-test "
-        "of Nadeau and Bengio over the random splits. Such a verdict holds for these networks and "
-        "these fitting "
-        "images, not for other trainings. Confirmed: it holds in as many cells as claimed. Not "
-        "confirmed: it fails in "
-        "so many cells that it cannot hold. Cannot tell: neither, because runs or seeds are "
-        "missing. Seeds to tell: "
-        "number of seeds for a power of 80 % in the open tests, if differences and their standard "
-        "deviations over "
-        "seeds are as estimated, or what else is missing. In print: cells in which the published "
-        "numbers agree with "
-        "the claim, of those that are not suspect. Claims about ECE and similar errors are about "
-        "these estimates as "
-        "papers define them, bias included, not about true calibration."
+        "runs that can be compared. In each cell of a claim, our result is compared with its rivals "
+        "(for claims of the lowest or best value, all rows or columns in question) by the rule of "
+        "all verdicts, over seeds and test images, with Holm's correction over all pairs of the "
+        f"claim at level {1 - level:.2g}. Claims about ECE and other errors of the largest "
+        "probability are decided by the squared calibration error, which has no bias; those about "
+        "ranks have no verdict, as they have no variance over test images. Claims about "
+        "calibrators that a paper fits several times to one network are about these networks and "
+        "these fitting images, with the variance over seeds of the calibrator; if calibrators are "
+        "fitted on a part of each corruption, by the corrected resampled t-test of Nadeau and "
+        "Bengio over the random splits. Confirmed: it holds in as many cells as claimed. Not "
+        "confirmed: it fails in so many cells that it cannot hold. Cannot tell: neither, because "
+        "runs, seeds or test images are missing. Seeds to tell: number of seeds for a power of 80 % "
+        "in the open tests, if differences and their standard deviations are as estimated, or what "
+        "else is missing. In print: cells in which the published numbers agree with the claim, of "
+        "those that are not suspect."
     )
 
 
-_TESTED = ["setting", "cell", "rival", "lower_is_better", "n_rivals"]
+_TESTED = ["setting", "cell", "rival", "metric", "lower_is_better", "n_rivals"]
 
 
 class _Checked:
@@ -104,11 +95,9 @@ class _Checked:
         self.claim, self.table = claim, table
         self.pairs = _pairs(claim, table)
         self.of_fits = table.spec["spread"] == FITS
-        pairs, how = self.pairs[_TESTED], {"margin": claim["margin"], "level": level}
-        if self.of_fits:
-            self.tests = fitted_claim_tests(table.runs, pairs, table.draws, table.ratios, **how)
-        else:
-            self.tests = claim_tests(table.runs, pairs, **how)
+        self.tests = claim_tests(
+            table.runs, self.pairs[_TESTED], table.draws, table.ratios, claim["margin"], level
+        )
 
     @functools.cached_property
     def places(self) -> list[tuple[str, str]]:
@@ -127,8 +116,12 @@ class _Checked:
             each.drop(columns=["setting", "lower_is_better", "n_rivals"])
             for each in (self.pairs, self.tests)
         )
-        found = tests.merge(cells, on=["cell", "rival"])
-        return found.assign(claim=self.claim["id"], margin=self.claim["margin"])
+        found = tests.drop(columns="metric").merge(cells, on=["cell", "rival"])
+        return found.assign(
+            claim=self.claim["id"],
+            margin=self.claim["margin"],
+            decided_by=decided_by(found["metric"]),
+        )
 
     def row(self, place: tuple[str, str]) -> list[Cell]:
         """Row of the claim for a protocol and checkpoint."""
@@ -157,15 +150,15 @@ class _Checked:
         if found["present"] == 0:
             return Cell("runs are missing")
         lacking = ["runs"] if found["present"] < len(self.claim["settings"]) else []
-        if self.of_fits:
-            if tests["p_value"].isna().any():
-                lacking.append("resamples of the test images (statistics.paired_resamples)")
+        if self.of_fits or tests["std_test"].isna().any():
+            if tests["std_test"].isna().any():
+                lacking.append("resamples of the test images")
             return Cell(f"{' and '.join(lacking)} are missing" if lacking else "more test images")
         needed, more = found["seeds_needed"], ", and runs are missing" if lacking else ""
         if math.isnan(needed):
             return Cell(f"at least 2{more}")
         return Cell(
-            ("more than 10,000" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed
+            ("more test images" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed
         )
 
     def _printed(self) -> str:

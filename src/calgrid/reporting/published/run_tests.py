@@ -1,79 +1,143 @@
-"""Claims about cells of a table: paired tests over seeds, verdicts, and the number of seeds needed
-for a verdict.
+"""Claims about cells of a table: tests by the rule of :mod:`calgrid.statistics.verdicts`, verdicts,
+and the number of seeds needed for a verdict.
+
+The seeds of a claim about training are those of training. Claims about calibrators of one network
+are about these networks, and their seeds are those of the calibrator, which are not paired: the
+variance of a difference is ``s_a^2 / n_a + s_b^2 / n_b``, 0 for one seed. If each of these seeds
+draws a new split into fitted and scored samples (``fit_on`` = ``same_shift`` or
+``redrawn``), the variance of J
+differences over samples is ``s^2 n_scored / n_fit`` with J - 1 degrees of freedom, the corrected
+resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003).
 """
 
 import math
+from collections.abc import Mapping
 from typing import TypedDict
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
+from calgrid.metrics.intervals import DECIDING_RESAMPLES
 from calgrid.reporting.published.means import SECTION
-from calgrid.statistics.holm import holm
-from calgrid.statistics.paired import check_level, paired_tests
+from calgrid.statistics.paired import check_level, paired_tests, run_draws
+from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
-POWER = 0.8
-#: maximum reported number of needed seeds
-MOST_SEEDS = 10_000
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
+CELL = (*SECTION, "cell")
+#: metrics that do not depend on test samples
+TIMES = ("train_seconds", "runtime_seconds")
 
 
 def claim_tests(
-    runs: pd.DataFrame, pairs: pd.DataFrame, margin: float = 0.0, level: float = 0.95
+    runs: pd.DataFrame,
+    pairs: pd.DataFrame,
+    draws: pd.DataFrame,
+    ratios: Mapping[int, float] | None = None,
+    margin: float = 0.0,
+    level: float = 0.95,
 ) -> pd.DataFrame:
-    """Paired t-test of each cell against each of its rivals, over common seeds.
+    """Test of each cell against each of its rivals.
 
     Parameters
     ----------
-    runs : values of cells in run seeds, from :func:`calgrid.reporting.published.means.cell_runs`.
-    pairs : columns setting, cell, rival, and lower_is_better, one row per comparison.
+    runs : values of cells in each seed, from :func:`calgrid.reporting.published.means.cell_runs`.
+    pairs : columns setting, cell, rival, metric and lower_is_better, one row per comparison.
+    draws : resamples of ``runs``, with the columns protocol, checkpoint, cell, seed, draws and
+        pairs. Cells without resamples get no verdict, except those of times.
+    ratios : for claims about calibrators of one network, cells with random splits -> number of
+        scored samples per fitted sample; None for claims about training.
     margin : 0 for the claim that the cell is better; else the claim is that it is worse by less
         than ``margin``.
-    level : 1 - level is the significance level.
+    level : 1 - level is the family-wise error of the claim.
 
     Returns
     -------
     One row for each protocol and checkpoint with both cells of a pair, with the columns of
-    ``pairs`` and n_seeds; gain, improvement of the cell over its rival, plus the margin; std, over
-    seeds (ddof 1); p_value, two-sided, of a zero gain; p_holm, after Holm over the pairs of the
-    claim;
-    verdict : ``confirmed`` or ``not confirmed`` if p_holm < 1 - level, by the sign of the gain,
-        else ``cannot tell``;
-    seeds_needed : for an open verdict, see :func:`seeds_needed` (at Holm's level of the smallest
-        p-value).
+    ``pairs`` and n_seeds; gain, improvement of the cell over its rival, plus the margin; std_seed,
+    std_test, p_value, p_holm, ci_low, ci_high and detectable, see
+    :func:`calgrid.statistics.verdicts.judge`; p_seeds, t-test over seeds alone;
+    verdict : ``confirmed`` if the cell is better, ``not confirmed`` if worse, else ``cannot tell``;
+    seeds_needed : for an open verdict on training, see
+        :func:`calgrid.statistics.verdicts.seeds_needed` (at Bonferroni's level).
 
     Raises
     ------
     ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
-    values = runs[[*SECTION, "cell", "seed", "value"]].astype({"cell": int, "value": "float64"})
-    mine = pairs.merge(values, on="cell")
-    both = mine.merge(
+    values = runs[[*CELL, "seed", "value"]].astype({"cell": int, "value": "float64"})
+    values = values.reset_index(drop=True)
+    resamples = draws if len(draws) else None
+    if ratios is None:
+        tests = _of_training(values, pairs, resamples, margin)
+    else:
+        tests = _of_fits(values, pairs, resamples, ratios, margin)
+    tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
+    section = tests.groupby(list(SECTION)).ngroup()
+    tests = tests.assign(
+        sign=-1.0, pool=tests.groupby([*SECTION, "setting"]).ngroup(), difference=tests["gain"]
+    )
+    tests = judge(tests, section, level, of_runs=ratios is not None)
+    tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
+    told = {BETTER: CONFIRMED, WORSE: REFUTED}
+    tests["verdict"] = tests["verdict"].map(told).fillna(OPEN)
+    needed = seeds_needed(tests, (1 - level) / max(len(pairs), 1))
+    asked = (tests["verdict"] == OPEN) & (ratios is None)
+    tests["seeds_needed"] = np.where(asked, needed, math.nan)
+    return tests.drop(columns=["sign", "pool", "difference", "df_test"], errors="ignore")
+
+
+def _of_training(
+    values: pd.DataFrame, pairs: pd.DataFrame, resamples: pd.DataFrame | None, margin: float
+) -> pd.DataFrame:
+    """Paired differences over common seeds of training."""
+    draws = run_draws(values, resamples, (*CELL, "seed"))
+    values = values.assign(run=np.arange(len(values)))
+    both = pairs.merge(values, on="cell").merge(
         values.rename(columns={"cell": "rival"}),
         on=["rival", *SECTION, "seed"],
-        suffixes=("", "_rival"),
+        suffixes=("", "_against"),
     )
-    sign = np.where(both["lower_is_better"], -1.0, 1.0)
-    both = both.assign(
-        value=sign * both["value"] + margin, value_against=sign * both["value_rival"]
-    )
-    keys = [*SECTION, *pairs.columns]
-    tests = paired_tests(both, keys).rename(columns={"difference": "gain"})
-    tests = verdicts(tests, level)
-    needed = seeds_needed(tests["gain"], tests["std"], (1 - level) / max(len(pairs), 1))
-    tests["seeds_needed"] = np.where(tests["verdict"] == OPEN, needed, math.nan)
-    return tests
+    tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
+    sign = np.where(tests["lower_is_better"].astype(bool), -1.0, 1.0)
+    return tests.assign(gain=sign * tests["difference"] + margin).drop(columns="difference")
 
 
-def verdicts(tests: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Tests of the pairs of a claim with ``p_holm`` and ``verdict``; see :func:`claim_tests`."""
-    p_holm = holm(tests["p_value"], tests.groupby(list(SECTION)).ngroup())
-    found, gain = p_holm < 1 - level, tests["gain"]
-    verdict = np.select([found & (gain > 0), found & (gain < 0)], [CONFIRMED, REFUTED], OPEN)
-    return tests.assign(p_holm=p_holm, verdict=verdict)
+def _of_fits(
+    values: pd.DataFrame,
+    pairs: pd.DataFrame,
+    resamples: pd.DataFrame | None,
+    ratios: Mapping[int, float],
+    margin: float,
+) -> pd.DataFrame:
+    """Differences of calibrators of the same networks."""
+    means = values.groupby(list(CELL), as_index=False).agg(
+        seed=("seed", "first"), mean=("value", "mean"), var=("value", "var"), n=("value", "size")
+    )
+    if resamples is not None:  # means over seeds
+        resamples = resamples.drop(columns="seed")
+    draws = run_draws(means, resamples, CELL)
+    means = means.assign(run=np.arange(len(means)), value=means["mean"], seed=0)
+    both = pairs.merge(means, on="cell").merge(
+        means.rename(columns={"cell": "rival"}), on=["rival", *SECTION], suffixes=("", "_against")
+    )
+    tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
+    n = both[["n", "n_against"]].max(axis=1)
+    error = both["var"].fillna(0) / both["n"] + both["var_against"].fillna(0) / both["n_against"]
+    sign = np.where(tests["lower_is_better"].astype(bool), -1.0, 1.0)
+    tests = tests.assign(
+        n_seeds=n, std_seed=np.sqrt(error * n), gain=sign * tests["difference"] + margin
+    )
+    if not ratios:
+        return tests.drop(columns="difference")
+    split = _of_training(values, pairs, None, margin)
+    ratio = split["cell"].map(ratios)
+    split = split.assign(
+        std_test=np.sqrt(ratio) * split["std_seed"], df_test=(split["n_seeds"] - 1).clip(lower=1)
+    )
+    tests = tests.assign(df_test=float(DECIDING_RESAMPLES - 1)).drop(columns="difference")
+    parts = [tests[~tests["cell"].isin(ratios)], split[ratio.notna()]]
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 
 class ClaimVerdict(TypedDict):
@@ -101,7 +165,7 @@ def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimV
     Returns
     -------
     verdict; present, confirmed, refuted: numbers of settings; seeds_needed: maximum over open tests
-    (inf for more than 10,000, NaN if no open test has a variance over seeds).
+    (inf if no number of seeds is enough, NaN if no open test has both variances).
     """
     marked = tests.assign(won=tests["verdict"] == CONFIRMED, lost=tests["verdict"] == REFUTED)
     settings = marked.groupby("setting").agg(
@@ -120,31 +184,3 @@ def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimV
         "refuted": lost,
         "seeds_needed": float(tests["seeds_needed"].max()) if verdict == OPEN else math.nan,
     }
-
-
-def seeds_needed(
-    gain: ArrayLike, std: ArrayLike, alpha: float, power: float = POWER
-) -> NDArray[np.float64]:
-    """Smallest number of seeds at which a paired t-test would detect a mean difference.
-
-    ``n >= (t_{1 - alpha / 2} + t_power)^2 (std / gain)^2`` with n - 1 degrees of freedom, the usual
-    approximation of the power of the t-test, at least 2.
-
-    Parameters
-    ----------
-    gain, std : mean difference and its standard deviation over seeds (ddof 1).
-    alpha, power : two-sided significance level; probability to detect the difference.
-
-    Returns
-    -------
-    Number of seeds; inf above 10,000 or without a difference, NaN without a standard deviation.
-    """
-    n = np.arange(2, MOST_SEEDS + 1)
-    quantiles = special.stdtrit(n - 1, 1 - alpha / 2) + special.stdtrit(n - 1, power)
-    reach = n / quantiles**2  # increases with n
-    gain, std = np.asarray(gain, dtype=np.float64), np.asarray(std, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(std == 0, 0.0, (std / gain) ** 2)
-    place = np.searchsorted(reach, np.where(np.isnan(ratio), 0.0, ratio))
-    found = np.where(place < len(n), n[np.minimum(place, len(n) - 1)], math.inf)
-    return np.where(np.isnan(std), math.nan, found)

@@ -1,8 +1,6 @@
-"""Tables of comparisons: paired tests against the baseline method, and our results beside published
+"""Tables of comparisons: verdicts against the baseline method, and our results beside published
 numbers.
 """
-
-import math
 
 import pandas as pd
 
@@ -10,8 +8,9 @@ from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
+from calgrid.statistics.verdicts import FOUND
 
-TESTED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
+TESTED = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased", "ece")
 TEST_COLUMNS = [
     "method",
     "calibrator",
@@ -20,10 +19,8 @@ TEST_COLUMNS = [
     "mean",
     "n_seeds",
     "diff_vs_baseline",
-    "p_value",
-    "p_holm",
+    *("p_seeds", "p_value", "p_holm", "detectable", "decided_by", "verdict"),
 ]
-TEST_COLUMNS += ["verdict"]
 PUBLISHED_COLUMNS = [
     "method",
     "calibrator",
@@ -62,7 +59,7 @@ def tests(data: StudyData) -> Table | None:
             "Calibrator",
             "Method",
             "Seeds",
-            *(f"Δ {text.in_unit(m)} (p; Holm)" for m in metrics),
+            *(captions.difference(m) for m in metrics),
         ]
         cells = [
             [words(calibrator), words(method), whole(part["n_seeds"].max())]
@@ -76,30 +73,26 @@ def tests(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
-        f"same calibrator on the "
-        f"{captions.test_split(data)}; {captions.seeds(frame)}. In parentheses: p-value of the "
-        f"paired t-test over "
-        "seeds, and p-value after Holm's correction for all methods compared in that column. Bold: "
-        "significant (Holm p "
-        f"below {1 - data.level:g}); tie: not significant; without p-values: too few paired seeds "
-        f"for a test. "
-        f"{captions.TESTED} Read differences of ECE together with NLL, Brier score and accuracy."
+        f"same calibrator on the {captions.test_split(data)}; {captions.seeds(frame)}. In "
+        "parentheses: verdict, p-value after Holm's correction for all methods compared in that "
+        "column, and p-value of the t-test over seeds alone, which holds on these images only. "
+        f"Bold: better or worse. {captions.TESTED}"
     )
-    return Table(
-        "tests", f"Paired tests against {data.baseline}", "Methods", caption, frame, formatted
-    )
+    return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
 
 
 def _difference(rows: pd.DataFrame) -> Cell:
     if rows.empty:
         return Cell(text.NOTHING)
     row = rows.iloc[0]
-    difference = float(row["diff_vs_baseline"])
-    p, holm = float(row["p_value"]), float(row["p_holm"])
-    verdict = "; tie" if row["verdict"] == "tie" else ""
-    spread = "" if math.isnan(p) else f"({text.p_value(p)}; {text.p_value(holm)}{verdict})"
-    said = text.format_metric(row["metric"], difference, signed=True)
-    return Cell(said, spread, row["verdict"] in ("better", "worse"), difference)
+    metric, difference = row["metric"], float(row["diff_vs_baseline"])
+    said = text.format_metric(metric, difference, signed=True)
+    if row["decided_by"] != metric:
+        return Cell(said, sort=difference)
+    verdict = text.verdict(row["verdict"], metric, float(row["detectable"]))
+    p_values = [text.p_value(float(row[name])) for name in ("p_holm", "p_seeds")]
+    spread = f"({'; '.join([verdict, *p_values])})"
+    return Cell(said, spread, row["verdict"] in FOUND, difference)
 
 
 def published(data: StudyData) -> Table | None:

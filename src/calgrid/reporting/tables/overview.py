@@ -10,6 +10,8 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, ratio_cell
 from calgrid.reporting.tables.training_time import of_condition, totals
 
+TESTED = ("diff_vs_baseline", "p_holm", "detectable", "verdict")
+
 
 def overview(data: StudyData) -> Table | None:
     """Uncalibrated methods by rank."""
@@ -22,7 +24,7 @@ def overview(data: StudyData) -> Table | None:
         tests = data.tidy(group, "test", [UNCALIBRATED])
         tests = tests[tests["metric"] == "nll"].set_index("method")
         ratios = of_condition(times, group).set_index("method")["ratio_to_baseline"]
-        new = {f"nll_{name}": tests[name] for name in ("diff_vs_baseline", "p_holm", "verdict")}
+        new = {f"nll_{name}": tests[name] for name in TESTED}
         new["training_time_ratio"] = ratios.astype(float)
         return found.assign(**{name: found["method"].map(values) for name, values in new.items()})
 
@@ -46,9 +48,7 @@ def overview(data: StudyData) -> Table | None:
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.RANKING} "
-        f"Brackets: {100 * data.level:g} % intervals. better, worse or tie: paired tests over "
-        f"seeds with Holm's "
-        "correction; tie: no significant difference with these seeds."
+        f"Brackets: {100 * data.level:g} % intervals. {captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 
@@ -77,5 +77,6 @@ def _tested(row: pd.Series, baseline: str) -> Cell:
     if row["method"] == baseline or math.isnan(difference):
         return Cell(text.NOTHING)
     p = row["nll_p_holm"]
-    said = "" if math.isnan(p) else f"{verdict}, p {text.p_value(p)}"
+    said = text.verdict(verdict, "nll", row["nll_detectable"])
+    said += "" if math.isnan(p) else f", p {text.p_value(p)}"
     return Cell(text.format_metric("nll", difference, signed=True), said, sort=float(difference))

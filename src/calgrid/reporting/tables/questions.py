@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from calgrid.components.metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
+from calgrid.statistics.verdicts import FOUND, TIE
 from calgrid.storage.schema import METRICS as STORED
+from calgrid.storage.schema import RESAMPLES
 
-METRICS = ("nll", "brier", "ece_debiased", "ece", "aece", "accuracy")
+METRICS = ("nll", "brier", "squared_ce", "accuracy", "ece_debiased", "ece", "aece")
 CONSTANT = ["split", "shift", "severity"]
-FOUND = ("lower", "higher")
 
 
 def comparisons(data: StudyData) -> Table | None:
@@ -24,11 +26,13 @@ def comparisons(data: StudyData) -> Table | None:
     metrics = (*METRICS, *data.own_metrics)
     rows = data.rows(STORED, split="test", metric=metrics)
     rows = rows[rows["calibrator"].isin(data.few_calibrators())]
-    answers = _in_order(data, metrics, compare(rows, data.comparisons, data.level))
+    resamples = data.rows(RESAMPLES, split="test", metric=metrics)
+    answers = compare(rows, data.comparisons, data.level, resamples)
+    answers = _in_order(data, metrics, answers)
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         header = ["Question", "Method", "Against", "Calibrator", "Seeds", "Answer"]
-        header += [f"Δ {text.in_unit(metric)} ± noise, interval (p; Holm)" for metric in metrics]
+        header += [_heading(metric) for metric in metrics]
         keys = ["question", "method", "against", "calibrator", "fit_on"]
         return [
             Section(
@@ -59,24 +63,21 @@ def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) ->
     return answers.loc[order].drop(columns=CONSTANT)
 
 
+def _heading(metric: str) -> str:
+    decided = find_metric(metric).decided_by == metric
+    p_values = " (Holm p; p on these images)" if decided else ""
+    return f"Δ {text.in_unit(metric)} ± noise, interval{p_values}"
+
+
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:
     return (
         "Differences (method minus the method it is compared with, same calibrator) on the "
         f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the "
-        f"standard deviation of the "
-        f"difference over seeds, the noise of a single run; brackets: {100 * data.level:g} % "
-        f"Student t interval of the "
-        "mean difference; parentheses: p-value of the paired t-test, and p-value after Holm's "
-        "correction for all "
-        "questions with the same metric and calibrator. Bold: significant differences (Holm p "
-        "below "
-        f"{1 - data.level:.2g}), called lower or higher in the answer. 'equal': a difference below "
-        f"0.00001, due to "
-        "rounding. 'tie': no significant difference, which is no evidence of equality; the "
-        "interval shows which "
-        f"differences remain possible. {captions.TESTED} Read differences of ECE together with "
-        f"NLL, Brier score and "
-        "accuracy."
+        "standard deviation of the difference over seeds, the noise of a single run; brackets: "
+        f"{100 * data.level:g} % interval of the mean difference over seeds and test images (of "
+        "errors without a verdict over seeds alone); parentheses: p-value after Holm's correction "
+        "for all questions with the same metric and calibrator, and p-value of the t-test over "
+        f"seeds alone, which holds on these images only. Bold: better or worse. {captions.TESTED}"
     )
 
 
@@ -95,9 +96,10 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
 
 
 def _answer(rows: pd.DataFrame) -> str:
-    """Verdicts of all metrics in one phrase: significant differences first, then metrics with the
-    same verdict.
+    """Verdicts of all metrics that have their own in one phrase: differences first, then metrics
+    with the same verdict.
     """
+    rows = rows[rows["metric"] == rows["decided_by"]]
     found = rows[rows["verdict"].isin(FOUND)]
     said = [
         f"{row['verdict']} {text.name(row['metric'])} (Holm p {text.p_value(row['p_holm'])})"
@@ -105,26 +107,27 @@ def _answer(rows: pd.DataFrame) -> str:
     ]
     others = rows[~rows["verdict"].isin(FOUND)]
     for verdict, part in others.groupby("verdict", sort=False):
-        where = (
-            f" in {text.listed([text.name(metric) for metric in part['metric']])}"
-            if len(part) < len(rows)
-            else ""
-        )
-        said.append(verdict + where)
+        names = [_could(row) for _, row in part.iterrows()]
+        everywhere = len(part) == len(rows) and verdict != TIE
+        said.append(verdict if everywhere else f"{verdict} in {text.listed(names)}")
     return "; ".join(said)
+
+
+def _could(row: pd.Series) -> str:
+    """Name of a metric, and what a tie could have found."""
+    name = text.name(row["metric"])
+    shown = text.verdict(row["verdict"], row["metric"], float(row["detectable"]))
+    return f"{name} ({shown.partition(', ')[2]})" if "," in shown else name
 
 
 def _difference(row: pd.Series) -> Cell:
     metric, difference = row["metric"], float(row["difference"])
     std, low, high = (
-        text.format_metric(metric, row[name], name != "std")
-        for name in ("std", "ci_low", "ci_high")
+        text.format_metric(metric, row[name], name != "std_seed")
+        for name in ("std_seed", "ci_low", "ci_high")
     )
-    p, holm = (text.p_value(row[name]) for name in ("p_value", "p_holm"))
-    spread = f"± {std} [{low}, {high}] ({p}; {holm})" if row["n_seeds"] > 1 else ""
-    return Cell(
-        text.format_metric(metric, difference, signed=True),
-        spread,
-        row["verdict"] in FOUND,
-        difference,
-    )
+    spread = f"± {std} [{low}, {high}]" if row["n_seeds"] > 1 else ""
+    found = row["verdict"] in FOUND and row["decided_by"] == metric
+    if spread and row["decided_by"] == metric:
+        spread += f" ({text.p_value(row['p_holm'])}; {text.p_value(row['p_seeds'])})"
+    return Cell(text.format_metric(metric, difference, signed=True), spread, found, difference)

@@ -9,7 +9,7 @@ from calgrid.reporting import text
 from calgrid.reporting.settings import Kind, settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Cell, Section, Table, whole, words
-from calgrid.statistics import mean_ranks, wilcoxon_holm
+from calgrid.statistics import mean_ranks, wilcoxon_holm, win_rates
 
 RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
 TESTED = "nll"
@@ -43,7 +43,11 @@ def _test(reference: str) -> str:
         "is that of "
         f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, "
         f"after Holm's "
-        "correction; it can be below 0.05 only with 6 settings or more."
+        "correction; it can be below 0.05 only with 6 settings or more. Win rate: mean share of the "
+        "others with a higher NLL in a setting, ties half; rating: Bradley-Terry on the Elo scale, "
+        "mean 1000; brackets: 95 % bootstrap intervals over settings, which with few settings are "
+        "too narrow. Mean ranks and win rates depend on what is compared. Critical-difference diagrams are "
+        "drawn only for metrics whose mean ranks can differ by more than the critical difference."
     )
 
 
@@ -89,6 +93,8 @@ def _compare(
     table["n_settings"] = len(complete)
     if reference in complete:
         table["p_holm"] = wilcoxon_holm(complete, reference)["p_holm"]
+    wins = win_rates(complete, lower_is_better=bool(find_metric(TESTED).lower_is_better))
+    table = table.join(wins.set_index("name").drop(columns="n_settings"))
     table = table.sort_values([f"rank_{TESTED}", "rank_brier"]).rename_axis("name").reset_index()
     return table.assign(kind=kind, reference=reference)
 
@@ -97,7 +103,7 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
     kind, reference = part["kind"].iloc[0], part["reference"].iloc[0]
     metrics = [metric for metric in metrics if f"rank_{metric}" in part]
     header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in metrics)]
-    header.append(f"NLL against {reference}: Holm p")
+    header += [f"NLL against {reference}: Holm p", "NLL win rate (%) ↑", "NLL rating ↑"]
     best = part[[f"rank_{metric}" for metric in metrics]].min()
     rows = [
         [
@@ -105,10 +111,20 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
             whole(row["n_settings"]),
             *(_rank(row[column], best[column]) for column in best.index),
             Cell(text.p_value(row.get("p_holm", float("nan")))),
+            _with_ends(row, "win_rate", 100),
+            _with_ends(row, "rating", 1),
         ]
         for _, row in part.iterrows()
     ]
     return Section(f"{kind.capitalize()}s over {part['n_settings'].iloc[0]} settings", header, rows)
+
+
+def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
+    prefix = name.removesuffix("_rate")
+    mean, low, high = (
+        factor * float(row[each]) for each in (name, f"{prefix}_low", f"{prefix}_high")
+    )
+    return Cell(f"{mean:.0f}", f"[{low:.0f}, {high:.0f}]", sort=mean)
 
 
 def _rank(value: float, best: float) -> Cell:

@@ -21,7 +21,7 @@ from calgrid.reporting.table import (
 )
 from calgrid.statistics import as_tuned, choose, summarise
 from calgrid.statistics.choices import listed
-from calgrid.storage.schema import METRICS
+from calgrid.storage.schema import METRICS, RESAMPLES
 
 KEYS = ["method", "calibrator", "fit_on"]
 #: metric of the differences to the default setting and to the baseline
@@ -75,7 +75,12 @@ def read_tuned(data: StudyData) -> Tuned | None:
         baseline,
         list(candidates),
         choices,
-        summarise(as_tuned(test, choices, protocol), baseline, level=data.level),
+        summarise(
+            as_tuned(test, choices, protocol),
+            baseline,
+            level=data.level,
+            resamples=as_tuned(data.rows(RESAMPLES, split="test"), choices, protocol),
+        ),
         summarise(defaults, baseline, level=data.level),
     )
 
@@ -109,7 +114,7 @@ def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
     before = data.select(found.defaults, group)
     before = before[before["metric"] == JUDGED].set_index(KEYS)["mean"]
     rows = rows.join((judged["mean"] - before).rename("nll_to_default"), on=KEYS)
-    rows = rows.join(judged[["diff_vs_baseline", "p_holm"]].add_prefix("nll_"), on=KEYS)
+    rows = rows.join(judged[["diff_vs_baseline", "p_holm", "verdict"]].add_prefix("nll_"), on=KEYS)
     choices = found.choices
     here = choices[(choices[["dataset", "backbone", "checkpoint"]] == list(group[1:])).all(axis=1)]
     names = here["method"].where(
@@ -132,7 +137,7 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
         "Δ NLL to default": lambda row: Cell(
             text.format_metric(JUDGED, row["nll_to_default"], signed=True)
         ),
-        f"Δ NLL to {baseline} (Holm p)": lambda row: (
+        f"Δ NLL to {baseline} (verdict; Holm p)": lambda row: (
             words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
         ),
     }
@@ -147,7 +152,7 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
 
 def _against_baseline(row: pd.Series) -> Cell:
     p_value = row["nll_p_holm"]
-    said = "" if math.isnan(p_value) else f"({text.p_value(p_value)})"
+    said = "" if math.isnan(p_value) else f"({row['nll_verdict']}; {text.p_value(p_value)})"
     return Cell(text.format_metric(JUDGED, row["nll_diff_vs_baseline"], signed=True), said)
 
 
@@ -161,7 +166,7 @@ def _caption(data: StudyData, found: Tuned) -> str:
         f"{captions.seeds(found.summary)}. "
         f"{captions.spread(data, found.summary)} The default is the first setting of each method: "
         f"a difference below 0 "
-        "is an improvement by tuning. p: paired t-test over seeds against "
+        "is an improvement by tuning. Verdicts and p-values are over seeds and test images against "
         f"{found.baseline}, after Holm's correction over methods. Bold: best of each calibrator "
         f"and column among those "
         f"within 1 point of the best accuracy. {captions.NULL}"

@@ -1,0 +1,252 @@
+"""Measure how often the rule of all verdicts is wrong, and what it finds.
+
+    python benchmarks/verdicts.py --out benchmarks/verdicts.md
+
+Part 1: eight methods and a baseline with simulated networks. The posterior of an image is softmax(z)
+with z normal. The logits of a method are factor * (z + a fixed error of the method on each image +
+an error of each seed on each image), with a factor that varies over seeds. All methods are equal in
+expectation; for power, one has another factor. Part 2: normal differences over seeds and test
+images, of methods with equal deviations or with one of fourfold deviation. Part 3: two models of
+one seed, whose calibration differs or not, for test sets of several sizes.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from calgrid.metrics.intervals import Resampled, averaged, resampled_means, sampling_variance
+from calgrid.statistics.verdicts import FOUND, detectable_deviations, judge
+
+Floats = NDArray[np.float64]
+METHODS, CLASSES = 8, 10
+METRICS = ("accuracy", "nll", "brier", "squared_ce")
+
+
+def main() -> None:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="Markdown file; default: the terminal")
+    parser.add_argument("--sets", type=int, default=60, help="simulated studies per line")
+    options = parser.parse_args()
+    text = (
+        "\n".join([INTRODUCTION, *networks(options.sets), *normal(), *pairs(options.sets)]) + "\n"
+    )
+    if options.out is None:
+        print(text)
+    else:
+        options.out.write_text(text)
+
+
+INTRODUCTION = """# Level and power of verdicts
+
+`python benchmarks/verdicts.py --out benchmarks/verdicts.md`; the docstring of the script has the simulations. The rule
+is that of [statistics](../docs/statistics.md): `better` or `worse` at a family-wise error of 5 %, with 8 methods
+against a baseline. A rate of 5 % in 60 sets is measured as 0 to 12 %.
+"""
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a Markdown table."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def networks(sets: int) -> Iterator[str]:
+    """Part 1."""
+    yield "## Simulated networks\n"
+    yield (
+        "Any false: share of studies in % with a false verdict on any of 8 equal methods. Found: share "
+        "in which the one method with logits times 1.3 is found (worse NLL, Brier score and squared "
+        "calibration error; its accuracy is the same).\n"
+    )
+    rows = []
+    for n in (500, 2000, 10_000):
+        for seeds in (3, 5, 10) if n < 2000 else (3, 5) if n < 10_000 else (3,):
+            count = sets if n < 10_000 else sets // 3
+            for factor in (1.0, 1.3):
+                found = [study(n, seeds, factor, number) for number in range(count)]
+                shares = {
+                    metric: np.mean(
+                        [each[metric][0 if factor > 1 else slice(None)].any() for each in found]
+                    )
+                    for metric in METRICS
+                }
+                what = "any false" if factor == 1 else "found"
+                shown = [f"{100 * shares[metric]:.0f}" for metric in METRICS]
+                rows.append([f"{n:,}", str(seeds), str(count), what, *shown])
+    yield from table(["images", "seeds", "sets", "share in %", *METRICS], rows)
+    yield ""
+
+
+def study(n: int, seeds: int, factor: float, number: int) -> dict[str, NDArray[np.bool_]]:
+    """Which of the methods are found better or worse than the baseline, by metric."""
+    rng = np.random.default_rng([n, seeds, int(10 * factor), number])
+    z = 2 * rng.normal(size=(n, CLASSES))
+    posterior = special.softmax(z, axis=1)
+    labels = (posterior.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    runs: list[list[Resampled]] = []
+    for method in range(METHODS + 1):
+        own = z + 0.5 * rng.normal(size=z.shape)
+        scale = factor if method == 1 else 1.0
+        runs.append([])
+        for _ in range(seeds):
+            logits = scale * np.exp(0.05 * rng.normal()) * (own + 0.4 * rng.normal(size=z.shape))
+            probs = special.softmax(logits, axis=1)
+            runs[-1].append(resampled_means(probs, labels))
+    base, *others = runs
+    tests = pd.concat([difference(each, base, place) for place, each in enumerate(others)])
+    judged = judge(tests, tests["metric"])
+    return {
+        metric: judged.loc[judged["metric"] == metric, "verdict"].isin(FOUND).to_numpy()
+        for metric in METRICS
+    }
+
+
+def difference(mine: list[Resampled], base: list[Resampled], place: int) -> pd.DataFrame:
+    """Tests of two methods, one row a metric."""
+    rows = []
+    one, other = averaged(mine), averaged(base)
+    for metric in METRICS:
+        by_seed = np.array(
+            [a.values[metric] - b.values[metric] for a, b in zip(mine, base, strict=True)]
+        )
+        pairs = 0.0
+        if metric == "squared_ce":
+            pairs = one.noise[metric] - other.noise[metric]
+        variance = sampling_variance(one.drawn[metric] - other.drawn[metric], pairs)
+        rows.append(
+            {
+                "metric": metric,
+                "difference": by_seed.mean(),
+                "n_seeds": len(by_seed),
+                "std_seed": by_seed.std(ddof=1) if len(by_seed) > 1 else np.nan,
+                "std_test": np.sqrt(variance),
+            }
+        )
+    return pd.DataFrame(rows, index=range(4 * place, 4 * place + 4))
+
+
+def normal() -> Iterator[str]:
+    """Part 2."""
+    yield "## Normal differences\n"
+    yield (
+        "Images: variance of a difference over test images, in variances of its mean over seeds. Any "
+        "false in % of 2,000 families, without and with one method (or half of the methods) of fourfold "
+        "deviation. Found: one of the methods that differs by so many standard deviations over seeds of a "
+        "method, in %. Detectable: with a power of 80 %, without variance over images.\n"
+    )
+    rows = []
+    for seeds in (2, 3, 5, 10):
+        for images in (0.0, 0.3, 3.0):
+            false = [families(seeds, images, case)[0] for case in ("equal", "one", "half")]
+            found = [families(seeds, images, "equal", effect)[1] for effect in (2, 3, 5)]
+            least = detectable_deviations(seeds, METHODS) * 2**0.5
+            rows.append(
+                [
+                    *(str(seeds), f"{images:g}"),
+                    *(f"{100 * each:.1f}" for each in false),
+                    *(f"{100 * each:.0f}" for each in found),
+                    f"{least:.1f}",
+                ]
+            )
+    header = ["seeds", "images", "any false, equal", "one fourfold", "half fourfold"]
+    yield from table([*header, "found, 2 SD", "3 SD", "5 SD", "detectable"], rows)
+    yield ""
+
+
+def families(seeds: int, images: float, case: str, effect: float = 0.0) -> tuple[float, float]:
+    """Share of families with any verdict, and share with a verdict on the first method."""
+    sets, rng = 2000, np.random.default_rng([seeds, int(10 * images), int(effect)])
+    deviation = np.ones(METHODS)
+    deviation[: {"equal": 0, "one": 1, "half": METHODS // 2}[case]] = 4
+    values = deviation * rng.normal(size=(sets, seeds, METHODS)) - rng.normal(size=(sets, seeds, 1))
+    std_test = np.sqrt(images * 2 / seeds)
+    shared = rng.normal(size=(sets, METHODS)) + rng.normal(size=(sets, 1))
+    mean = values.mean(axis=1) + std_test * shared / 2**0.5
+    mean[:, 0] += effect
+    estimated = std_test * np.sqrt(rng.chisquare(199, size=mean.shape) / 199)
+    tests = pd.DataFrame(
+        {
+            "metric": "nll",
+            "difference": mean.ravel(),
+            "n_seeds": seeds,
+            "std_seed": values.std(axis=1, ddof=1).ravel(),
+            "std_test": estimated.ravel(),
+        }
+    )
+    judged = judge(tests, np.repeat(np.arange(sets), METHODS))
+    found = judged["verdict"].isin(FOUND).to_numpy().reshape(sets, METHODS)
+    return float(found.any(axis=1).mean()), float(found[:, 0].mean())
+
+
+def scaled(first: float, second: float) -> Callable[[Floats, np.random.Generator], list[Floats]]:
+    """Two models with logits times these factors."""
+    return lambda z, rng: [special.softmax(factor * z, axis=1) for factor in (first, second)]
+
+
+def sharp_and_flat(z: Floats, rng: np.random.Generator) -> list[Floats]:
+    """A model that knows the posterior, and one that knows it for half of the images."""
+    known = rng.random((len(z), 1)) < 0.5
+    flat = special.softmax(1e-3 * rng.normal(size=z.shape), axis=1)
+    posterior = special.softmax(z, axis=1)
+    return [posterior, np.where(known, posterior, flat)]
+
+
+def pairs(sets: int) -> Iterator[str]:
+    """Part 3."""
+    yield "## The squared calibration error of two models\n"
+    yield (
+        "One network each, ten classes; coverage of the interval of the difference, and share of test "
+        "sets with a verdict, in %.\n"
+    )
+    cases = {
+        "calibrated, sharp against flat": sharp_and_flat,
+        "1 against 1.1": scaled(1, 1.1),
+        "1 against 1.2": scaled(1, 1.2),
+        "1 against 1.3": scaled(1, 1.3),
+        "1.3 against 0.8": scaled(1.3, 0.8),
+    }
+    rows = []
+    for name, models in cases.items():
+        row = [name]
+        truth = np.mean([one_pair(models, 50_000, seed)[0] for seed in range(1000, 1004)])
+        for n in (500, 2000, 10_000):
+            count = 4 * sets if n < 10_000 else sets
+            found = [one_pair(models, n, seed) for seed in range(count)]
+            tests = pd.DataFrame(found, columns=["difference", "std_test"]).assign(
+                metric="squared_ce", n_seeds=1, std_seed=np.nan
+            )
+            judged = judge(tests, np.arange(count), of_runs=True)
+            held = judged["ci_low"].le(truth) & judged["ci_high"].ge(truth)
+            told = judged["verdict"].isin(FOUND)
+            row += [f"{100 * held.mean():.1f}", f"{100 * told.mean():.0f}"]
+        rows.append(row)
+    header = ["logits times"]
+    for n in (500, 2000, 10_000):
+        header += [f"coverage, {n:,} images", "verdict"]
+    yield from table(header, rows)
+
+
+def one_pair(
+    models: Callable[[Floats, np.random.Generator], list[Floats]], n: int, seed: int
+) -> tuple[float, float]:
+    """Difference of the squared errors of two models on one test set, and its standard error."""
+    rng = np.random.default_rng([n, seed])
+    z = 2 * rng.normal(size=(n, CLASSES))
+    labels = (special.softmax(z, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    resamples = 2 if n > 10_000 else 200
+    one, other = (resampled_means(each, labels, n_resamples=resamples) for each in models(z, rng))
+    name = "squared_ce"
+    variance = sampling_variance(
+        one.drawn[name] - other.drawn[name], one.noise[name] - other.noise[name]
+    )
+    return one.values[name] - other.values[name], float(np.sqrt(variance))
+
+
+if __name__ == "__main__":
+    main()

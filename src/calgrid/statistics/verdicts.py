@@ -1,0 +1,221 @@
+"""The rule by which a difference of two methods gets a verdict; docs/statistics.md explains it.
+
+A difference of means over n seeds, on common test samples, has two variances: a = s^2 / n, with s
+the standard deviation of the paired difference over seeds, and b over test samples, from
+resamples that all runs share. The interval of nominal coverage 1 - p is
+
+``difference -+ sqrt(t_a^2 a + t_b^2 b)``
+
+with t_a and t_b the Student quantiles of probability 1 - p / 2 at the degrees of freedom of each
+variance, and the p-value of the difference is the p at which an end is 0. With normal differences
+it never rejects more often than p (Banerjee, Sankhya 1960); Satterthwaite's degrees of freedom,
+the usual choice, have up to 15 % false verdicts with three seeds. ``benchmarks/verdicts.md`` has
+level and power.
+
+In pools of at least ``LEAST_POOLED`` tests with at least three seeds, s^2 is moderated (empirical
+Bayes; Smyth, Statistical Applications in Genetics and Molecular Biology 2004): with s0^2 the
+median over tests of s^2, divided by the median of chi^2 / (n - 1),
+
+``s^2 <- (d0 s0^2 + (n - 1) s^2) / (d0 + n - 1)`` with d0 + n - 1 degrees of freedom, d0 = 2.
+
+P-values are corrected within a family by Holm's method.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from calgrid.components.metrics import find_metric, metric_names
+from calgrid.metrics.intervals import DECIDING_RESAMPLES
+from calgrid.statistics.holm import holm
+
+Floats = NDArray[np.float64]
+BETTER, WORSE, EQUIVALENT, TIE, NO_VERDICT = "better", "worse", "equivalent", "tie", "no verdict"
+#: what the rule finds
+FOUND = (BETTER, WORSE)
+#: weight of the prior variance, in degrees of freedom
+PRIOR_DF = 2
+LEAST_POOLED = 4
+#: probability to find the difference ``detectable``
+POWER = 0.8
+#: relative size of differences below which they are only rounding
+ROUNDING = 1e-12
+#: maximum reported number of needed seeds
+MOST_SEEDS = 10_000
+#: p-values below are reported as this one
+LEAST_P = 1e-15
+
+
+def decided_by(metrics: pd.Series) -> pd.Series:
+    """Metric whose verdict each row has: itself or, for top-label calibration errors,
+    ``squared_ce``; empty for metrics without verdicts.
+    """
+    known = set(metric_names())
+    by = {name: find_metric(name).decided_by if name in known else name for name in set(metrics)}
+    return metrics.map(by).astype(str)
+
+
+def judge(
+    tests: pd.DataFrame, families: ArrayLike, level: float = 0.95, of_runs: bool = False
+) -> pd.DataFrame:
+    """Verdict of each test by the rule of the module.
+
+    Parameters
+    ----------
+    tests : one row a comparison: metric; difference; n_seeds; std_seed, over seeds (ddof 1; ignored
+        for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
+        unknown. Optional: df_test, degrees of freedom of std_test; sign, 1 if lower values are
+        better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
+        variances are moderated (default: the families).
+    families : label (n,) of the family of each test, within which Holm's correction applies.
+    level : nominal coverage of the intervals; 1 - level is the family-wise error.
+    of_runs : whether a verdict is wanted with one seed too, which is about these runs, not about
+        methods.
+
+    Returns
+    -------
+    ``tests`` with
+    p_value, p_holm : of a zero difference, without and with Holm's correction; NaN without
+        ``std_test``;
+    ci_low, ci_high : interval of the difference; with one seed over test samples alone;
+    detectable : difference that would be found in this family with a probability of 80 %;
+    verdict : ``better`` or ``worse`` if p_holm < 1 - level; ``equivalent`` if the interval at level
+        1 - (1 - level) / (size of the family) is within the ``margin`` of the metric, or the
+        interval within a thousandth of it; ``tie`` otherwise; ``no verdict`` without ``std_test``,
+        without variance, without a better side, or for methods with one seed.
+    """
+    alpha, names = 1 - level, tests["metric"]
+    known = {name: find_metric(name) for name in set(names) & set(metric_names())}
+    side = names.map({name: _sign(each.lower_is_better) for name, each in known.items()})
+    sign = tests["sign"] if "sign" in tests else side.astype(float)
+    margin = names.map({name: each.margin for name, each in known.items()}).astype(float)
+    family = pd.Series(np.asarray(families), index=tests.index)
+    seeds, df = _over_seeds(tests, tests.get("pool", family))
+    sources = (
+        seeds,
+        df,
+        tests["std_test"].to_numpy(float) ** 2,
+        np.asarray(tests.get("df_test", DECIDING_RESAMPLES - 1), dtype=float),
+    )
+    difference = tests["difference"].to_numpy(float)
+    p_value = pd.Series(_p_values(difference, *sources), index=tests.index)
+    p_value = p_value.where((tests["n_seeds"] > 1) | of_runs)
+    size = p_value.groupby(family).transform("count").clip(lower=1).to_numpy()
+    p_holm = holm(p_value, family)
+    half = _reach(alpha, *sources)
+    wide = np.abs(difference) + _reach(alpha / size, *sources)
+    testable = tests["std_test"].notna() & ((tests["n_seeds"] > 1) | of_runs) & sign.notna()
+    equal = np.abs(difference) + half < margin.to_numpy() / 1000
+    rules = {
+        EQUIVALENT: testable.to_numpy() & equal,
+        NO_VERDICT: (p_value.isna() | ~testable).to_numpy(),
+        BETTER: (p_holm < alpha) & (sign * difference < 0).to_numpy(),
+        WORSE: (p_holm < alpha) & (sign * difference > 0).to_numpy(),
+    }
+    verdict = np.select(list(rules.values()), list(rules), TIE)
+    verdict = np.where((verdict == TIE) & (wide < margin.to_numpy()), EQUIVALENT, verdict)
+    return tests.assign(
+        p_value=p_value,
+        p_holm=p_holm,
+        ci_low=difference - half,
+        ci_high=difference + half,
+        detectable=_reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources),
+        verdict=verdict,
+    )
+
+
+def _sign(lower_is_better: bool | None) -> float:
+    return {True: 1.0, False: -1.0, None: math.nan}[lower_is_better]
+
+
+def _over_seeds(tests: pd.DataFrame, pool: pd.Series) -> tuple[Floats, Floats]:
+    """Variance over seeds of each difference of means, moderated within pools, and its degrees of
+    freedom; 0 for one seed.
+    """
+    n = tests["n_seeds"].astype(float)
+    variance, df = tests["std_seed"].astype(float) ** 2, (n - 1).clip(lower=1)
+    pooled = variance.where(n > 2)
+    # the median of few squared deviations is below their mean
+    prior = (pooled / (special.chdtri(df, 0.5) / df)).groupby(pool).transform("median")
+    enough = pooled.notna() & (pooled.groupby(pool).transform("count") >= LEAST_POOLED)
+    moderated = (PRIOR_DF * prior + df * variance) / (PRIOR_DF + df)
+    variance = variance.mask(enough, moderated).where(n > 1, 0.0)
+    return (variance / n.clip(lower=1)).to_numpy(), (df + PRIOR_DF * enough).to_numpy()
+
+
+def _reach(p: ArrayLike, seeds: Floats, df: Floats, images: Floats, df_images: Floats) -> Floats:
+    """Half-width of the interval that excludes with probability ``p``."""
+    half = np.asarray(p) / 2
+    return np.sqrt(
+        special.stdtrit(df, half) ** 2 * seeds + special.stdtrit(df_images, half) ** 2 * images
+    )
+
+
+def _p_values(difference: Floats, *sources: Floats) -> Floats:
+    """Probability p at which the half-width is the difference, by bisection of ln p; NaN without
+    variance, unless the difference is 0 too.
+    """
+    size, total = np.abs(difference), sources[0] + sources[2]
+    found = np.where((size == 0) & (total == 0), 1.0, np.nan)
+    tested = np.flatnonzero(total > 0)
+    each = [np.broadcast_to(part, size.shape)[tested] for part in sources]
+    low, high = np.full(len(tested), math.log(LEAST_P)), np.zeros(len(tested))
+    for _ in range(40):
+        middle = (low + high) / 2
+        beyond = _reach(np.exp(middle), *each) > size[tested]
+        low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+    found[tested] = np.exp((low + high) / 2)
+    return found
+
+
+def seed_test(mean: pd.Series, std: pd.Series, n: pd.Series) -> pd.Series:
+    """Two-sided p-value of the t-test of a zero mean over seeds; NaN for one seed or without
+    variance, unless the mean is 0 too.
+    """
+    error = std / np.sqrt(n.clip(lower=1))
+    varies = (n > 1) & (error > ROUNDING * mean.abs())
+    t = (mean / error).where(varies)
+    p_value = pd.Series(2 * special.stdtr(n.clip(lower=2) - 1, -t.abs()), index=mean.index)
+    return p_value.mask((n > 1) & (mean == 0) & (error == 0), 1.0)
+
+
+def seeds_needed(tests: pd.DataFrame, alpha: float, power: float = POWER) -> Floats:
+    """Smallest number of seeds at which the rule would find a difference, without moderation.
+
+    Parameters
+    ----------
+    tests : difference, std_seed and std_test as in :func:`judge`.
+    alpha, power : two-sided significance level; probability to find the difference.
+
+    Returns
+    -------
+    Number of seeds (n,), at least 2; inf above 10,000, if the variance over test samples alone
+    hides the difference, or without a difference; NaN without a standard deviation.
+    """
+    n = np.arange(2.0, MOST_SEEDS + 1)
+    found = np.full(len(tests), math.nan)
+    columns = tests[["difference", "std_seed", "std_test"]].to_numpy(float)
+    for place, (difference, std_seed, std_test) in enumerate(columns):
+        sources = (std_seed**2 / n, n - 1, np.asarray(std_test**2), np.asarray(DECIDING_RESAMPLES))
+        reach = _reach(alpha, *sources) + _reach(2 * (1 - power), *sources)
+        if not np.isnan(reach).any():
+            enough = np.flatnonzero(reach < abs(difference))
+            found[place] = n[enough[0]] if len(enough) else math.inf
+    return found
+
+
+def detectable_deviations(n_seeds: int, n_tests: int, alpha: float = 0.05) -> float:
+    """Difference of two methods that is found with a probability of 80 %, in standard deviations of
+    the paired difference over seeds; of the seeds alone, without the variance over test samples.
+
+    Parameters
+    ----------
+    n_seeds : at least 2. n_tests : size of the family. alpha : family-wise error.
+    """
+    pooled = PRIOR_DF if n_seeds > 2 and n_tests >= LEAST_POOLED else 0
+    df = np.asarray(n_seeds - 1.0 + pooled)
+    sources = np.asarray(1 / n_seeds), df, np.asarray(0.0), np.asarray(1.0)
+    return float(_reach(alpha / n_tests, *sources) + _reach(2 * (1 - POWER), *sources))
