@@ -36,7 +36,8 @@ NEEDED_BY_LIBRARIES = {"data": {"pillow": "scikit-learn reads its sample photogr
 OPTIONAL = {
     "calibrate": {"torch": "logits of others in .pt files; a sentence says so"},
     "report": {
-        "torch": "facts of a backbone are counted where a study is planned; reports ask for none"
+        "torch": "facts of a backbone are counted where a study is planned; reports ask for none",
+        "timm": "as torch",
     },
 }
 

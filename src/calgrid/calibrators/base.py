@@ -169,8 +169,8 @@ class Calibrator(ABC):
             are probabilities in every row.
         ConfigError : the code of a plugin fails.
         """
-        binary = np.ndim(logits) == 1
         values = as_logits(logits, kind)
+        binary = np.ndim(logits) == 1
         if binary and kind == "logits":
             check_one_column(values)
         names = check_names(logits, class_names, values.shape)
