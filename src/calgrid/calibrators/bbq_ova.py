@@ -47,3 +47,8 @@ class BayesianBinningOneVsAll(Calibrator):
             return self.rates[begin:end][bin_of(cuts, scores)]
 
         return map_classes(logits, self.classes, rate)
+
+    def _module(self, maps: Any) -> Any:
+        cuts = np.split(self.cuts, self.ends[:-1] - np.arange(1, len(self.ends)))
+        rates = np.split(self.rates, self.ends[:-1])
+        return maps.per_class(maps.steps, self.classes, self.n_classes, cuts, rates)

@@ -6,7 +6,12 @@ import numpy as np
 
 from calgrid.calibrators._logistic import LogisticFit, fit_logistic
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import log_probabilities, top_label_map
+from calgrid.calibrators._probabilities import (
+    LOG_TINY,
+    NOTHING_LEFT,
+    log_probabilities,
+    top_label_map,
+)
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -70,6 +75,9 @@ class BetaCalibration(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return top_label_map(logits, beta_map(self.coefficients, *_top(logits)))
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopBeta(self.coefficients, LOG_TINY, NOTHING_LEFT)
 
 
 def _top(logits: Array) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
+from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.beta import beta_map, fit_beta
 from calgrid.components.registry import register
@@ -44,3 +44,9 @@ class BetaCalibrationOneVsAll(Calibrator):
             self.coefficients.T, scores[:, self.classes], rests[:, self.classes]
         )
         return renormalised(mapped, probabilities)
+
+    def _module(self, maps: Any) -> Any:
+        mapped = np.isin(np.arange(self.n_classes or 0), self.classes)
+        coefficients = np.ones((3, len(mapped)))
+        coefficients[:, self.classes] = self.coefficients.T
+        return maps.PerClassOdds(maps.Beta(coefficients), mapped, LOG_TINY)

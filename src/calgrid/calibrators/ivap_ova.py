@@ -122,6 +122,17 @@ class VennAbersOneVsAll(Calibrator):
 
         return map_classes(logits, self.classes, merged)
 
+    def _module(self, maps: Any) -> Any:
+        cuts, rates = [], []
+        for begin, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
+            known, points = self.scores[begin:end], slice(begin, end)
+            # a known score is a piece of its own
+            cuts.append(np.stack([np.nextafter(known, -np.inf), known], axis=1).ravel())
+            lower = np.repeat(np.append(0.0, self.lower[points]), 2)[1:]
+            upper = np.repeat(np.append(self.upper[points], 1.0), 2)[:-1]
+            rates.append(upper / (1.0 - lower + upper))
+        return maps.per_class(maps.steps, self.classes, self.n_classes, cuts, rates)
+
     def _width(self, logits: Array) -> Array:
         probabilities, top = softmax(logits), logits.argmax(axis=1)
         widths = np.ones(len(logits))

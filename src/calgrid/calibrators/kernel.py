@@ -17,12 +17,19 @@ MOST_SAMPLES = 10_000
 BLOCK = 1 << 18
 
 
+def densities(points: Array, bandwidth: float) -> tuple[Array, Array]:
+    """Return p_i / h ``(M, K)`` and c_i ``(M,)``: the density of ``Dir(p_i / h + 1)`` at x is
+    ``exp(p_i / h . ln x + c_i)``.
+    """
+    shape = np.maximum(points, FLOOR) / bandwidth
+    return shape, gammaln((shape + 1.0).sum(axis=1)) - gammaln(shape + 1.0).sum(axis=1)
+
+
 def smooth_labels(points: Array, labels: Labels, bandwidth: float, at: Array) -> Array:
     """Return the mean one-hot label ``(N, K)`` around probabilities ``at`` ``(N, K)``, weighted by
     the density of ``Dir(p_i / h + 1)`` for each of the points p_i ``(M, K)``.
     """
-    shape = np.maximum(points, FLOOR) / bandwidth
-    log_constant = gammaln((shape + 1.0).sum(axis=1)) - gammaln(shape + 1.0).sum(axis=1)
+    shape, log_constant = densities(points, bandwidth)
     hits = np.eye(points.shape[1])[labels]
     result = np.empty(at.shape)
     log_at = np.log(np.maximum(at, FLOOR))
@@ -75,3 +82,7 @@ class KernelCalibration(Calibrator):
         probabilities, number = softmax(logits), len(self.labels)
         estimate = smooth_labels(self.points, self.labels, self.width, probabilities)
         return (number * estimate + probabilities) / (number + 1.0)
+
+    def _module(self, maps: Any) -> Any:
+        shape, constant = densities(self.points, self.width)
+        return maps.Kernel(shape, constant, np.eye(self.points.shape[1])[self.labels], FLOOR)

@@ -7,7 +7,7 @@ from scipy.interpolate import CubicSpline
 
 from calgrid.calibrators._logistic import fit_logistic
 from calgrid.calibrators._network import sigmoid
-from calgrid.calibrators._probabilities import log_probabilities, renormalised, softmax
+from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
@@ -147,3 +147,22 @@ class SmoothingSplineOneVsAll(Calibrator):
                 evaluate(self.knots[begin:end], self.values[begin:end], log_odds)
             )
         return renormalised(mapped, probabilities)
+
+    def _module(self, maps: Any) -> Any:
+        mapped = np.isin(np.arange(self.n_classes or 0), self.classes)
+        knots, points, pieces = [], [], []
+        for begin, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
+            knots.append(self.knots[begin:end])
+            points.append(np.append(knots[-1][:1], knots[-1]))
+            spline = CubicSpline(knots[-1], self.values[begin:end], bc_type="natural")
+            # straight beyond the ends
+            left, right = (
+                [0.0, 0.0, float(spline(end, 1)), float(spline(end))] for end in knots[-1][[0, -1]]
+            )
+            pieces.append(np.column_stack([left, spline.c, right]))
+        places = np.searchsorted(self.classes, np.arange(len(mapped))).clip(max=len(knots) - 1)
+        coefficients = [[pieces[place][row] for place in places] for row in (3, 2, 1, 0)]
+        cubic = maps.Cubic(
+            [knots[place] for place in places], [points[place] for place in places], coefficients
+        )
+        return maps.PerClassOdds(maps.OfLogOdds(cubic), mapped, LOG_TINY)

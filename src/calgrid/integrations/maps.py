@@ -244,21 +244,55 @@ class Piecewise(nn.Module):
         self.values: Tensor
         self.slopes: Tensor
         self.first: Tensor
+        self.width = width
         for name, rows in {"points": points, "values": values, "slopes": slopes}.items():
-            padded = [np.pad(row, (0, width - len(row)), mode="edge") for row in rows]
-            self.register_buffer(name, _tensor(np.concatenate(padded)))
+            self._add(name, rows)
         # unused knots are never passed
         ends = [np.pad(row, (0, width - len(row)), constant_values=np.inf) for row in knots]
         self.register_buffer("knots", _tensor(np.concatenate(ends)))
         self.register_buffer("first", torch.arange(len(knots)) * width)
 
-    def forward(self, scores: Tensor) -> Tensor:
-        """Return the functions of scores ``(N, C)``, or ``(N, K)`` if C is 1."""
+    def _add(self, name: str, rows: Sequence[Array]) -> None:
+        padded = [np.pad(row, (0, self.width - len(row)), mode="edge") for row in rows]
+        self.register_buffer(name, _tensor(np.concatenate(padded)))
+
+    def piece(self, scores: Tensor) -> Tensor:
+        """Return the place of each score's piece in the buffers."""
         piece = self.first + torch.zeros_like(scores, dtype=torch.int64)
         for step in self.steps:
             further = piece + step
             piece = torch.where(self.knots[further - 1] < scores, further, piece)
+        return piece
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return the functions of scores ``(N, C)``, or ``(N, K)`` if C is 1."""
+        piece = self.piece(scores)
         return self.values[piece] + self.slopes[piece] * (scores - self.points[piece])
+
+
+class Cubic(Piecewise):
+    """Piecewise cubic functions: ``squares``, ``cubes`` are further coefficients of each piece."""
+
+    def __init__(
+        self,
+        knots: Sequence[Array],
+        points: Sequence[Array],
+        coefficients: Sequence[Sequence[Array]],
+    ) -> None:
+        values, slopes, squares, cubes = coefficients
+        super().__init__(knots, points, values, slopes)
+        self.squares: Tensor
+        self.cubes: Tensor
+        self._add("squares", squares)
+        self._add("cubes", cubes)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Return the functions of scores ``(N, C)``."""
+        piece = self.piece(scores)
+        x = scores - self.points[piece]
+        return self.values[piece] + x * (
+            self.slopes[piece] + x * (self.squares[piece] + x * self.cubes[piece])
+        )
 
 
 def steps(cuts: Sequence[Array], rates: Sequence[Array]) -> Piecewise:
@@ -286,16 +320,123 @@ class TopLabel(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
-        others = logits.exp()
-        target = self.function(1.0 / others.sum(dim=1, keepdim=True))
-        places = torch.arange(logits.shape[1], device=logits.device)
-        top = places == logits.argmax(dim=1, keepdim=True)
-        nothing = torch.zeros_like(others)
-        others = torch.where(top, nothing, others)
-        rest = others.sum(dim=1, keepdim=True)
-        others = torch.where(rest < self.nothing_left, torch.where(top, nothing, 1.0), others)
-        shared = others * ((1.0 - target) / others.sum(dim=1, keepdim=True))
-        return torch.where(top, target, shared)
+        target = self.function(1.0 / logits.exp().sum(dim=1, keepdim=True))
+        return share_rest(logits, target, self.nothing_left)
+
+
+def is_top(logits: Tensor) -> Tensor:
+    """Return whether each class is the predicted one, ``(N, K)``."""
+    places = torch.arange(logits.shape[1], device=logits.device)
+    return places == logits.argmax(dim=1, keepdim=True)
+
+
+def share_rest(logits: Tensor, target: Tensor, nothing_left: float) -> Tensor:
+    """Return probabilities ``(N, K)``: ``target`` ``(N, 1)`` of the predicted class, and the rest
+    of the others in proportion to the softmax.
+    """
+    top, others = is_top(logits), logits.exp()
+    nothing = torch.zeros_like(others)
+    others = torch.where(top, nothing, others)
+    rest = others.sum(dim=1, keepdim=True)
+    others = torch.where(rest < nothing_left, torch.where(top, nothing, 1.0), others)
+    shared = others * ((1.0 - target) / others.sum(dim=1, keepdim=True))
+    return torch.where(top, target, shared)
+
+
+def log_probabilities(logits: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """Return ln p and ln (1 - p) ``(N, K)``, at least ``least``, of logits with row maximum 0."""
+    weights = logits.exp()
+    total = weights.sum(dim=1, keepdim=True)
+    top = is_top(logits)
+    others = torch.where(top, torch.zeros_like(weights), weights).sum(dim=1, keepdim=True)
+    rest = torch.where(top, others, total - weights)
+    return (logits - total.log()).clamp(min=least), (rest.log() - total.log()).clamp(min=least)
+
+
+class TopBeta(nn.Module):
+    """``sigmoid(a ln s - b ln (1 - s) + c)`` of the confidence s; the others share the rest."""
+
+    def __init__(self, coefficients: Array, least: float, nothing_left: float) -> None:
+        super().__init__()
+        self.least, self.nothing_left = least, nothing_left
+        self.coefficients: Tensor
+        self.register_buffer("coefficients", _tensor(coefficients))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        scores, rests = log_probabilities(logits, self.least)
+        top = logits.argmax(dim=1, keepdim=True)
+        of_top = self.coefficients[0] * scores.gather(1, top)
+        of_rest = self.coefficients[1] * rests.gather(1, top)
+        target = torch.sigmoid(of_top - of_rest + self.coefficients[2])
+        return share_rest(logits, target, self.nothing_left)
+
+
+class Beta(nn.Module):
+    """``a ln p - b ln (1 - p) + c`` with coefficients ``(3, K)``."""
+
+    def __init__(self, coefficients: Array) -> None:
+        super().__init__()
+        self.coefficients: Tensor
+        self.register_buffer("coefficients", _tensor(coefficients))
+
+    def forward(self, scores: Tensor, rests: Tensor) -> Tensor:
+        """Return log odds ``(N, K)`` of ln p and ln (1 - p)."""
+        return self.coefficients[0] * scores - self.coefficients[1] * rests + self.coefficients[2]
+
+
+class OfLogOdds(nn.Module):
+    """A function of ``ln p - ln (1 - p)``."""
+
+    def __init__(self, function: Cubic) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, scores: Tensor, rests: Tensor) -> Tensor:
+        """Return log odds ``(N, K)`` of ln p and ln (1 - p)."""
+        changed: Tensor = self.function(scores - rests)
+        return changed
+
+
+class PerClassOdds(nn.Module):
+    """Log odds of each class from ln p and ln (1 - p); rows are divided by their sums.
+
+    ``mapped`` ``(K,)`` says whether a class has a map; others keep their probability.
+    """
+
+    def __init__(self, function: nn.Module, mapped: NDArray[np.bool_], least: float) -> None:
+        super().__init__()
+        self.function, self.least = function, least
+        self.mapped: Tensor
+        self.register_buffer("mapped", torch.tensor(mapped))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        plain = torch.softmax(logits, dim=1)
+        scores, rests = log_probabilities(logits, self.least)
+        changed = torch.where(self.mapped, torch.sigmoid(self.function(scores, rests)), plain)
+        total = changed.sum(dim=1, keepdim=True)
+        return torch.where(total > 0.0, changed / total, plain)
+
+
+class Kernel(nn.Module):
+    """Mean label of points weighted by ``exp(ln p . shape + constant)``, and p as one of them."""
+
+    def __init__(self, shape: Array, constant: Array, hits: Array, least: float) -> None:
+        super().__init__()
+        self.least = least
+        self.shape: Tensor
+        self.constant: Tensor
+        self.hits: Tensor
+        for name, value in {"shape": shape, "constant": constant, "hits": hits}.items():
+            self.register_buffer(name, _tensor(value))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)``."""
+        plain = torch.softmax(logits, dim=1)
+        scores = plain.clamp(min=self.least).log() @ self.shape.t() + self.constant
+        number = self.hits.shape[0]
+        return (number * (torch.softmax(scores, dim=1) @ self.hits) + plain) / (number + 1.0)
 
 
 class PerClass(nn.Module):
@@ -320,8 +461,7 @@ class PerClass(nn.Module):
         plain = torch.softmax(logits, dim=1)
         changed = self.function(plain) + self.tie_break * plain
         if self.tie_break > 0.0:
-            places = torch.arange(logits.shape[1], device=logits.device)
-            top = places == logits.argmax(dim=1, keepdim=True)
+            top = is_top(logits)
             changed = torch.where(top, changed.amax(dim=1, keepdim=True), changed)
         changed = torch.where(self.mapped, changed, plain)
         total = changed.sum(dim=1, keepdim=True)

@@ -1,0 +1,27 @@
+"""Matrix scaling: a linear map of the logits without a penalty."""
+
+from calgrid.calibrators.ms_odir import MatrixScalingOdir
+from calgrid.components.registry import register
+
+#: penalty that makes the minimum unique, far below any that has an effect
+LEAST = 1e-9
+
+
+@register(
+    source="Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, "
+    "Sec. 4.2; CalArena, arXiv 2605.30188",
+    keeps_argmax=False,
+    parameters="K^2 + K",
+)
+class MatrixScaling(MatrixScalingOdir):
+    """Matrix scaling, ``softmax(W z + b)`` by validation NLL, "MS" in CalArena.
+
+    ``ms_odir`` with the strength 1e-9, which only makes the minimum unique: the diagonal stays in
+    [0.01, 20], and z is in units of the logits' spread. Over-fits with K^2 weights unless there are
+    many validation samples.
+
+    ``fit_history`` is that of ``ms_odir``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(strength=LEAST)
