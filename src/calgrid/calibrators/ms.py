@@ -4,7 +4,7 @@ from calgrid.calibrators.ms_odir import MatrixScalingOdir
 from calgrid.components.registry import register
 
 #: penalty that makes the minimum unique, far below any that has an effect
-LEAST = 1e-9
+LEAST = 1e-8
 
 
 @register(
@@ -16,12 +16,15 @@ LEAST = 1e-9
 class MatrixScaling(MatrixScalingOdir):
     """Matrix scaling, ``softmax(W z + b)`` by validation NLL, "MS" in CalArena.
 
-    ``ms_odir`` with the strength 1e-9, which only makes the minimum unique: the diagonal stays in
+    ``ms_odir`` with the strength 1e-8, which only makes the minimum unique: the diagonal stays in
     [0.01, 20], and z is in units of the logits' spread. Over-fits with K^2 weights unless there are
     many validation samples.
 
     ``fit_history`` is that of ``ms_odir``.
     """
+
+    #: the loss is nearly flat in some directions
+    tolerance = 1e-11
 
     def __init__(self) -> None:
         super().__init__(strength=LEAST)

@@ -141,6 +141,8 @@ class MatrixScalingOdir(Calibrator):
     """
 
     scale_free = True
+    #: largest gradient component at convergence
+    tolerance = GRADIENT_TOLERANCE
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__()
@@ -176,7 +178,9 @@ class MatrixScalingOdir(Calibrator):
         scores: list[float] = []
         if strength is None:
             strength, scores = cross_validate(inputs, targets, start, unit)
-        (self.weight, self.bias), history = fit_odir(inputs, targets, start, start, strength, unit)
+        (self.weight, self.bias), history = fit_odir(
+            inputs, targets, start, start, strength, unit, self.tolerance
+        )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)
         return {
