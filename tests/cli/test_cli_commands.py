@@ -23,6 +23,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import METRICS
+from calgrid.metrics.conformal import SCORES
 from calgrid.storage.records import Record, write_record
 
 REPORTS = ("aggregate", "tables", "figures", "report")
@@ -37,6 +38,7 @@ JOBS = {
 }
 IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
+IDS |= {"conformal": list(SCORES)}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 
@@ -84,7 +86,6 @@ from io import StringIO
 from calgrid.cli import main
 for kind in ("methods", "calibrators", "datasets", "backbones", "procedures", "probes"):
     main(["list", kind])
-main(["check", sys.argv[1] + "/config/config.yaml"])
 try:
     main(["--help"])
 except SystemExit:

@@ -21,7 +21,6 @@ from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.progress import log
-from calgrid.statistics.verdicts import detectable_deviations
 
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
 Entry = dict[str, Any]
@@ -244,6 +243,8 @@ def _power(study: Study) -> Iterator[str]:
     if n < 2:
         yield f"verdicts: none with one seed ({where}); use five seeds at least, ten for a paper"
         return
+    from calgrid.statistics.verdicts import detectable_deviations
+
     found = detectable_deviations(n, tests, 1 - study.config.statistics.level)
     advice = "" if n >= FEWEST_SEEDS else "; use five seeds at least, ten for a paper"
     yield (

@@ -24,7 +24,6 @@ from calgrid.configuration.model import (
 from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.metrics.conformal import check_rows_of_sets
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
@@ -190,6 +189,8 @@ def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
 
 def check_conformal(n_val: int, where: str) -> None:
     """Check that a half of the validation rows is enough for conformal sets."""
+    from calgrid.metrics.conformal import check_rows_of_sets  # noqa: PLC0415  (NumPy)
+
     try:
         check_rows_of_sets(n_val // 2)
     except DataError as error:

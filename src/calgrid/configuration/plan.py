@@ -164,8 +164,8 @@ class Plan:
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
-        run, families = self.study.trained[key], self.study.families(key)
         tested = self._of_test(key)
+        run, families = self.study.trained[key], self.study.families(key)
         shifts = {family: self.data(family_unit(family)) for family in families}
         constants = self._test_constants(key, [key.dataset, *map(family_unit, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
