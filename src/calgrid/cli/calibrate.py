@@ -378,6 +378,7 @@ def _verdict_text(
 ) -> str:
     """One sentence: by how much a calibrator changes the NLL, how sure that is, and its ties."""
     from calgrid.statistics import paired_bootstrap
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, NO_VERDICT, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -387,7 +388,13 @@ def _verdict_text(
         n_resamples=options.bootstrap,
         n_bins=options.bins,
     ).to_dict("records")
-    words = {"lower": "is better than", "higher": "is worse than", "tie": "ties with"}
+    words = {
+        BETTER: "is better than",
+        WORSE: "is worse than",
+        EQUIVALENT: "is equivalent to",
+        TIE: "ties with",
+        NO_VERDICT: "cannot be compared with",
+    }
     alike = f"; in cross-validation it ties with {', '.join(tied)}" if tied else ""
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
