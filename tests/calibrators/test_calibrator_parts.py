@@ -66,6 +66,10 @@ def test_a_file_of_another_version_is_refused(tmp_path, arrays, change):
         "id": "ts",
         "hyperparameters": {},
         "n_classes": 5,
+        "n_samples": 20,
+        "kind": "logits",
+        "binary": False,
+        "class_names": None,
         "feature_width": None,
         "fit_history": {},
     }

@@ -311,6 +311,8 @@ class Calibrator(ABC):
         self.fit_seconds = None
         for name in INPUTS:
             setattr(self, name, description[name])
+        self.n_classes = int(description["n_classes"])
+        self.n_samples = int(description["n_samples"])
         self.class_names = self.class_names and tuple(self.class_names)
         self._feature_width = description["feature_width"]
 
