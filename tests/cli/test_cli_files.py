@@ -28,8 +28,8 @@ def softmax(logits):
 
 
 def table(text):
-    """Printed comparison as {metric: (before, after)}."""
-    rows = [line.split() for line in text.splitlines()[1:]]
+    """Printed comparison as {metric: (before, after)}, without the sentence below it."""
+    rows = [line.split() for line in text.partition("\n\n")[0].splitlines()[1:]]
     return {
         row[0]: [float(cell) for cell in row[1:] if re.fullmatch(r"[0-9.e+-]+", cell)]
         for row in rows
@@ -67,9 +67,10 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
     assert shown["nll"][1] < shown["nll"][0]
     assert shown["accuracy"][0] == shown["accuracy"][1]
     text = calibrated("--calibrator", "ts", "--bootstrap", 50).out
-    lines = {line.split()[0]: line for line in text.splitlines()[1:]}
+    lines = {line.split()[0]: line for line in text.splitlines()[1:] if line}
     assert lines["nll"].count("[") == 2
     assert lines["ece_null"].count("[") == 0
+    assert text.splitlines()[-1].startswith("ts is better than no calibration on ")
 
 
 def test_a_saved_calibrator_gives_the_same_bytes(calgrid, calibrated, files, fails, tmp_path):
