@@ -23,11 +23,12 @@ def test_networks_for_cifar_take_the_embedded_digits_too(study, backbone):
 
 @pytest.fixture
 def images(tmp_path):
-    (tmp_path / "pictures.parquet").touch()
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.parquet").touch()
     return {
         "base": "image_parquet",
-        "train": "pictures.parquet",
-        "test": "pictures.parquet",
+        "train": "train.parquet",
+        "test": "test.parquet",
         "val_size": 10,
     }
 

@@ -58,6 +58,7 @@ def test_defaults_are_filled_in_at_every_level(study):
         "seed": 0,
         "baseline": "ce",
         "comparisons": [],
+        "conformal": None,
     }
     (grid,) = config.grids
     assert (grid.calibrators, grid.calibrator_seeds, grid.shifts) == (["none"], [0], [])
@@ -82,7 +83,7 @@ def test_the_given_configuration_is_left_alone(make_config, home):
         (
             model.External,
             specs.External,
-            {"name", "calibrators", "calibrator_seeds", "val_seeds", "val_seed"},
+            {"name", "calibrators", "calibrator_seeds", "val_seeds", "val_seed", "group"},
         ),
     ],
 )
