@@ -75,7 +75,9 @@ class TestJobs:
     def test_second_stages_start_from_the_model_of_the_first_stage(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
         folder = made.plan.train_folder(key._replace(method="mbls"))
-        assert folder.startswith("results/runs/digits/digits/resnet8/mbls/seed2/train-")  # p trains alike
+        assert folder.startswith(
+            "results/runs/digits/digits/resnet8/mbls/seed2/train-"
+        )  # p trains alike
         assert made.first_stage(wildcards(key)) == [f"{folder}/model.safetensors"]
         assert made.first_stage(wildcards(key._replace(method="ce"))) == []
 

@@ -162,7 +162,8 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
         == study.datasets.spec("large").info["image_shape"]
     )
     assert made.manifest["options"] == {"size": 24}
-    (run,) = study.runs.values()
+    (key,) = study.evaluations
+    run = study.trained[key]
     assert run.method.loss_options == {
         **run.method.loss_options,
         **registry.spec("loss", "mbls").resolve(dataset=name),

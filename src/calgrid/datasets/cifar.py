@@ -15,6 +15,7 @@ FeDLaS and MaC-Cal do beside the same constants.
 
 import hashlib
 import io
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -70,8 +71,9 @@ class Cifar(Dataset):
     def _archive(self, data_root: Path | None, folder: str) -> Path:
         """Archive or unpacked folder below data_root; the downloaded archive if there is neither."""
         file = self.registered["files"][0]
-        if data_root is not None and (data_root / file["name"]).is_file():
-            return data_root / file["name"]
+        path = Path(data_root or "", file["name"])
+        if data_root is not None and path.is_file() and tarfile.is_tarfile(path):
+            return path
         return unpacked_or_download(file, data_root, folder)
 
     def _verify(self, archive: Path, contents: Mapping[str, bytes]) -> None:
