@@ -40,7 +40,7 @@ def test_logits_are_the_predictions_and_have_a_gradient(procedure):
 
 
 @pytest.mark.parametrize(
-    ("procedure", "width"), [("standard", 64), ("tst", 128), ("vtst", 128), ("maccal", 16)]
+    ("procedure", "width"), [("standard", 64), ("tst", 128), ("vtst", 128), ("maccal", 512)]
 )
 def test_last_layer_ends_in_the_logits(procedure, width):
     layer = subject_of(procedure).last_layer()

@@ -392,7 +392,7 @@ def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
         for shift, value in zip(("fog", "snow"), values, strict=True)
         for seed in (0, 1)
     ]
-    rows.append({**place, "dataset": "imagenet_sketch", "value": 0.07})
+    rows.append({**place, "dataset": "imagenet_sketch", "fit_on": "redrawn", "value": 0.07})
     frame = tables("smart", rows)["1"].frame
     ours = frame[frame["ours"].notna()].set_index(["dataset", "shift"])["ours"]
     assert ours.to_dict() == {
