@@ -1,7 +1,11 @@
 """Matrix scaling: a linear map of the logits without a penalty."""
 
-from calgrid.calibrators.ms_odir import MatrixScalingOdir
+from typing import Any
+
+from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators.ms_odir import MAX_VALIDATED, MatrixScalingOdir
 from calgrid.components.registry import register
+from calgrid.errors import DataError
 
 #: penalty that makes the minimum unique, far below any that has an effect
 LEAST = 1e-8
@@ -18,7 +22,7 @@ class MatrixScaling(MatrixScalingOdir):
 
     ``ms_odir`` with the strength 1e-8, which only makes the minimum unique: the diagonal stays in
     [0.01, 20], and z is in units of the logits' spread. Over-fits with K^2 weights unless there are
-    many validation samples.
+    many validation samples; takes at most 200 classes.
 
     ``fit_history`` is that of ``ms_odir``.
     """
@@ -28,3 +32,14 @@ class MatrixScaling(MatrixScalingOdir):
 
     def __init__(self) -> None:
         super().__init__(strength=LEAST)
+
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
+        n_classes = logits.shape[1]
+        if n_classes > MAX_VALIDATED:
+            raise DataError(
+                f"calibrator 'ms' has K^2 weights without a penalty and takes at most "
+                f"{MAX_VALIDATED} classes, got {n_classes}; use 'sms'."
+            )
+        return super()._fit(logits, labels, features, head)
