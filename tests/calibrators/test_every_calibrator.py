@@ -93,6 +93,8 @@ def test_any_logits_give_distributions(id, problem, data):
     values = st.one_of(st.floats(-1e4, 1e4), st.just(-np.inf), st.sampled_from([0.0, 1e4, -1e4]))
     logits = data.draw(arrays(np.float64, (n_samples, N_CLASSES), elements=values))
     logits[:, 0] = np.where(np.isfinite(logits).any(axis=1), logits[:, 0], 0.0)
+    if (logits >= 0).all():  # rows that are probabilities are refused
+        logits -= 1.0
     probabilities = fit_once(id, problem).predict_proba(logits, problem.features[:n_samples])
     assert_distributions(probabilities, logits.shape)
     assert_top_label_kept(id, probabilities, logits)
