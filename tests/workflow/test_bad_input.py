@@ -47,7 +47,7 @@ def test_names_that_a_shell_would_run_are_refused(what, name, refuses):
 def test_a_bad_configuration_stops_before_any_job(fresh):
     """Rows are counted too, which takes the labels of the pictures."""
     write_parquet(fresh.root / "data" / "train.parquet", [b""] * 30, [0, 1] * 15)
-    mine = {"base": "image_parquet", "like": "cifar10", "test": "train.parquet"}
+    mine = {"base": "image_parquet", "like": "cifar10", "test_size": 5}
     fresh.configure(
         {**changed(datasets=["mine"], shifts=[]), "datasets": {"mine": mine}, "data_root": "data"}
     )
@@ -55,7 +55,7 @@ def test_a_bad_configuration_stops_before_any_job(fresh):
     output = result.stdout + result.stderr
     assert result.returncode != 0
     assert (
-        "datasets.mine: val_size is 5000, but the training files have 30 rows: use a smaller "
+        "datasets.mine: val_size is 5000, but the training files have 25 rows: use a smaller "
         "number." in output
     )
     assert "Traceback" not in output
