@@ -6,7 +6,7 @@ with a probability of at least 1 - alpha (marginally, over both); under shift no
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from calgrid.errors import DataError
 from calgrid.metrics._inputs import check_probabilities
+from calgrid.metrics.intervals import resample_weights, tails_of
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -304,18 +305,6 @@ def _gaps(
     return np.abs(rates - (1.0 - alpha))
 
 
-def resamples(n_samples: int, n_resamples: int, seed: int) -> Iterator[Array]:
-    """Yield how often each bootstrap resample has each row, in blocks ``(N, b)``."""
-    generator = np.random.default_rng(seed)
-    step = max(1, BLOCK // n_samples)
-    for begin in range(0, n_resamples, step):
-        count = min(step, n_resamples - begin)
-        drawn = generator.integers(n_samples, size=(count, n_samples))
-        drawn += np.arange(count)[:, None] * n_samples
-        counts = np.bincount(drawn.ravel(), minlength=count * n_samples)
-        yield np.ascontiguousarray(counts.reshape(count, n_samples).T, dtype=np.float64)
-
-
 def bootstrap_sets(
     sizes: NDArray[np.int64],
     covered: NDArray[np.bool_],
@@ -333,12 +322,13 @@ def bootstrap_sets(
     sizes, covered : ``(R, N)``. labels : ``(N,)``. alphas : level of each rule.
     """
     draws: list[dict[str, list[Array]]] = [{} for _ in alphas]
-    for weights in resamples(sizes.shape[1], n_resamples, seed):
+    for block in resample_weights(sizes.shape[1], n_resamples, seed):
+        weights = np.ascontiguousarray(block.T)
         for rule, alpha in enumerate(alphas):
             values = evaluate_sets(sizes[rule], covered[rule], labels, alpha, weights=weights)
             for name, value in values.items():
                 draws[rule].setdefault(name, []).append(value)
-    ends = (0.5 - level / 2.0, 0.5 + level / 2.0)
+    ends = tails_of(level)
     intervals = []
     for drawn in draws:
         found = {}
