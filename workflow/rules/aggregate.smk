@@ -1,6 +1,8 @@
 rule aggregate:
     input:
-        records=ancient(JOBS.results_of("train", "predict", "import", "ensemble", "calibrate", "probe")),
+        records=ancient(
+            JOBS.results_of("train", "predict", "import", "ensemble", "calibrate", "probe")
+        ),
     output:
         record=JOBS.record("aggregate"),
         files=[f"{STUDY}/{name}" for name in (*STUDY_FILES, *diagnostic_files(home()))],
