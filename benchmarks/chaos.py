@@ -218,7 +218,7 @@ def contents(folder: Path) -> set[Path]:
         if path.suffix not in DIFFERENT
         and ".calgrid" not in path.parts
         and path.parts[1] not in unlike
-        and not path.stem.startswith(("costs", "training_time", "overview", "pareto"))
+        and not path.stem.startswith(("costs", "training_time", "pareto"))
     }
 
 

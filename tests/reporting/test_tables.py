@@ -11,6 +11,7 @@ from tests.reporting.conftest import write_means
 from calgrid.components import plugins
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
+from calgrid.reporting.recipes import best_of_methods
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
 from calgrid.statistics import summarise
@@ -100,18 +101,26 @@ def test_latex_has_the_cells_of_markdown(tables, read_markdown):
         assert line.endswith(" \\\\")
 
 
-def test_the_overview_has_rank_interval_test_and_time(tables, summary, read_markdown):
+def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary, read_markdown):
     (rows,) = read_markdown(tables / "overview.md").values()
     (ranked,) = read_markdown(tables / "methods.md").values()
     assert [row["Method"].split()[0] for row in rows] == [row["Method"] for row in ranked]
-    times = pd.read_csv(tables / "training_time.csv").set_index("method")["ratio_to_baseline"]
     for row in rows:
         method = row["Method"].split()[0]
         expected = means(summary, split="test", method=method, calibrator="none")
         ece, nll = expected.loc["ece_debiased"], expected.loc["nll"]
         ends = f"[{100 * ece['ci_low']:.2f}, {100 * ece['ci_high']:.2f}]"
         assert row["ECE debiased (%)"] == f"{100 * ece['mean']:.2f} {ends}"
-        assert row["Training time (× ce)"] == f"{times[method]:.2f}"
+        nlls = {
+            name: means(summary, split="test", method=method, calibrator=name).loc["nll", "mean"]
+            for name in ("none", "ts")
+        }
+        best, other = sorted(nlls, key=nlls.get)
+        recipe = row["NLL (nats) of the best recipe"]
+        assert recipe in (
+            f"{nlls[best]:.4f} {best}",
+            f"{nlls[best]:.4f} {best}, ties with {other}",
+        )
         if method != "ce":
             cell = row["NLL against ce"]
             assert cell.startswith(f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}")
@@ -601,3 +610,25 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
             ] == first
     for rows in read_markdown(out / "method_ranks.md").values():
         assert [row["mine rank ↓"] for row in rows] == [row["NLL rank ↓"] for row in rows]
+
+
+def test_the_best_recipe_names_what_ties_and_not_what_is_worse(build):
+    """Logits of half their size: two calibrators that scale mend them, and none does not."""
+    made = build(
+        methods=("mixup",),
+        seeds=(0, 1, 2, 3),
+        calibrators=("none", "ts", "ets"),
+        shifts=(),
+        ood=(),
+        n_test=1000,
+    )
+    data, group = made.opened()
+    found = best_of_methods(data, group)["mixup"]
+    assert {found.best["calibrator"], *found.tied["calibrator"]} == {"ts", "ets"}
+    assert dict(found.others[["calibrator", "verdict"]].to_numpy())["none"] == "worse"
+
+
+def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):
+    out = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=()).tables()
+    (rows,) = read_markdown(out / "overview.md").values()
+    assert all(row["NLL (nats) of the best recipe"].endswith("ties not tested") for row in rows)

@@ -1,6 +1,7 @@
 """What a process is allowed to compute with, and what it writes down about it."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -96,3 +97,12 @@ def test_free_memory_is_what_the_machine_and_the_job_leave(tmp_path):
     own.write_text("3:cpu:/job\n4:memory:/job\n")
     assert list(environment.control_group_free_bytes(tmp_path / "fs", own)) == [0]
     assert 0 <= environment.free_bytes(torch.device("cpu")) < 2**50
+
+
+def test_a_waiting_process_costs_a_processor_nothing_and_a_gpu_its_time():
+    clocks = [environment.clock(device) for device in (CPU, CUDA)]
+    begins = [clock() for clock in clocks]
+    time.sleep(0.1)
+    on_cpu, on_gpu = (clock() - begin for clock, begin in zip(clocks, begins, strict=True))
+    assert on_cpu < 0.05
+    assert on_gpu >= 0.1

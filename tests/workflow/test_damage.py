@@ -19,7 +19,7 @@ from tests.workflow.dag import AGGREGATION, CONFIG, METHODS, METRICS, RUN, branc
 pytestmark = pytest.mark.workflow
 #: files that say when and where something ran
 WITH_TIMES = ("report.html", "runs.json", "index.json")
-WITH_TIMES_IN_STUDY = ("costs.", "training_time.", "overview.", "pareto_")
+WITH_TIMES_IN_STUDY = ("costs.", "training_time.", "pareto_")
 
 
 def contents(repository):

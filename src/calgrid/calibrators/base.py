@@ -74,7 +74,7 @@ class Calibrator(ABC):
     fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a
         parameter at its bound or at the end of a grid, an optimiser that did not converge).
         Temperatures apply to the given logits.
-    fit_seconds : wall-clock seconds of the last fit, without imports; None after loading from a
+    fit_seconds : processor seconds of the last fit, without imports; None after loading from a
         file.
     n_classes : K of the fit; None before the fit.
     n_samples : N of the fit.
@@ -181,7 +181,7 @@ class Calibrator(ABC):
         layer = self._required_head(head, n_classes, inputs)
         self.n_classes = None
         self._feature_width = None
-        begin = time.perf_counter()
+        begin = time.process_time()
         # samples whose label is impossible do not affect the fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
         self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
@@ -192,7 +192,7 @@ class Calibrator(ABC):
         self.fit_history = {"warnings": [], **history}
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
-        self.fit_seconds = time.perf_counter() - begin
+        self.fit_seconds = time.process_time() - begin
         self.n_classes, self.n_samples = n_classes, n_samples
         self.kind, self.binary, self.class_names = kind, binary, names
         self._feature_width = None if inputs is None else inputs.shape[1]

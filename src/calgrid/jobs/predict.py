@@ -78,9 +78,10 @@ def predict(
     inputs["data"] = prepared.digest
     inputs |= {name: images.digest for name, images in shifted.items()}
     checkpoints = spec["checkpoints"]
+    clock = environment.clock(where)
 
     def produce(folder: Path) -> dict[str, Any]:
-        begin = time.monotonic()
+        begin = clock()
         for images in (prepared, *shifted.values()):
             images.verify()
         taken = _take_files(spec, out, folder)
@@ -91,7 +92,7 @@ def predict(
                 exporter = _Exporter(spec, prepared, network, procedure, where, trained["protocol"])
                 for _ in exporter.write(folder, checkpoint, shifted, inputs, taken):
                     progress.advance()
-        return environment.run_record(spec, time.monotonic() - begin, where)
+        return environment.run_record(spec, clock() - begin, where)
 
     return make_result(
         out,

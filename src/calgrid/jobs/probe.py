@@ -1,6 +1,5 @@
 """Stage ``probe``: a measurement of a trained network, written as a table."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,10 @@ def probe(
     inputs["data"] = prepared.digest
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
+    clock = environment.clock(where)
 
     def produce(folder: Path) -> dict[str, Any]:
-        begin = time.monotonic()
+        begin = clock()
         prepared.verify()
         # probes use only test images
         tested = with_test_constants(prepared, spec, spec["key"]["dataset"])
@@ -64,6 +64,6 @@ def probe(
             "fingerprint": spec["fingerprint"],
         }
         write_frame(folder / PROBE_TABLE, pd.concat(parts, ignore_index=True), footer)
-        return environment.run_record(spec, time.monotonic() - begin, where)
+        return environment.run_record(spec, clock() - begin, where)
 
     return make_result(out, PROBE, spec["fingerprint"], [PROBE_TABLE], produce, inputs=inputs)

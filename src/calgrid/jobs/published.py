@@ -3,7 +3,6 @@
 The history has no rows, and the record contains the source of the weights.
 """
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -42,16 +41,17 @@ def take_weights(
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=spec.get("data"))
+    clock = environment.clock(where)
 
     def produce(folder: Path) -> Mapping[str, Any]:
         prepared.verify()
-        begin = time.monotonic()
+        begin = clock()
         model, source = _published_network(spec, prepared, data_root)
         states = {"last.model": model.state_dict()}
         save_checkpoint(folder / MODEL, states, model_description(spec))
         write_frame(folder / HISTORY, pd.DataFrame({"epoch": pd.Series(dtype="int32")}))
         return {
-            **network_record(spec, model, time.monotonic() - begin, where),
+            **network_record(spec, model, clock() - begin, where),
             "epochs": 0,
             "interruptions": 0,
             "trained_parameters": 0,

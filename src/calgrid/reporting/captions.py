@@ -23,6 +23,10 @@ NULL = (
     "number of images: an "
     "ECE at or below it is no evidence of miscalibration."
 )
+SECONDS = (
+    "Seconds of all processor cores on a CPU, which do not depend on other work on the machine; on "
+    "a GPU, seconds for which it was held."
+)
 TESTED = (
     "Verdicts cover retraining with other seeds and other test images. Calibration errors have a "
     "bias that depends on the model, so the verdict on calibration is that of the squared "

@@ -7,13 +7,13 @@ import pandas as pd
 
 from calgrid.calibrators.base import WORSE
 from calgrid.reporting import text
+from calgrid.reporting.recipes import Recipes, best_of_all
 from calgrid.reporting.study import (
     SEES_VALIDATION,
     UNCALIBRATED,
     Group,
     StudyData,
     keeps_accuracy,
-    rank_rows,
 )
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
@@ -205,17 +205,35 @@ def _best_combination(data: StudyData, group: Group) -> str:
     rows = data.test(group)
     if rows.empty or rows["calibrator"].nunique() < 2:
         return ""
-    best = rank_rows(rows).iloc[0]
-    calibrated = (
-        "without calibration"
-        if best["calibrator"] == UNCALIBRATED
-        else f"with {_code(best['calibrator'])}"
-    )
+    if (found := best_of_all(data, group)) is None:
+        return ""
+    best = found.best
     return (
-        f"Of all {len(rows)} combinations of method and calibrator, {_code(best['method'])} "
-        f"{calibrated} has the "
+        f"Of all {len(rows)} combinations of method and calibrator, {_combined(best)} has the "
         f"lowest NLL among those within 1 point of the best accuracy: {_said(best, *WORDS)}, "
-        f"{_ece(best)}."
+        f"{_ece(best)}. {_ties(found)}"
+    )
+
+
+def _combined(row: pd.Series) -> str:
+    if row["calibrator"] == UNCALIBRATED:
+        return f"{_code(row['method'])} without calibration"
+    return f"{_code(row['method'])} with {_code(row['calibrator'])}"
+
+
+def _ties(found: Recipes) -> str:
+    """Sentence about the combinations that are not significantly worse than the best."""
+    if found.others.empty:
+        return ""
+    if not found.tested:
+        return "With one seed ties with it cannot be tested."
+    if found.tied.empty:
+        return "All others are significantly worse."
+    named = [_combined(row) for _, row in found.tied.head(FEW).iterrows()]
+    more = len(found.tied) - len(named)
+    return (
+        f"Not significantly worse ({len(found.tied)} of {len(found.others)}): "
+        f"{text.listed([*named, *([f'{more} more'] if more else [])])}."
     )
 
 

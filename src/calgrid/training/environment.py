@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,13 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
+
+
+def clock(device: torch.device) -> Callable[[], float]:
+    """Clock of the cost of a job in seconds: of all processor cores of this process or, with a GPU,
+    of the time for which the job holds it. Other work on the machine changes only the latter.
+    """
+    return time.process_time if device.type == "cpu" else time.monotonic
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -137,8 +137,9 @@ class Trainer:
     def run(self, stop: StopRequest) -> Position:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
         position, epochs = self.position, self.protocol["epochs"]
-        before, begin = position.seconds, time.monotonic()
-        last_save = begin
+        clock = environment.clock(self.device)
+        before, begin = position.seconds, clock()
+        last_save = time.monotonic()
         with Progress(self.title, epochs, "epoch", position.epoch) as progress:
             while position.epoch < epochs:
                 rng = generator("cpu", self.seed, "order", position.epoch)
@@ -153,11 +154,11 @@ class Trainer:
                     position.step += 1
                     now = time.monotonic()
                     if stop.requested or now - last_save >= self.resume_every:
-                        position.seconds, last_save = before + now - begin, now
+                        position.seconds, last_save = before + clock() - begin, now
                         self._save()
                         stop.check()
                 progress.advance(**self._finish_epoch())
-        position.seconds = before + time.monotonic() - begin
+        position.seconds = before + clock() - begin
         return position
 
     def _train_step(self, index: torch.Tensor) -> None:

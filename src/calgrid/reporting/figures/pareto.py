@@ -26,13 +26,13 @@ def caption(frame: Frame) -> str:
     best = front(frame.rows)
     names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
     return (
-        f"NLL against training time in seconds (first stage included) on {frame.label}, clean test "
+        f"NLL against training time (first stage included) on {frame.label}, clean test "
         f"split "
         f"({frame.images}), {captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: "
         f"uncalibrated, filled: "
         f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, "
         f"where no cheaper choice "
-        f"has a lower NLL: {names}. Times depend on the machine."
+        f"has a lower NLL: {names}. {captions.SECONDS}"
     )
 
 

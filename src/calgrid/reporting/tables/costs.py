@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from calgrid.reporting import text
+from calgrid.reporting import captions, text
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
@@ -39,14 +39,12 @@ def costs(data: StudyData) -> Table | None:
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
     caption = (
-        "Wall-clock seconds and peak memory of each stage, mean over seeds; ±: standard deviation "
-        "over seeds. Memory "
-        "is that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second "
+        f"{captions.SECONDS} Mean over seeds; ±: standard deviation over seeds. Peak memory is that "
+        "of the GPU's allocator, or of the whole process on a CPU. Numbers of a second "
         "stage exclude its first "
         f"stage, which the table of training time includes. The ratio is to {data.baseline}, for "
         f"the same stage and "
-        "calibrator or probe. Runs that shared a machine with others took longer; compare only "
-        "runs on the same device."
+        "calibrator or probe; compare only runs on the same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 

@@ -1,4 +1,4 @@
-"""Summary of a study in four columns: method, calibration, NLL against the baseline, training time."""
+"""Summary of a study in four columns: method, calibration, NLL against the baseline, best recipe."""
 
 import math
 
@@ -6,33 +6,39 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.index import SUMMARY
+from calgrid.reporting.recipes import Recipes, best_of_methods
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.reporting.table import Cell, Section, Table, by_group, ratio_cell
-from calgrid.reporting.tables.training_time import of_condition, totals
+from calgrid.reporting.table import Cell, Section, Table, by_group
 
 TESTED = ("diff_vs_baseline", "p_holm", "detectable", "verdict")
+#: calibrators that the cell of a recipe names as ties
+NAMED = 2
+UNTESTED = "ties not tested"
 
 
 def overview(data: StudyData) -> Table | None:
     """Uncalibrated methods by rank."""
     if len(data.methods) < 2:
         return None
-    times = totals(data)
 
     def rows(group: Group) -> pd.DataFrame:
         found = data.test(group, [UNCALIBRATED])
         tests = data.tidy(group, "test", [UNCALIBRATED])
         tests = tests[tests["metric"] == "nll"].set_index("method")
-        ratios = of_condition(times, group).set_index("method")["ratio_to_baseline"]
-        new = {f"nll_{name}": tests[name] for name in TESTED}
-        new["training_time_ratio"] = ratios.astype(float)
+        best = best_of_methods(data, group)
+        new = {
+            **{f"nll_{name}": tests[name] for name in TESTED},
+            "recipe_nll": {name: each.best["nll_mean"] for name, each in best.items()},
+            "recipe_calibrator": {name: each.best["calibrator"] for name, each in best.items()},
+            "recipe_ties": {name: _ties(each) for name, each in best.items()},
+        }
         return found.assign(**{name: found["method"].map(values) for name, values in new.items()})
 
     header = [
         "Method",
         text.in_unit("ece_debiased"),
         f"NLL against {data.baseline}",
-        f"Training time (× {data.baseline})",
+        f"{text.in_unit('nll')} of the best recipe",
     ]
 
     def section(group: Group, found: pd.DataFrame) -> list[Section]:
@@ -48,7 +54,10 @@ def overview(data: StudyData) -> Table | None:
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.RANKING} "
-        f"Brackets: {100 * data.level:g} % intervals. {captions.TESTED}"
+        f"Brackets: {100 * data.level:g} % intervals. The best recipe is the calibrator, or none, "
+        "with the lowest mean NLL on these test images among those within 1 point of the method's "
+        "best accuracy, which favours it; ties are calibrators that are not significantly worse. "
+        f"{captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 
@@ -58,8 +67,27 @@ def _row(row: pd.Series, baseline: str) -> list[Cell]:
         Cell(row["method"], f"accuracy {text.format_with_unit('accuracy', row['accuracy_mean'])}"),
         _with_interval(row, "ece_debiased"),
         _tested(row, baseline),
-        ratio_cell(row["training_time_ratio"]),
+        _recipe(row),
     ]
+
+
+def _ties(found: Recipes) -> str:
+    """Calibrators that are not significantly worse than the best, or why this is unknown."""
+    return ", ".join(found.tied["calibrator"]) if found.tested else UNTESTED
+
+
+def _recipe(row: pd.Series) -> Cell:
+    if not isinstance(row["recipe_calibrator"], str):
+        return Cell(text.NOTHING)
+    ties = [name for name in row["recipe_ties"].split(", ") if name]
+    named = row["recipe_calibrator"]
+    if ties == [UNTESTED]:
+        named += f", {UNTESTED}"
+    elif ties:
+        more = [f"{len(ties) - NAMED} more"] if len(ties) > NAMED else []
+        named += f", ties with {text.listed([*ties[:NAMED], *more])}"
+    nll = row["recipe_nll"]
+    return Cell(text.format_metric("nll", nll), named, sort=float(nll))
 
 
 def _with_interval(row: pd.Series, metric: str) -> Cell:

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from calgrid.reporting import text
+from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import CONDITION
@@ -29,8 +29,8 @@ def training_time(data: StudyData) -> Table | None:
         for (protocol, dataset, backbone), rows in frame.groupby(list(CONDITION), sort=False)
     ]
     caption = (
-        "Wall-clock seconds of training, mean over seeds; ±: standard deviation of the total over "
-        "seeds. The total of "
+        f"{captions.SECONDS} Mean over seeds; ±: standard deviation of the total over seeds. The "
+        "total of "
         "a second stage includes its first stage, which is trained once for all its second stages. "
         "The ratio of "
         f"totals to {data.baseline} is missing if the two ran on different devices. Memory is the "
