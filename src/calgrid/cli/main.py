@@ -298,14 +298,6 @@ def _file_commands(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
-    help = "Write a saved calibrator as an ONNX model."
-    parser = _command(commands, "export", "export:export", help)
-    saved = "calibrator that calgrid calibrate --save wrote"
-    parser.add_argument("fitted", type=Path, metavar="FITTED", help=saved)
-    parser.add_argument(
-        "--onnx", type=Path, required=True, metavar="FILE", help="model to write (.onnx)"
-    )
-
     parser = _command(
         commands,
         "compare",
@@ -422,6 +414,18 @@ def _study_commands(commands: Commands) -> None:
 
 
 def _sharing_commands(commands: Commands) -> None:
+    help = (
+        "Write a saved calibrator as ONNX, or the numbers of a study as CSV, MLflow or W&B files."
+    )
+    parser = _command(commands, "export", "export:export", help)
+    source = "calibrator that calgrid calibrate --save wrote, or folder of a study"
+    parser.add_argument("source", type=Path, metavar="FITTED|STUDY", help=source)
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--onnx", type=Path, metavar="FILE", help="model of a calibrator (.onnx)")
+    form.add_argument("--csv", type=Path, metavar="FOLDER", help="all tables of a study as CSV")
+    form.add_argument("--mlflow", type=Path, metavar="FILE", help="SQLite file of MLflow")
+    form.add_argument("--wandb", type=Path, metavar="FOLDER", help="offline runs of W&B")
+
     help = "Pack logits, metrics and records of a finished study into one zip file."
     parser = _command(commands, "pack", "sharing:pack", help)
     study = "folder of the study, for example results/cifar10"

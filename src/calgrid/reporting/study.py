@@ -73,7 +73,7 @@ class StudyData:
         **where : column -> value or values to select; calibrators by their names in the file.
         """
         return _named_calibrators(
-            read_rows(self._verified(name), f"file {name}", _wanted(group, where))
+            read_rows(self.verified(name), f"file {name}", _wanted(group, where))
         )
 
     def distinct(
@@ -87,10 +87,10 @@ class StudyData:
         """Distinct combinations of values of ``columns`` in the rows of :meth:`rows`, in order of
         appearance.
         """
-        path, wanted = self._verified(name), _wanted(group, where)
+        path, wanted = self.verified(name), _wanted(group, where)
         return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
-    def _verified(self, name: str) -> Path:
+    def verified(self, name: str) -> Path:
         """Path of a file; at the first use its content is compared with its record."""
         if name not in self._paths:
             path = self.folder / name
@@ -137,7 +137,7 @@ class StudyData:
 
     @functools.cached_property
     def _facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
-        runs = read_record(self._verified(RUNS), f"file {RUNS}")["runs"]
+        runs = read_record(self.verified(RUNS), f"file {RUNS}")["runs"]
         return {tuple(run[name] for name in RUN_KEY): run for run in runs}
 
     @functools.cached_property
