@@ -87,7 +87,8 @@ class Protocol(TypedDict):
     Optional keys are those of training; a protocol with published weights has none of them.
     """
 
-    weights: Literal["trained", "published", "focal_calibration"]
+    weights: Literal["trained", "published", "focal_calibration", "file"]
+    weights_file: NotRequired[str]
     epochs: int
     batch_size: int
     checkpoints: list[str]
@@ -119,11 +120,14 @@ class FirstStage(TypedDict):
 
 
 class CheckpointFile(TypedDict):
-    """A published checkpoint: its name, its folder below ``data_root``, its address."""
+    """A file of weights: its name and its folder below ``data_root``; of a published one the address,
+    of the user's own the identity.
+    """
 
     name: str
     folder: str
-    url: str
+    url: NotRequired[str]
+    source: NotRequired[str]
 
 
 class Normalisation(TypedDict):

@@ -220,6 +220,6 @@ class Hostile:
 @pytest.mark.parametrize("content", [pickle.dumps(Hostile(), 2), b"", b"<html>404</html>"])
 def test_anything_but_tensors_is_refused_and_never_run(content, tmp_path, refuses, capsys):
     (tmp_path / "net.model").write_bytes(content)
-    with refuses(DataError, "net.model cannot be read", "remove the file and run again"):
+    with refuses(DataError, "net.model cannot be read", "replace or remove the file"):
         load_checkpoint(PAIRS["resnet"][1](), tmp_path / "net.model")
     assert capsys.readouterr().out == ""

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
+from safetensors.torch import save_file
 from tests.backbones.test_focal_calibration import CLASSES, TheirDenseNet, save, trained
 from tests.jobs.small import HOME
 
@@ -245,3 +247,111 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
     with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
         take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")
+
+
+# the user's own files
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The plan of a residual network of timm with the weights of a file, and their network."""
+    torch.manual_seed(3)
+    network = timm.create_model("resnet10t", num_classes=CLASSES)
+
+    def make(file, **options):
+        grid = {"protocol": "own", "datasets": ["digits"], "backbones": ["timm/resnet10t"]}
+        grid |= {"methods": ["ce"], "seeds": [1], **options}
+        protocols = {"own": {"base": "published", "weights": "file", "weights_file": file}}
+        config = {"study": "s", "protocols": protocols, "grids": [grid]}
+        return Plan(Study({**config, "data_root": str(tmp_path)}, HOME))
+
+    return network.eval(), make
+
+
+OWN = RunKey("own", "digits", "timm/resnet10t", "ce", 1)
+
+
+@pytest.mark.parametrize("form", ["plain", "wrapped", "safetensors"])
+def test_a_file_under_their_names_gives_the_logits_of_their_network(
+    own, form, tmp_path, monkeypatch
+):
+    network, make = own
+    state = network.state_dict()
+    name = "ce-1.safetensors" if form == "safetensors" else "ce-1.pth"
+    if form == "plain":
+        torch.save(state, tmp_path / name)
+    elif form == "wrapped":
+        wrapped = {f"module.{key}": tensor for key, tensor in state.items()}
+        torch.save({"epoch": 3, "state_dict": wrapped}, tmp_path / name)
+    else:
+        save_file(state, tmp_path / name)
+    pattern = name.replace("ce", "{method}").replace("1", "{seed}")
+    plan, data = make(pattern), prepared(side=64, n_classes=CLASSES)
+    for stage in ("published", "predict"):
+        monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
+    run, out = tmp_path / "run", tmp_path / "predict"
+    take_weights(plan.train(OWN), tmp_path, run, data_root=tmp_path, device="cpu")
+    record = json.loads((run / "train.json").read_text())
+    assert record["weights"]["sha256"] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+    assert _origin(record) == f"your own weights, {name}"
+    predict(plan.predict(OWN), run / "model.safetensors", run, out, shifts={}, device="cpu")
+    images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
+    logits = read_logits(out / "logits/last/test.parquet").logits
+    np.testing.assert_allclose(logits, network(images).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
+    own, tmp_path, monkeypatch, refuses
+):
+    network, make = own
+    data = prepared(side=64, n_classes=CLASSES)
+    monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
+
+    def take(plan):
+        take_weights(plan.train(OWN), tmp_path, tmp_path / "run", data_root=tmp_path, device="cpu")
+
+    path = tmp_path / "net.pt"
+    torch.save(network.state_dict(), path)
+    plan = make("net.pt")
+    plan.train(OWN)
+    torch.save(timm.create_model("resnet10t", num_classes=CLASSES + 1).state_dict(), path)
+    with refuses(DataError, "have changed: run again"):
+        take(plan)
+    with refuses(DataError, str(path), "another network than the run's", "size mismatch"):
+        take(make("net.pt"))
+    path.write_bytes(b"something else")
+    with refuses(DataError, f"The weights in {path} cannot be read", "state dictionary"):
+        take(make("net.pt"))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "grid", "parts"),
+    [
+        ("no.pt", {}, ["grids[0]: weights_file: the file", "no.pt' does not exist"]),
+        ("{net}.pt", {}, ["weights_file '{net}.pt' has other braces than {dataset}"]),
+        (
+            "a.pt",
+            {"seeds": [1, 2]},
+            ["grids[0].seeds: weights_file 'a.pt'", "is one file", "write {seed} into its name"],
+        ),
+        ("a.pt", {"methods": ["tst"]}, ["trains nothing, so the second stage 'tst'"]),
+    ],
+)
+def test_files_of_weights_that_runs_cannot_have_are_refused_before_any_job(
+    own, tmp_path, refuses, file, grid, parts
+):
+    (tmp_path / "a.pt").touch()
+    with refuses(ConfigError, *parts):
+        own[1](file, **grid)
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "file"}, {"weights": "published", "weights_file": "a.pt"}]
+)
+def test_weights_file_and_its_name_go_together(refuses, options):
+    grid = {"protocol": "own", "datasets": ["digits"], "backbones": ["resnet8"]}
+    grid |= {"methods": ["ce"], "seeds": [1]}
+    protocols = {"own": {"base": "published", **options}}
+    with refuses(ConfigError, "give weights: file and weights_file together"):
+        Study({"study": "s", "protocols": protocols, "grids": [grid]}, HOME)

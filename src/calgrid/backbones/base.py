@@ -1,6 +1,6 @@
 """What every backbone offers: ordered stages, a pool, penultimate features and a linear head."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -46,6 +46,7 @@ class Backbone(Network):
     pool : last feature map to features ``(N, d)``.
     head : the one linear layer from features to logits; a new one unless it is given.
     num_features : d, the width of the features.
+    names : names of tensors in files of weights -> names here, where they differ.
     """
 
     head: nn.Linear
@@ -64,6 +65,15 @@ class Backbone(Network):
         self.pool = pool
         self.head = nn.Linear(num_features, num_classes) if head is None else head
         self.num_features = num_features
+        self.names: dict[str, str] = {}
+
+    def keep_names(self, theirs: Mapping[str, Tensor]) -> None:
+        """Know the names of files of weights of another network whose layers this one is built of.
+
+        ``theirs`` is the other network's ``state_dict(keep_vars=True)``.
+        """
+        ours = {id(tensor): name for name, tensor in self.state_dict(keep_vars=True).items()}
+        self.names = {name: ours[id(tensor)] for name, tensor in theirs.items()}
 
     def published(self) -> dict[str, Any]:
         """Return where the published weights of this network come from, for a run's records; empty

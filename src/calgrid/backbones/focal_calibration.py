@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from calgrid.backbones.base import Backbone
+from calgrid.backbones.weights import State, load_state, read_state
 from calgrid.errors import DataError
 
-State = dict[str, Tensor]
-WRAPPER = "module."
 #: their names of modules -> ours, of residual networks
 RESIDUAL = (
     (re.compile(r"^conv1\."), "stages.0.0."),
@@ -33,41 +32,19 @@ TRANSITION = {"bn": 0, "conv": 2}
 BLOCKS = (1, 2, 3, 4)
 
 
-def read_checkpoint(path: Path) -> State:
-    """Return the tensors of a published file, without the wrapper's name.
-
-    Raises DataError: it holds anything but named tensors.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        return {name.removeprefix(WRAPPER): tensor.detach() for name, tensor in state.items()}
-    except Exception as error:  # torch raises many kinds for a truncated or foreign file
-        raise DataError(
-            f"The weights in {path} cannot be read ({type(error).__name__}): remove the file and "
-            f"run again."
-        ) from None
-
-
 def load_checkpoint(model: Backbone, path: Path) -> None:
     """Load a published file into our network of the same architecture.
 
     Raises DataError: it is damaged, or the checkpoint of another network.
     """
-    theirs = read_checkpoint(path)
+    theirs = read_state(path)
     try:
         ours = _dense(theirs) if "dense1.0.bn1.weight" in theirs else _residual(theirs)
-        # old versions of torch have no batch counts, which do not affect predictions
-        counts = {
-            name: tensor
-            for name, tensor in model.state_dict().items()
-            if name.endswith("num_batches_tracked")
-        }
-        model.load_state_dict({**counts, **ours})
-    except (RuntimeError, KeyError, IndexError) as error:
-        reason = str(error).splitlines()[-1].strip()
+    except (KeyError, IndexError) as error:
         raise DataError(
-            f"The checkpoint {path} is that of another network than the run's: {reason}"
+            f"The checkpoint {path} is that of another network than the run's: {error}"
         ) from None
+    load_state(model, ours, path)
 
 
 def _residual(theirs: Mapping[str, Tensor]) -> State:

@@ -62,6 +62,7 @@ class TorchvisionBackbone(Backbone):
             )
         stages, pool, head = take_apart(network)
         super().__init__(stages, pool, head.in_features, num_classes, head)
+        self.keep_names(network.state_dict(keep_vars=True))
 
     def published(self) -> dict[str, Any]:
         """Return name, address, size and SHA-256 of the file with the weights; see

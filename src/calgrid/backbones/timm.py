@@ -32,10 +32,12 @@ class TimmBackbone(Backbone):
                 f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose "
                 f"another model."
             )
+        theirs = model.state_dict(keep_vars=True)
         model.reset_classifier(0)
         super().__init__(
             [Trunk(name, model)], PreLogits(model), head.in_features, num_classes, head
         )
+        self.keep_names(theirs)
         self._published = {
             "path": name,
             "url": str(model.pretrained_cfg.get("hf_hub_id") or "timm"),

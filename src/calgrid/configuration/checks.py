@@ -21,7 +21,14 @@ from calgrid.configuration.model import (
     Grid,
     Tuning,
 )
-from calgrid.configuration.protocols import FOCAL_CALIBRATION, cropped, trains
+from calgrid.configuration.protocols import (
+    FOCAL_CALIBRATION,
+    OWN_FILE,
+    RUN_PARTS,
+    cropped,
+    parts_of,
+    trains,
+)
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
@@ -260,6 +267,9 @@ def _check_ready_weights(
 ) -> None:
     """Check that published weights exist for methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid.protocol}'"
+    if protocol["weights"] == OWN_FILE:
+        _check_own_weights(grid, protocol["weights_file"], where)
+        return
     if len(grid.seeds) > 1:
         raise ConfigError(
             f"{where}.seeds: {named} uses published weights, the same network for all seeds; give "
@@ -288,6 +298,17 @@ def _check_ready_weights(
                     f"weights of '{backbone}' have {', '.join(map(str, info['parameters']))}; "
                     "fine-tune them (pretrained: true)."
                 )
+
+
+def _check_own_weights(grid: Grid, pattern: str, where: str) -> None:
+    """Check that the runs of a grid have files of weights of their own."""
+    for part in RUN_PARTS:
+        values = getattr(grid, f"{part}s")
+        if len(values) > 1 and part not in parts_of(pattern):
+            raise ConfigError(
+                f"{where}.{part}s: weights_file '{pattern}' of protocol '{grid.protocol}' is one "
+                f"file for all of them; write {{{part}}} into its name, or give one {part}."
+            )
 
 
 def check_features(

@@ -176,12 +176,18 @@ class Protocol(Model):
     """Keys of every protocol; those of published weights have no others."""
 
     description: str = Field(description="Purpose and source of the protocol.")
-    weights: Literal["trained", "published", "focal_calibration"] = Field(
+    weights: Literal["trained", "published", "focal_calibration", "file"] = Field(
         "trained",
         description="Source of the tested weights - trained here, published weights of the "
-        "backbone, or the checkpoints of torrvision/focal_calibration for CIFAR. With the latter "
-        "two nothing is trained, and only the keys deterministic, channels_last, export_features, "
-        "test_normalisation and test_views are allowed.",
+        "backbone, the checkpoints of torrvision/focal_calibration for CIFAR, or your own files. "
+        "With the latter three nothing is trained, and only the keys weights_file, deterministic, "
+        "channels_last, export_features, test_normalisation and test_views are allowed.",
+    )
+    weights_file: str | None = Field(
+        None,
+        description="With weights: file, the file below data_root with the state dictionary of a "
+        "network, as safetensors or of torch.save; {dataset}, {backbone}, {method} and {seed} "
+        "stand for those of the run.",
     )
     deterministic: bool = Field(
         False,

@@ -19,7 +19,13 @@ from calgrid.configuration.ensembles import Ensemble
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
 from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
-from calgrid.configuration.protocols import FOCAL_CALIBRATION, training_options, trains
+from calgrid.configuration.protocols import (
+    FOCAL_CALIBRATION,
+    OWN_FILE,
+    training_options,
+    trains,
+    weights_file,
+)
 from calgrid.configuration.study import ExternalRun, Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
@@ -153,6 +159,10 @@ class Plan:
             modules = ["calgrid.jobs.train", registry.spec("loss", method.loss).module]
         if run.protocol["weights"] == FOCAL_CALIBRATION:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
+        if run.protocol["weights"] == OWN_FILE:
+            file = weights_file(run.protocol, key)
+            source = sources.identity(self.study.config.data_root, file)
+            spec["checkpoint"] = {"name": file, "folder": "", "source": source}
         return _sealed(spec, [*modules, *_network_modules(run)])
 
     def _first_stage(self, run: Run) -> specs.FirstStage | None:

@@ -4,6 +4,7 @@ A protocol describes the training of networks, or the source of trained weights.
 """
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from calgrid.configuration.files import read_mapping
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Protocol
+from calgrid.storage.layout import RunKey
 from calgrid.training.schedule import epoch_batches
 
 #: value of ``weights`` of a protocol that trains networks
@@ -30,8 +32,11 @@ PUBLISHED = {
 #: keys of a protocol that do not affect training
 EXPORT_KEYS = ("export_features", "test_normalisation", "test_views")
 FOCAL_CALIBRATION = "focal_calibration"
+OWN_FILE = "file"
+#: parts of a run that the name of a file of weights can contain
+RUN_PARTS = ("dataset", "backbone", "method", "seed")
 #: sources of weights that are not trained here
-SOURCES = ("published", FOCAL_CALIBRATION)
+SOURCES = ("published", FOCAL_CALIBRATION, OWN_FILE)
 
 
 class ProtocolCatalog:
@@ -105,17 +110,19 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
                 f"{', '.join(sorted(of_training))}."
             )
         published = validated(model.Protocol, options, where)
-        resolved = {**published.model_dump(exclude={"description"}), **PUBLISHED}
+        given = published.model_dump(exclude={"description"}, exclude_none=True)
+        resolved = {**given, **PUBLISHED}
     else:
         trained = validated(model.TrainingProtocol, options, where)
         resolved = trained.model_dump(exclude={"description"})
         # jobs get these keys only if they have a value
-        for name in ("head_dropout", "lookahead", "second_stage"):
+        for name in ("head_dropout", "lookahead", "second_stage", "weights_file"):
             if resolved[name] is None:
                 del resolved[name]
         if trained.second_stage is not None:
             resolved["second_stage"] = trained.second_stage.model_dump(exclude_none=True)
     protocol = cast(Protocol, resolved)
+    _check_weights_file(protocol, where)
     known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
     for datasets in protocol["test_normalisation"].items():
         for dataset in datasets:
@@ -126,6 +133,28 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         if "second_stage" in protocol:
             _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
     return protocol
+
+
+def _check_weights_file(protocol: Protocol, where: str) -> None:
+    """Check that the name of a file of weights is given if it is needed, and can be filled in."""
+    pattern = protocol.get("weights_file")
+    if (pattern is not None) != (protocol["weights"] == OWN_FILE):
+        raise ConfigError(
+            f"{where}: give weights: {OWN_FILE} and weights_file together, or neither of them."
+        )
+    if pattern is not None and not parts_of(pattern) <= set(RUN_PARTS):
+        known = ", ".join(f"{{{part}}}" for part in RUN_PARTS)
+        raise ConfigError(f"{where}: weights_file '{pattern}' has other braces than {known}.")
+
+
+def parts_of(pattern: str) -> set[str]:
+    """Names in braces in the name of a file of weights."""
+    return set(re.findall(r"\{(.*?)\}", pattern))
+
+
+def weights_file(protocol: Protocol, key: RunKey) -> str:
+    """Path below ``data_root`` of the user's file of weights of a run."""
+    return protocol["weights_file"].format(**key._asdict())
 
 
 def training_options(protocol: Protocol) -> dict[str, Any]:

@@ -34,16 +34,19 @@ from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
+    OWN_FILE,
     ProtocolCatalog,
     check_batches,
     for_stage,
     training_options,
     trains,
+    weights_file,
 )
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
 from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
+from calgrid.storage.sources import identity
 
 #: keys of external logits that set their evaluation
 EVALUATED = {"calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
@@ -270,10 +273,24 @@ class Study:
         )
         if protocol["weights"] == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
+        if protocol["weights"] == OWN_FILE:
+            self._check_weights_file(key, protocol, where)
         if first_key := key._replace(method=first) if first else None:
             self._add_run(first_key, protocol, where)
         self.trained[key] = Run(key, staged, method, first_key)
         self.training[key] = self._training(key, where)
+
+    def _check_weights_file(self, key: RunKey, protocol: Protocol, where: str) -> None:
+        """Check that the user's weights of a run exist, and that no training comes before them."""
+        if self.methods.split(key.method, where).first_stage is not None:
+            raise ConfigError(
+                f"{where}.methods: protocol '{key.protocol}' trains nothing, so the second stage "
+                f"'{key.method}' cannot be trained; remove it."
+            )
+        try:
+            identity(self.config.data_root, weights_file(protocol, key))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: weights_file: {error}") from None
 
     def _training(self, key: RunKey, where: str) -> RunKey:
         """Run whose network a run tests, which is added to the trained ones."""

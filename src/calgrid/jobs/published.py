@@ -12,6 +12,7 @@ import pandas as pd
 from calgrid.backbones import Backbone
 from calgrid.backbones.catalogue import describe
 from calgrid.backbones.focal_calibration import load_checkpoint
+from calgrid.backbones.weights import load_state, read_state
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
@@ -20,7 +21,7 @@ from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
-from calgrid.storage.sources import record
+from calgrid.storage.sources import identity, record
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 
@@ -68,6 +69,8 @@ def _published_network(
     """Return the network with its weights, and their source."""
     key = spec["key"]
     check_images(key, spec["protocol"], prepared)
+    if "source" in spec.get("checkpoint", {}):
+        return _own_network(spec, prepared, data_root or Path())
     known = describe(key["backbone"]).info["parameters"]
     if prepared.n_classes not in known:
         raise DataError(
@@ -84,6 +87,20 @@ def _published_network(
         else model.published()
     )
     return model, source
+
+
+def _own_network(
+    spec: TrainSpec, prepared: Prepared, data_root: Path
+) -> tuple[Backbone, dict[str, Any]]:
+    """Return the network with the weights of the user's file, and their source."""
+    name = spec["checkpoint"]["name"]
+    path = data_root / name
+    if identity(data_root, name) != spec["checkpoint"]["source"]:
+        raise DataError(f"The weights in {path} have changed: run again, with no other change.")
+    network, _ = build_network(spec, prepared.n_classes)
+    model = cast(Backbone, network)  # the standard procedure adds no layers
+    load_state(model, read_state(path), path)
+    return model, record(path, name)
 
 
 def _take_checkpoint(

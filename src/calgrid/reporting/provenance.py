@@ -79,11 +79,11 @@ def _origin(record: Mapping[str, Any]) -> str:
     if origin := record.get("origin"):
         return f"merged, of {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
     weights = record.get("weights")
-    return (
-        "trained"
-        if weights is None
-        else f"{weights['source']} weights, {weights['path']} of {weights['url']}"
-    )
+    if weights is None:
+        return "trained"
+    if "url" not in weights:
+        return f"your own weights, {weights['path']}"
+    return f"{weights['source']} weights, {weights['path']} of {weights['url']}"
 
 
 def _sources(data: StudyData) -> list[tuple[str, str, str]]:
