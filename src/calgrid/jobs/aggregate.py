@@ -39,7 +39,6 @@ from calgrid.storage.records import (
     PROBE,
     TRAIN,
     Record,
-    read_record,
     write_record,
 )
 from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY
@@ -74,6 +73,7 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     """
 
     def produce(folder: Path) -> dict[str, Any]:
+        _record.cache_clear()
         begin = time.monotonic()
         write_record(folder / MANIFEST, manifest)
         with processes(threads) as in_processes:
@@ -93,6 +93,11 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
 
     diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
+
+
+@functools.cache  # several files need each record
+def _record(folder: str, name: str) -> Record:
+    return Record.read(Path(folder), name)
 
 
 def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int:
@@ -131,7 +136,7 @@ def _read_metrics_of(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
 
 def _read_metrics(run: ManifestRun) -> Table:
     """Metrics of a run; those of another run (a misplaced file) raise StateError."""
-    path = Record.read(Path(run["calibrate"]), CALIBRATE).verified(METRICS, "metrics file")
+    path = _record(run["calibrate"], CALIBRATE).verified(METRICS, "metrics file")
     part = read_result(path, "metrics file", run["fingerprint"], schema.METRIC_COLUMNS)
     for name, value in RunKey(**run["key"])._asdict().items():
         found = part.column(name).unique().to_pylist()
@@ -172,7 +177,7 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
-        fits = read_record(Path(run["calibrate"], CALIBRATE), "calibrate record")["fits"]
+        fits = _record(run["calibrate"], CALIBRATE).content["fits"]
         rows += _costs(run, fits)
         for fit in fits:
             first = next(iter(fit.get("warnings", ())), "")
@@ -192,7 +197,7 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
         }
     if run["train"] is not None:
         # the seconds of a download are not training
-        record = read_record(Path(run["train"], TRAIN), "train record")
+        record = _record(run["train"], TRAIN).content
         stage = "weights" if "weights" in record else "train"
         yield {**key, "stage": stage, "item": "", **_job_cost(run["train"], TRAIN)}
         yield {**key, "stage": "predict", "item": "", **_job_cost(run["predict"], PREDICT)}
@@ -221,7 +226,7 @@ def _sum_of(folders: Sequence[str]) -> dict[str, Any]:
 
 def _job_cost(folder: str, name: str) -> dict[str, Any]:
     """Cost of a job from its record."""
-    record = read_record(Path(folder, name), f"record {name}")
+    record = _record(folder, name).content
     environment = record["environment"]
     return {
         "seconds": record["seconds"],
@@ -278,7 +283,7 @@ def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[Manifest
 
 def _calibrated_file(name: str, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the job ``calibrate``."""
-    record = Record.read(Path(run["calibrate"]), CALIBRATE)
+    record = _record(run["calibrate"], CALIBRATE)
     if name in record.files:
         yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
 
@@ -286,7 +291,7 @@ def _calibrated_file(name: str, run: ManifestRun) -> Iterator[Table]:
 def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the job ``train``."""
     if run["train"] is not None:
-        record = Record.read(Path(run["train"]), TRAIN)
+        record = _record(run["train"], TRAIN)
         if name in record.files:
             yield read_result(record.verified(name, what))
 
@@ -306,7 +311,7 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
     """Tables of the probes of a run, with the name of the probe."""
     for probe in run.get("probes", ()):
         what = f"table of the probe {probe['name']}"
-        path = Record.read(Path(probe["folder"]), PROBE).verified(PROBE_TABLE, what)
+        path = _record(probe["folder"], PROBE).verified(PROBE_TABLE, what)
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
@@ -314,7 +319,7 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
     """Key, training options and environment; of external runs only the key."""
     if run["train"] is None:
         return dict(run["key"])
-    record = read_record(Path(run["train"], TRAIN), "train record")
+    record = _record(run["train"], TRAIN).content
     spec = record.get("spec", {})
     return {
         **run["key"],
