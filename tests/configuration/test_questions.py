@@ -31,6 +31,11 @@ def asked(method="mbls", against="ce", question="Is it better?"):
     }
 
 
+def asked_of_calibrators(calibrator="smart", against="ts", **method):
+    question = {"question": "?", "calibrator": calibrator, "against": against, **method}
+    return {"statistics": {"comparisons": [question]}}
+
+
 @pytest.mark.parametrize(
     ("changes", "parts"),
     [
@@ -49,6 +54,27 @@ def asked(method="mbls", against="ce", question="Is it better?"):
             ["'mbls' and 'mdca' have no protocol, data set, backbone and seed", "into one grid"],
         ),
         (asked(question=""), ["statistics.comparisons[0].question"]),
+        (asked(method=None), ["statistics.comparisons[0]: give 'method' or 'calibrator'"]),
+        (
+            asked_of_calibrators(calibrator="smrt"),
+            ["Unknown calibrator 'smrt' in statistics.comparisons[0].calibrator", "'smart'?"],
+        ),
+        (
+            asked_of_calibrators(against="tss"),
+            ["Unknown calibrator 'tss' in statistics.comparisons[0].against", "'ts'?"],
+        ),
+        (
+            asked_of_calibrators(against="smart"),
+            ["statistics.comparisons[0]: 'smart' is compared with itself", "another calibrator"],
+        ),
+        (
+            asked_of_calibrators(method="fl"),
+            ["Unknown method 'fl' in statistics.comparisons[0].method", "did you mean 'fl3'?"],
+        ),
+        (
+            asked_of_calibrators(method="ce"),
+            ["statistics.comparisons[0]: no run of 'ce' has both calibrators 'smart' and 'ts'"],
+        ),
         (
             {"lines": {"one": ["digitz"]}},
             ["Unknown protocol 'digitz' in lines.one", "did you mean 'digits'?"],
@@ -69,7 +95,7 @@ def asked(method="mbls", against="ce", question="Is it better?"):
 )
 def test_questions_that_do_not_fit_are_refused(study, refuses, changes, parts):
     elsewhere = [
-        {"methods": ["fl3"], "seeds": [2]},
+        {"methods": ["fl3"], "seeds": [2], "calibrators": ["none", "ts", "smart"]},
         {"methods": ["mdca"], "backbones": ["resnet20"]},
     ]
     with refuses(ConfigError, *parts):

@@ -65,6 +65,19 @@ def test_a_comparison_is_with_the_baseline_by_default_and_calls_a_tie_like_the_r
     assert {"tie", "no verdict"} <= set(found["verdict"])
 
 
+def test_calibrators_are_compared_on_every_method(results):
+    found = results.compare_calibrators("ts", metrics=["nll"])
+    assert found["method"].tolist() == ["ce", "ls", "mmce"]
+    assert set(found["against"]) == {"none"}
+    nll = results.metrics.query("split == 'test' and metric == 'nll'")
+    means = nll.pivot_table(index="method", columns="calibrator", values="value")
+    assert found["difference"].tolist() == pytest.approx((means["ts"] - means["none"]).tolist())
+    one = results.compare_calibrators("ts", "none", "ls", ["nll"])
+    assert one["p_holm"].tolist() == one["p_value"].tolist()
+    with pytest.raises(ConfigError, match="Unknown calibrator 'tss': did you mean 'ts'"):
+        results.compare_calibrators("tss")
+
+
 def test_reliability_pools_the_seeds(results):
     bins = results.reliability("ce")
     data = [results.logits("ce", seed) for seed in (0, 1, 2)]

@@ -612,17 +612,38 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
         assert [row["mine rank ↓"] for row in rows] == [row["NLL rank ↓"] for row in rows]
 
 
-def test_the_best_recipe_names_what_ties_and_not_what_is_worse(build):
+@pytest.fixture(scope="module")
+def halved(make):
     """Logits of half their size: two calibrators that scale mend them, and none does not."""
-    made = build(
+    return make(
         methods=("mixup",),
         seeds=(0, 1, 2, 3),
         calibrators=("none", "ts", "ets"),
         shifts=(),
         ood=(),
         n_test=1000,
+        comparisons=(
+            {"question": "Does it help?", "calibrator": "ts", "against": "none"},
+            {"question": "Two?", "calibrator": "ets", "against": "ts", "method": "mixup"},
+        ),
     )
-    data, group = made.opened()
+
+
+def test_questions_about_calibrators_find_what_is_true(halved):
+    table = questions.comparisons(halved.opened()[0])
+    (section,) = table.sections
+    rows = [
+        dict(zip(section.header, (cell.text for cell in row), strict=True)) for row in section.rows
+    ]
+    shown = [[row[name] for name in ("Method", "Calibrator", "Against")] for row in rows]
+    assert shown == [["mixup", "ts", "none"], ["mixup", "ets", "ts"]]
+    assert rows[0]["Answer"].startswith("better NLL")
+    assert "better" not in rows[1]["Answer"]
+    assert "worse" not in rows[1]["Answer"]
+
+
+def test_the_best_recipe_names_what_ties_and_not_what_is_worse(halved):
+    data, group = halved.opened()
     found = best_of_methods(data, group)["mixup"]
     assert {found.best["calibrator"], *found.tied["calibrator"]} == {"ts", "ets"}
     assert dict(found.others[["calibrator", "verdict"]].to_numpy())["none"] == "worse"

@@ -90,6 +90,40 @@ def test_holm_is_over_all_questions_of_a_metric_and_calibrator():
         assert family["p_holm"].tolist() == pytest.approx([2 * small, max(2 * small, large)])
 
 
+def ask_calibrators(calibrator="mine", against="ts", **method):
+    return {"question": "?", "calibrator": calibrator, "against": against, **method}
+
+
+def test_calibrators_are_compared_on_the_same_networks_and_corrected_over_methods():
+    fitted = {"none": [v + 0.01 for v in CE], "ts": CE, "mine": LS}
+    rows = frame(
+        *(
+            row
+            for method, shift in (("ce", 0.0), ("ls", 0.004))
+            for name, values in fitted.items()
+            for row in over_seeds(
+                [v - shift * i if name == "mine" else v for i, v in enumerate(values)],
+                method=method,
+                calibrator=name,
+            )
+        )
+    )
+    found = compare(rows, [ask_calibrators()])
+    assert found[["method", "calibrator", "against", "compared"]].to_numpy().tolist() == [
+        ["ce", "mine", "ts", "calibrator"],
+        ["ls", "mine", "ts", "calibrator"],
+    ]
+    further = [v - 0.004 * i for i, v in enumerate(LS)]
+    large, small = (stats.ttest_rel(mine, CE).pvalue for mine in (LS, further))
+    assert found["p_value"].tolist() == pytest.approx([large, small])
+    assert found["p_holm"].tolist() == pytest.approx([max(large, 2 * small), 2 * small])
+    alone = compare(rows, [ask_calibrators(method="ce")])
+    assert alone["p_holm"].tolist() == pytest.approx([large])
+    # other questions are another family
+    both = compare(rows, [ask("ls", "ce"), ask_calibrators(method="ce")])
+    assert both.loc[both["compared"] == "calibrator", "p_holm"].tolist() == pytest.approx([large])
+
+
 def test_every_place_where_both_methods_were_run_is_answered():
     places = [
         {},

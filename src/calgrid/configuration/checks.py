@@ -397,21 +397,56 @@ def check_compared(method: str, evaluated: Collection[RunKey], where: str) -> No
         raise unknown_id("method", method, known, where)
 
 
-def check_comparison(comparison: Comparison, evaluated: Collection[RunKey], where: str) -> None:
-    """Check that the study evaluates both methods, with at least one common seed."""
+def check_comparison(
+    comparison: Comparison, evaluated: Mapping[RunKey, Collection[str]], where: str
+) -> None:
+    """Check that the study evaluates both methods or calibrators, with at least one run or seed in
+    common; ``evaluated`` has the calibrators of each run.
+    """
     method, against = comparison.method, comparison.against
-    check_compared(method, evaluated, f"{where}.method")
+    if method is not None:
+        check_compared(method, evaluated, f"{where}.method")
+    if comparison.calibrator is not None:
+        _check_calibrators(comparison, comparison.calibrator, evaluated, where)
+        return
     check_compared(against, evaluated, f"{where}.against")
-    if method == against:
-        raise ConfigError(
-            f"{where}: '{method}' is compared with itself; give another method in 'against'."
-        )
+    _check_two("method", str(method), against, where)
     if not any(
         key.method == method and key._replace(method=against) in evaluated for key in evaluated
     ):
         raise ConfigError(
             f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
             "common; put both into one grid."
+        )
+
+
+def _check_calibrators(
+    comparison: Comparison,
+    calibrator: str,
+    evaluated: Mapping[RunKey, Collection[str]],
+    where: str,
+) -> None:
+    """Check that a run, of the method of the question if it has one, has both calibrators."""
+    against = comparison.against
+    known = set().union(*evaluated.values())
+    for role, name in (("calibrator", calibrator), ("against", against)):
+        if name not in known:
+            raise unknown_id("calibrator", name, known, f"{where}.{role}")
+    _check_two("calibrator", calibrator, against, where)
+    method = comparison.method
+    runs = [found for key, found in evaluated.items() if method in (None, key.method)]
+    if not any(calibrator in found and against in found for found in runs):
+        of_method = "" if method is None else f" of '{method}'"
+        raise ConfigError(
+            f"{where}: no run{of_method} has both calibrators '{calibrator}' and '{against}'; put "
+            "both into one grid."
+        )
+
+
+def _check_two(kind: str, name: str, against: str, where: str) -> None:
+    if name == against:
+        raise ConfigError(
+            f"{where}: '{name}' is compared with itself; give another {kind} in 'against'."
         )
 
 

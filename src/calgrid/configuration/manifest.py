@@ -100,10 +100,11 @@ class Paper(TypedDict):
 
 
 class Comparison(TypedDict):
-    """A paired comparison of two methods."""
+    """A paired comparison of two methods or, with ``calibrator``, of two calibrators."""
 
     question: str
-    method: str
+    method: NotRequired[str]
+    calibrator: NotRequired[str]
     against: str
 
 

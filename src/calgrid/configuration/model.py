@@ -472,11 +472,27 @@ def _source_of(value: Any, _: object) -> CalArena | External:
 
 
 class Comparison(Model):
-    """One question, answered by paired tests over seeds; differences are method minus against."""
+    """One question about two methods or, with calibrator, about two calibrators; it is answered by
+    paired tests over seeds and test images.
+    """
 
     question: Text = Field(description="The question in plain words.")
-    method: str = Field(description="Method of a grid of this study.")
-    against: str = Field(description="Method of the same grid that it is compared with.")
+    method: str | None = Field(
+        None,
+        description="Method of a grid of this study; with calibrator the method whose networks are "
+        "calibrated, by default each one.",
+    )
+    calibrator: str | None = Field(None, description="Calibrator of a grid of this study, or none.")
+    against: str = Field(
+        description="Method or calibrator of the same grid that it is compared with; differences "
+        "are method or calibrator minus against."
+    )
+
+    @model_validator(mode="after")
+    def _compares(self) -> Self:
+        if self.method is None and self.calibrator is None:
+            raise InvalidOptionError(": give 'method' or 'calibrator'")
+        return self
 
 
 class Statistics(Model):
@@ -511,7 +527,7 @@ class Statistics(Model):
     )
     baseline: str = Field("ce", description="Method that all others are compared with.")
     comparisons: Annotated[list[Comparison], Distinct] = Field(
-        [], description="Comparisons of two methods of the study."
+        [], description="Questions about two methods or two calibrators of the study."
     )
 
 

@@ -192,10 +192,9 @@ class Study:
                 raise registry.missing(
                     ["metric"], "metric of a plugin", name, known, "statistics.metrics"
                 )
+        calibrators = {key: each.calibrators for key, each in self.evaluations.items()}
         for number, comparison in enumerate(statistics.comparisons):
-            checks.check_comparison(
-                comparison, self.evaluations, f"statistics.comparisons[{number}]"
-            )
+            checks.check_comparison(comparison, calibrators, f"statistics.comparisons[{number}]")
 
     # grids
     # --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ PyTorch.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pandas as pd
 
@@ -118,20 +118,62 @@ class Results:
         equals p_value.
         """
         against = self.data.baseline if against is None else against
+        self._check_names("method", method, against)
+        self._check_names("calibrator", calibrator)
+        asked = {"method": method, "against": against}
+        return self._answer(asked, [calibrator], metrics, where)
+
+    def compare_calibrators(
+        self,
+        calibrator: str,
+        against: str = UNCALIBRATED,
+        method: str | None = None,
+        metrics: Sequence[str] = (),
+        **where: str,
+    ) -> pd.DataFrame:
+        """Verdicts on two calibrators on the same networks, on the clean test split.
+
+        Parameters
+        ----------
+        method : method whose networks are calibrated; None answers for each one, and ``p_holm`` is
+            over them.
+        metrics, **where : as in :meth:`compare`.
+
+        Returns
+        -------
+        Columns as in :func:`calgrid.statistics.compare`.
+        """
+        self._check_names("calibrator", calibrator, against)
+        asked = {"calibrator": calibrator, "against": against}
+        if method is not None:
+            self._check_names("method", method)
+            asked["method"] = method
+        return self._answer(asked, [calibrator, against], metrics, where)
+
+    def _check_names(self, kind: Literal["method", "calibrator"], *names: str) -> None:
+        known = self.data.methods if kind == "method" else self.data.calibrators
+        for name in names:
+            if name not in known:
+                raise unknown_id(kind, name, known)
+
+    def _answer(
+        self,
+        asked: dict[str, str],
+        calibrators: list[str],
+        metrics: Sequence[str],
+        where: dict[str, str],
+    ) -> pd.DataFrame:
+        """Answer to a question on the rows of some calibrators."""
         chosen = self.data.rows(METRICS, split="test")
-        for name in (method, against):
-            if name not in self.data.methods:
-                raise unknown_id("method", name, self.data.methods)
-        if calibrator not in self.data.calibrators:
-            raise unknown_id("calibrator", calibrator, self.data.calibrators)
         for name in metrics:
             if name not in (known := {*chosen["metric"]}):
                 raise unknown_id("metric", name, known)
-        chosen = chosen[chosen["calibrator"] == calibrator]
-        resamples = self.data.rows(RESAMPLES, split="test")
+        chosen = chosen[chosen["calibrator"].isin(calibrators)]
         for name, value in _checked(where).items():
             chosen = chosen[chosen[name] == value]
-        question = {"question": f"{method} against {against}", "method": method, "against": against}
+        resamples = self.data.rows(RESAMPLES, split="test")
+        mine = asked.get("calibrator", asked.get("method"))
+        question = {"question": f"{mine} against {asked['against']}", **asked}
         found = compare(chosen, [question], self.data.level, resamples)
         return found[found["metric"].isin(metrics)].reset_index(drop=True) if metrics else found
 

@@ -1,4 +1,6 @@
-"""Questions of a study about two methods, answered by the rule of :mod:`calgrid.statistics.verdicts`."""
+"""Questions about two methods or two calibrators, answered by the rule of
+:mod:`calgrid.statistics.verdicts`.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +19,9 @@ from calgrid.statistics.summary import FAMILY
 from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
 from calgrid.storage.schema import NUMBER_KEY
 
-QUESTION = ("question", "method", "against")
-#: columns that both methods of a comparison share
-SHARED = tuple(key for key in NUMBER_KEY if key != "method")
+#: what a question can be about: columns of the metrics
+COMPARED = METHOD, CALIBRATOR = ("method", "calibrator")
+PLACE = ("question", "compared", "against", *NUMBER_KEY)
 NUMBERS = (
     *("n_seeds", "difference", "std_seed", "std_test", "ci_low", "ci_high", "p_seeds", "p_value"),
     *("p_holm", "detectable", "decided_by", "verdict"),
@@ -32,32 +34,33 @@ def compare(
     level: float = 0.95,
     resamples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Paired difference of two methods for each question, with test and verdict.
+    """Paired difference of two methods or calibrators for each question, with test and verdict.
 
-    Calibrator seeds are averaged within a run first. A question is answered for each protocol, data
-    set, backbone, checkpoint, calibrator, split, shift and metric in which both methods share a
-    seed.
+    Calibrator seeds are averaged within a run first. A question about methods is answered for each
+    protocol, data set, backbone, checkpoint, calibrator, split, shift and metric in which both
+    share a seed; one about calibrators for each method instead of each calibrator.
 
     Parameters
     ----------
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
-    comparisons : questions, each {"question": text, "method": id, "against": id}.
+    comparisons : questions, each {"question": text, "method": id, "against": id} or {"question":
+        text, "calibrator": id, "against": id}, the latter optionally with the only "method".
     level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
     resamples : as in :func:`calgrid.statistics.summarise`.
 
     Returns
     -------
-    Frame with the columns question, method, against, then the shared columns, in the order of
-    ``comparisons``, and
+    Frame with the columns question, compared (``method`` or ``calibrator``), against, then the key
+    columns of ``metrics``, in the order of ``comparisons``, and
     n_seeds : number of common seeds;
-    difference : mean over them of method - against;
+    difference : mean over them of the method or calibrator minus ``against``;
     std_seed : standard deviation of the difference over seeds (ddof 1);
     std_test : standard deviation of the mean difference over test samples; NaN without resamples;
     ci_low, ci_high : interval of the difference, over seeds and test samples; for metrics that do
         not decide themselves, the Student t interval over seeds;
     p_seeds, p_value, p_holm, detectable, decided_by, verdict : as in
-        :func:`calgrid.statistics.summarise`, with a family of all questions of the same metric and
-        calibrator in one setting.
+        :func:`calgrid.statistics.summarise`. A family has all answers about methods with the same
+        metric and calibrator in one setting, or all about calibrators with the same metric.
 
     Raises
     ------
@@ -67,16 +70,16 @@ def compare(
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
     runs = runs[[*NUMBER_KEY, "seed", "value"]].assign(run=np.arange(len(runs)))
     pairs = [
-        _pairs(runs, asked).assign(**{name: asked[name] for name in QUESTION})
+        _pairs(runs, asked).assign(question=asked["question"], against=asked["against"])
         for asked in comparisons
     ]
-    columns = [*QUESTION, *SHARED, "seed", "value", "value_against", "run", "run_against"]
+    columns = [*PLACE, "seed", "value", "value_against", "run", "run_against"]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
     kinds = {"value": float, "value_against": float, "run": int, "run_against": int}
     draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
-    tests = paired_tests(table.astype(kinds), [*QUESTION, *SHARED], draws)
+    tests = paired_tests(table.astype(kinds), PLACE, draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
-    return _judged(tests, level)[[*QUESTION, *SHARED, *NUMBERS]]
+    return _judged(tests, level)[[*PLACE, *NUMBERS]]
 
 
 def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
@@ -86,8 +89,11 @@ def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
         p_seeds=seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]),
     )
     own = tests[tests["decided_by"] == tests["metric"]]
-    judged = judge(own, own.groupby(FAMILY, sort=False).ngroup(), level)
-    place = [*QUESTION, *(key for key in SHARED if key != "metric"), "decided_by"]
+    # questions about calibrators are one family, whatever the calibrators
+    of_methods = own["calibrator"].where(own["compared"] == METHOD, "")
+    families = own.assign(calibrator=of_methods).groupby([*FAMILY, "compared"], sort=False)
+    judged = judge(own, families.ngroup(), level)
+    place = [*(key for key in PLACE if key != "metric"), "decided_by"]
     shared = ["p_value", "p_holm", "detectable", "verdict"]
     found = tests.merge(judged[[*place, *shared]], on=place, how="left")
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
@@ -100,8 +106,11 @@ def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
-    """Values of both methods at common seeds."""
-    method, against = (runs[runs["method"] == asked[role]] for role in ("method", "against"))
-    return method.merge(
-        against.drop(columns="method"), on=[*SHARED, "seed"], suffixes=("", "_against")
-    )
+    """Values of what is compared at common seeds."""
+    compared = CALIBRATOR if CALIBRATOR in asked else METHOD
+    if METHOD in asked and compared == CALIBRATOR:
+        runs = runs[runs[METHOD] == asked[METHOD]]
+    mine, other = (runs[runs[compared] == asked[role]] for role in (compared, "against"))
+    shared = [key for key in (*NUMBER_KEY, "seed") if key != compared]
+    pairs = mine.merge(other.drop(columns=compared), on=shared, suffixes=("", "_against"))
+    return pairs.assign(compared=compared)

@@ -11,6 +11,7 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
+from calgrid.statistics.comparisons import CALIBRATOR
 from calgrid.statistics.verdicts import FOUND, TIE
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.schema import RESAMPLES
@@ -20,20 +21,26 @@ CONSTANT = ["split", "shift", "severity"]
 
 
 def comparisons(data: StudyData) -> Table | None:
-    """Answers to the questions in ``statistics.comparisons``, uncalibrated and with one calibrator."""
+    """Answers to the questions in ``statistics.comparisons``; those about methods uncalibrated and
+    with one calibrator.
+    """
     if not data.comparisons:
         return None
     metrics = (*METRICS, *data.own_metrics)
+    few = data.few_calibrators()
+    asked = [each for each in data.comparisons if "calibrator" in each]
+    named = {name for each in asked for name in (each["calibrator"], each["against"])}
     rows = data.rows(STORED, split="test", metric=metrics)
-    rows = rows[rows["calibrator"].isin(data.few_calibrators())]
+    rows = rows[rows["calibrator"].isin([*few, *named])]
     resamples = data.rows(RESAMPLES, split="test", metric=metrics)
     answers = compare(rows, data.comparisons, data.level, resamples)
-    answers = _in_order(data, metrics, answers)
+    shown = (answers["compared"] == CALIBRATOR) | answers["calibrator"].isin(few)
+    answers = _in_order(data, metrics, answers[shown])
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = ["Question", "Method", "Against", "Calibrator", "Seeds", "Answer"]
+        header = ["Question", "Method", "Calibrator", "Against", "Seeds", "Answer"]
         header += [_heading(metric) for metric in metrics]
-        keys = ["question", "method", "against", "calibrator", "fit_on"]
+        keys = ["question", "compared", "method", "against", "calibrator", "fit_on"]
         return [
             Section(
                 data.label(group),
@@ -53,13 +60,19 @@ def comparisons(data: StudyData) -> Table | None:
 
 
 def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
-    """Sort answers by question as in the configuration, then by calibrator and metric as shown."""
-    orders = {"calibrator": data.calibrators.index, "metric": metrics.index}
-    asked = answers.groupby(["question", "method", "against"], sort=False).ngroup()
+    """Sort answers by question as in the configuration, then by method, calibrator and metric as
+    shown.
+    """
+    of_calibrators = answers["compared"] == CALIBRATOR
+    mine = answers["calibrator"].where(of_calibrators, answers["method"])
+    asked = answers.assign(mine=mine).groupby(["question", "mine", "against"], sort=False)
     places = answers.assign(
-        question=asked, **{key: answers[key].map(place) for key, place in orders.items()}
+        question=asked.ngroup(),
+        method=answers["method"].map(data.methods.index),
+        calibrator=answers["calibrator"].map(data.calibrators.index),
+        metric=answers["metric"].map(metrics.index),
     )
-    order = places.sort_values(["question", "calibrator", "metric"], kind="stable").index
+    order = places.sort_values(["question", "method", "calibrator", "metric"], kind="stable").index
     return answers.loc[order].drop(columns=CONSTANT)
 
 
@@ -71,12 +84,14 @@ def _heading(metric: str) -> str:
 
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:
     return (
-        "Differences (method minus the method it is compared with, same calibrator) on the "
+        "Differences (method minus the method it is compared with, same calibrator; or calibrator "
+        "minus the calibrator it is compared with, same method) on the "
         f"{captions.test_split(data)}, paired over seeds; {captions.seeds(frame)}. ± is the "
         "standard deviation of the difference over seeds, the noise of a single run; brackets: "
         f"{100 * data.level:g} % interval of the mean difference over seeds and test images (of "
         "errors without a verdict over seeds alone); parentheses: p-value after Holm's correction "
-        "for all questions with the same metric and calibrator, and p-value of the t-test over "
+        "for all questions about methods with the same metric and calibrator, or all answers about "
+        "calibrators with the same metric, and p-value of the t-test over "
         f"seeds alone, which holds on these images only. Bold: better or worse. {captions.TESTED}"
     )
 
@@ -85,7 +100,7 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
     by_metric = {row["metric"]: row for _, row in rows.iterrows()}
     head = rows.iloc[0]
     return [
-        *(words(head[name]) for name in ("question", "method", "against", "calibrator")),
+        *(words(head[name]) for name in ("question", "method", "calibrator", "against")),
         whole(rows["n_seeds"].max()),
         words(_answer(rows)),
         *(
