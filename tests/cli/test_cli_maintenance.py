@@ -4,8 +4,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.jobs.small import HOME
 
 from calgrid.cli import main
+from calgrid.cli.maintenance import branch
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import MODEL, write_record
@@ -133,6 +137,32 @@ def test_clean_keeps_what_a_live_process_writes(results):
         assert partial.is_dir()
     main(["clean", "--yes"])
     assert not partial.exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "removed"),
+    [
+        ("ls", {"ls/seed1", "ls/seed2", "ens2(ls)/seed1", "tst+ls/seed1", "tst+ls/seed2"}),
+        ("ls/seed2", {"ls/seed2", "tst+ls/seed2", "ens2(ls)/seed1"}),
+        ("tst+ls/seed1", {"tst+ls/seed1"}),
+    ],
+)
+def test_a_branch_is_a_run_and_all_that_is_made_from_it(pattern, removed):
+    grid = {"datasets": ["digits"], "backbones": ["resnet8"], "seeds": [1, 2]}
+    grids = [
+        {**grid, "protocol": "digits", "methods": ["ce", "ls", "tst+ls", "ens2(ls)"]},
+        # these test the trainings of the first grid
+        {**grid, "protocol": "tested", "methods": ["ls"]},
+    ]
+    tested = {"base": "digits", "test_normalisation": {"digits": "imagenet"}}
+    plan = Plan(Study({"study": "s", "protocols": {"tested": tested}, "grids": grids}, HOME))
+    folders = branch(plan, [pattern])
+    found = {"/".join(folder.parts[-3:-1]) for folder in folders if folder.name != "fits"}
+    assert found == removed
+    stages = {folder.name.split("-")[0] for folder in folders}
+    assert stages == {"train", "predict", "calibrate", "fits"}
+    of_other_protocol = [folder for folder in folders if "tested" in folder.parts]
+    assert bool(of_other_protocol) == (pattern != "tst+ls/seed1")
 
 
 def pack(*options):

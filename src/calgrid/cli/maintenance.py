@@ -184,16 +184,19 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
 
 
 def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
-    """Folders of the results of some runs and of the runs whose first stage they are.
+    """Folders of the results of some runs and of all runs that are made from them: those that test
+    the same training, whose first stage they are, or ensembles of them.
 
     The patterns are those of :meth:`Plan.matching_runs`.
     """
-    folders = []
+    study, folders = plan.study, []
     for pattern in patterns:
         keys = plan.matching_runs(pattern)
-        for key, run in plan.study.trained.items():
-            if run.first_stage in keys:
+        trainings = {study.training[key] for key in keys if key in study.training}
+        for key, run in study.trained.items():
+            if study.training[key] in trainings or run.first_stage in keys:
                 keys.append(key)
+        keys += [key for key, made in study.ensembles.items() if {*made.members} & {*keys}]
         paths = {key.path for key in keys}
         folders += [Path(job.folder) for job in plan.jobs if job.about in paths]
         folders += [Path(plan.study.layout.run(key), "fits") for key in keys]
