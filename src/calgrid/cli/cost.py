@@ -32,7 +32,7 @@ def cost(options: argparse.Namespace) -> None:
     assumptions.
     """
     throughput = dict(_measured(text) for text in options.throughput)
-    study = read_study(options.configuration)
+    study = read_study(options.configuration, options.data_root)
     runs = run_costs(study, throughput)
     jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())

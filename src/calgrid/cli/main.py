@@ -334,6 +334,19 @@ def _file_commands(commands: Commands) -> None:
     _file_options(parser)
 
 
+def _configuration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
+    )
+    _data_root_option(parser)
+
+
+def _data_root_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration"
+    )
+
+
 def _study_commands(commands: Commands) -> None:
     help = "Create a folder for studies: configuration, Snakemake profiles, plugins."
     parser = _command(commands, "init", "init:init", help)
@@ -347,19 +360,12 @@ def _study_commands(commands: Commands) -> None:
     parser = _command(
         commands, "check", "listing:check", "Check a configuration and list its runs."
     )
-    parser.add_argument(
-        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
-    )
-    parser.add_argument(
-        "--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration"
-    )
+    _configuration(parser)
 
     parser = _command(
         commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration."
     )
-    parser.add_argument(
-        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
-    )
+    _configuration(parser)
     parser.add_argument(
         "--throughput",
         action="append",
@@ -370,9 +376,7 @@ def _study_commands(commands: Commands) -> None:
 
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)
-    parser.add_argument(
-        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
-    )
+    _configuration(parser)
     why = "say in what a run differs from its newest older result"
     parser.add_argument("--why", metavar="RUN", help=why)
     _json_option(parser)
@@ -389,6 +393,7 @@ def _study_commands(commands: Commands) -> None:
     parser = _command(commands, "clean", "maintenance:clean", help)
     configuration = "configuration of the study whose runs --run names"
     parser.add_argument("configuration", type=Path, nargs="?", metavar="CONFIG", help=configuration)
+    _data_root_option(parser)
     run = "method, or path of a run or its end (ce/seed1), with all that depends on it"
     parser.add_argument("--run", dest="runs", nargs="+", default=[], metavar="RUN", help=run)
     _results_option(parser)

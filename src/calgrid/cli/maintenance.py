@@ -136,7 +136,7 @@ def clean(options: argparse.Namespace) -> None:
     if options.runs and options.configuration is None:
         raise ConfigError("--run needs the configuration of the study: calgrid clean STUDY.yaml.")
     if options.runs:
-        plan = Plan(read_study(options.configuration))
+        plan = Plan(read_study(options.configuration, options.data_root))
         folders = branch(plan, options.runs)
         title = f"results of {', '.join(options.runs)} and of what depends on them"
     else:

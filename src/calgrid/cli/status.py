@@ -76,7 +76,7 @@ class JobState:
 
 def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
-    plan = Plan(read_study(options.configuration))
+    plan = Plan(read_study(options.configuration, options.data_root))
     if options.why:
         sys.stdout.write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
