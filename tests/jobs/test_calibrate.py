@@ -16,9 +16,10 @@ from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.conformal import halves
+from calgrid.jobs.diagnostics import class_scores
 from calgrid.jobs.predict import predict
 from calgrid.jobs.scoring import Scorer, drawn_rows
-from calgrid.metrics import auroc, evaluate
+from calgrid.metrics import auroc, check_probabilities, evaluate
 from calgrid.metrics.conformal import conformal_quantile
 from calgrid.metrics.intervals import resampled_means
 from calgrid.storage import provenance
@@ -374,10 +375,34 @@ def test_bins_and_margins_agree_with_the_metrics_and_the_logits(run, part, metri
     assert set(fits.loc[~fits["kept"], "calibrator"]) == {"smart"}
 
 
+def test_classes_agree_with_the_metrics(part, metrics):
+    rows = metrics[
+        (metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())
+    ]
+    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
+    found = read_frame(part / "classes.parquet")
+    assert set(found["calibrator"]) == set(metrics["calibrator"])
+    assert found["name"].tolist() == found["class"].astype(str).tolist()
+    for key, classes in found.groupby(["checkpoint", "calibrator"]):
+        assert classes["ece"].mean() == pytest.approx(values[(*key, "cece")])
+        correct = (classes["accuracy"] * classes["count"]).sum()
+        assert correct / classes["count"].sum() == pytest.approx(values[(*key, "accuracy")])
+
+
+def test_a_class_has_its_own_images_and_the_error_of_its_probability():
+    probs = np.array([[0.9, 0.1], [0.3, 0.7], [0.3, 0.7], [0.3, 0.7]])
+    found = class_scores(check_probabilities(probs, [0, 0, 1, 1]), 10, ["cat", "dog"])
+    assert found["count"].tolist() == [2, 2]
+    assert found["accuracy"].tolist() == [0.5, 1.0]
+    # cat: |0.9 - 1| of one image, |0.3 - 1/3| of three
+    assert found["ece"].tolist() == pytest.approx([(0.1 + 0.1) / 4] * 2)
+    assert found["name"].tolist() == ["cat", "dog"]
+
+
 def test_another_calibration_of_the_run_fits_nothing_and_gives_the_same_bytes(plan, run, part):
     before, content = fitted_files(part), contents(part)
     assert before
-    files = ("metrics", "resamples", "bins", "fits", "margins")
+    files = ("metrics", "resamples", "bins", "classes", "fits", "margins")
     assert {f"{name}.parquet" for name in files} == set(content)
     again = part.with_name("again")
     assert calibrate(plan.calibrate(CE), run / "predict", again)

@@ -10,6 +10,7 @@ from calgrid.datasets import encoded, prepare
 from calgrid.jobs import network
 from calgrid.jobs.probe import probe
 from calgrid.storage.layout import RunKey
+from calgrid.storage.logits import read_logits
 
 KEY = RunKey("quick", "own", "resnet8", "ce", 1)
 
@@ -57,3 +58,5 @@ def test_train_predict_and_probe_give_the_bytes_that_they_give_on_arrays(tmp_pat
         monkeypatch.setattr(network, "HELD_SHARE", 0)  # encoded images are streamed too
     assert (tmp_path / "encoded/own/train_images.bin").is_file()
     assert made["arrays"] == made["encoded"]
+    test = read_logits(tmp_path / "arrays-run/predict/logits/last/test.parquet")
+    assert test.metadata["classes"] == list("abc")

@@ -157,6 +157,7 @@ class TestImport:
         for part in published(tmp_path / "run"):
             assert np.array_equal(part.logits, logits)
             assert part.label.tolist() == labels.tolist()
+            assert part.metadata["classes"] == list("abcd")
         assert read_head(tmp_path / "run" / "logits/last/head.safetensors", "f1") is not None
 
     def test_val_and_test_of_different_classes_publish_nothing(self, tmp_path, val_file, refuses):

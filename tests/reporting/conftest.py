@@ -12,7 +12,12 @@ import pytest
 from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import collect_diagnostics
 from calgrid.jobs.calibrate import _resamples
-from calgrid.jobs.diagnostics import Diagnostics, confidence_bins, diagnosed_calibrators
+from calgrid.jobs.diagnostics import (
+    Diagnostics,
+    class_scores,
+    confidence_bins,
+    diagnosed_calibrators,
+)
 from calgrid.jobs.scoring import _draw_rows
 from calgrid.jobs.summaries import shift_means, shift_summary
 from calgrid.metrics import METRICS as METRIC_TABLE
@@ -26,6 +31,7 @@ from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
 from calgrid.storage.schema import (
+    CLASSES,
     CONDITION,
     COST_COLUMNS,
     COSTS,
@@ -224,7 +230,8 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 
 def _score(key, run, recipe):
-    rows, draws, diagnostics = [], [], Diagnostics(15, DIAGNOSTICS, _entries(recipe))
+    rows, draws, classes = [], [], []
+    diagnostics = Diagnostics(15, DIAGNOSTICS, _entries(recipe))
     _, limited, n_val = key["dataset"].partition("_n")
     val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
@@ -249,13 +256,15 @@ def _score(key, run, recipe):
                 "fingerprint": _fingerprint(key),
             }
             rows += _score_calibrated(base, key, recipe, fitted, val, test, draws)
+            predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
+            about = {"checkpoint": checkpoint, "calibrator": calibrator}
+            classes.append(class_scores(predictions, 15).assign(**about))
             if calibrator != "none":
-                predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
                 bins = confidence_bins(predictions, 15)
-                bins = bins.assign(checkpoint=checkpoint, calibrator=calibrator)
-                diagnostics.add_bins(bins.to_dict("records"))
+                diagnostics.add_bins(bins.assign(**about).to_dict("records"))
     folder = run / CALIBRATED
     write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": _fingerprint(key)})
+    write_frame(folder / CLASSES, pd.concat(classes), {"fingerprint": _fingerprint(key)})
     diagnostics.write(folder, _fingerprint(key))
     write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})
     return rows

@@ -65,6 +65,7 @@ def test_every_table_with_rows_is_written_in_three_formats_and_no_other(tables):
         "ood",
         "costs",
         "training_time",
+        "classes",
     )
     assert found == {
         "index.json",
@@ -647,6 +648,20 @@ def test_the_best_recipe_names_what_ties_and_not_what_is_worse(halved):
     found = best_of_methods(data, group)["mixup"]
     assert {found.best["calibrator"], *found.tied["calibrator"]} == {"ts", "ets"}
     assert dict(found.others[["calibrator", "verdict"]].to_numpy())["none"] == "worse"
+
+
+def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, read_markdown):
+    stored = pd.read_parquet(study.folder / "classes.parquet")
+    rows = stored[(stored["method"] == "ce") & (stored["calibrator"] == "ts")]
+    expected = rows.groupby("class")[["count", "accuracy", "ece"]].mean()
+    (shown,) = read_markdown(tables / "classes.md").values()
+    assert [row["Class"] for row in shown] == ["0", "1", "2", "3"]
+    for number, row in enumerate(shown):
+        assert row["Images"] == str(int(expected.loc[number, "count"]))
+        for metric, heading in (("accuracy", "Accuracy (%), ts"), ("ece", "ECE (%), ts")):
+            assert plain(row[heading])[0] == f"{100 * expected.loc[number, metric]:.2f}"
+    frame = pd.read_csv(tables / "classes.csv")
+    assert set(frame["method"]) == {"ce", "ls", "mmce"}
 
 
 def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):

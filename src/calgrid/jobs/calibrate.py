@@ -35,6 +35,8 @@ from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
 from calgrid.storage.schema import (
+    CLASS_COLUMNS,
+    CLASSES,
     CONFORMAL,
     CONFORMAL_COLUMNS,
     MEAN_SHIFT,
@@ -76,9 +78,10 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         for chunk in chunks:
             results += chunk.results
         results.sort(key=lambda result: result.order)
-        rows, fits, draws, sets, bins = [], [], [], [], []
+        rows, fits, draws, sets, bins, classes = [], [], [], [], [], []
         for result in results:
             bins += result.bins
+            classes += result.classes
             rows += result.rows
             fits += result.fits
             draws += result.draws
@@ -90,6 +93,8 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
         _write_diagnostics(job, bins)
         write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": spec["fingerprint"]})
+        scores = pd.DataFrame(classes, columns=list(CLASS_COLUMNS)).astype(dict(CLASS_COLUMNS))
+        write_frame(folder / CLASSES, scores, {"fingerprint": spec["fingerprint"]})
         if sets:
             frame = pd.DataFrame(sets).astype(dict(CONFORMAL_COLUMNS))
             write_frame(folder / CONFORMAL, frame, {"fingerprint": spec["fingerprint"]})

@@ -1,4 +1,4 @@
-"""Data of figures beside metrics: confidence bins, and what modules of papers measure on fits.
+"""Data beside metrics: confidence bins, classes, and what modules of papers measure on fits.
 
 A specification names these modules (``diagnostics`` in the ``figures.yaml`` of a paper). They are
 imported by name, measure calibrators that were fitted on val, and declare the columns of the files
@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import numpy as np
 import pandas as pd
 
 from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities
-from calgrid.metrics.binning import bin_sums
+from calgrid.metrics._classwise import classwise_sums
+from calgrid.metrics.binning import bin_sums, debiased_gap, mean_gap
 from calgrid.storage import schema
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import BINS, Columns
@@ -126,3 +128,27 @@ def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
     """Sums over the images in each confidence bin."""
     sums = bin_sums(predictions, n_bins)
     return pd.DataFrame({"n_bins": n_bins, "bin": range(n_bins), **vars(sums)})
+
+
+def class_scores(
+    predictions: Predictions, n_bins: int, names: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Number of images of each class, the fraction predicted correctly, and the ECE of the
+    probability of the class on all images, whose mean over classes is ``cece``.
+
+    ``names`` of the classes are their numbers by default.
+    """
+    n_classes = predictions.probs.shape[1]
+    count = np.bincount(predictions.labels, minlength=n_classes)
+    correct = np.bincount(predictions.labels, predictions.correct, n_classes)
+    sums = classwise_sums(predictions, n_bins)
+    return pd.DataFrame(
+        {
+            "class": range(n_classes),
+            "name": names or [str(number) for number in range(n_classes)],
+            "count": count,
+            "accuracy": np.where(count > 0, correct / np.maximum(count, 1), np.nan),
+            "ece": mean_gap(sums),
+            "ece_debiased": debiased_gap(sums),
+        }
+    )

@@ -33,7 +33,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        val, test = _read(external, given)
+        val, test, classes = _read(external, given)
         for name, data in (("val", val), ("test", test)):
             data.shift = data.severity = data.probabilities = None
             data.metadata = {
@@ -42,6 +42,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
                 "checkpoint": EXTERNAL_CHECKPOINT,
                 "n_classes": test.logits.shape[1],
                 "fingerprint": spec["fingerprint"],
+                **({} if classes is None else {"classes": classes}),
             }
             write_logits(folder / logits_file(EXTERNAL_CHECKPOINT, name), data)
         if "head" in given:
@@ -62,23 +63,26 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     )
 
 
-def _read(external: External, given: Mapping[str, Path]) -> tuple[Logits, Logits]:
-    """Return the rows of val and test, checked."""
+def _read(
+    external: External, given: Mapping[str, Path]
+) -> tuple[Logits, Logits, Sequence[str] | None]:
+    """Return the rows of val and test, checked, and the names of the classes, if known."""
     if "group" in external:
-        return read_group(given["test"], external["group"])
+        return *read_group(given["test"], external["group"]), None
     how: dict[str, Any] = {
         name: value for name, value in external.items() if name in EXTERNAL_READING
     }
     test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
+    classes = test.metadata.get("classes")
     if "val" in given:
-        how["classes"] = test.metadata.get("classes")
+        how["classes"] = classes
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
     else:
         val, test = split_rows(test, external["split_seed"], external["val_fraction"])
     if "val_rows" in external:
         val = first_rows(val, external["val_rows"], external["val_seed"])
-    return val, test
+    return val, test, classes
 
 
 def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:

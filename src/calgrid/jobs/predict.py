@@ -227,6 +227,8 @@ class _Exporter:
                     "checkpoint": checkpoint,
                     "n_classes": self.prepared.n_classes,
                 }
+                if "classes" in self.prepared.manifest:
+                    facts["classes"] = self.prepared.manifest["classes"]
                 metadata = {**self.spec["key"], **facts, "fingerprint": about["fingerprint"]}
                 with file.completing() as path:
                     if name in shifted:

@@ -19,9 +19,16 @@ from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.jobs.conformal import fitted_rules, halves, set_rows, uniform
-from calgrid.jobs.diagnostics import confidence_bins, diagnosed_calibrators
+from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
-from calgrid.metrics import Metric, check_probabilities, evaluate, evaluate_ood, evaluate_soft
+from calgrid.metrics import (
+    Metric,
+    Predictions,
+    check_probabilities,
+    evaluate,
+    evaluate_ood,
+    evaluate_soft,
+)
 from calgrid.metrics.intervals import (
     DECIDING_RESAMPLES,
     Resampled,
@@ -113,6 +120,7 @@ class Result:
     draws : rows of ``resamples.parquet``.
     sets : rows of ``conformal.parquet``.
     bins : rows of ``bins.parquet``.
+    classes : rows of ``classes.parquet``.
     warnings : of fits on drawn rows.
     """
 
@@ -122,6 +130,7 @@ class Result:
     draws: list[dict[str, Any]] = field(default_factory=list)
     sets: list[dict[str, Any]] = field(default_factory=list)
     bins: list[dict[str, Any]] = field(default_factory=list)
+    classes: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -349,16 +358,20 @@ class Scorer:
             probs = self._predict(calibrator, choice)
             scored.add(self._labelled({**base, "split": "val"}, probs, choice.label))
         on_test = {**base, "split": "test"}
-        probs = self._predict(calibrator, test)
-        scored.add(self._labelled(on_test, probs, test.label, on_test=True))
+        predictions = check_probabilities(self._predict(calibrator, test), test.label)
+        scored.add(self._labelled(on_test, predictions, test.label, on_test=True))
         if test.distribution is not None:
-            scored.add(self._soft(on_test, probs, test.distribution))
-        bins: list[dict[str, Any]] = []
-        if entry["name"] != "none" and base["fit_seed"] == min(entry["seeds"]):
-            predictions = check_probabilities(probs, test.label)
-            table = confidence_bins(predictions, self.statistics["bins"]).assign(**about)
-            bins = table.to_dict("records")
-        return Result(order, scored.rows, fits, scored.draws, bins=bins)
+            scored.add(self._soft(on_test, predictions.probs, test.distribution))
+        result = Result(order, scored.rows, fits, scored.draws)
+        if base["fit_seed"] == min(entry["seeds"]):
+            n_bins = self.statistics["bins"]
+            names = test.metadata.get("classes")
+            classes = class_scores(predictions, n_bins, names).assign(**about)
+            result.classes = classes.to_dict("records")
+            if entry["name"] != "none":
+                bins = confidence_bins(predictions, n_bins).assign(**about)
+                result.bins = bins.to_dict("records")
+        return result
 
     def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
@@ -470,7 +483,11 @@ class Scorer:
         return {"n_resamples": count, "seed": self.statistics["seed"]} if count else {}
 
     def _labelled(
-        self, base: dict[str, Any], probs: np.ndarray, labels: np.ndarray, on_test: bool = False
+        self,
+        base: dict[str, Any],
+        probs: np.ndarray | Predictions,
+        labels: np.ndarray,
+        on_test: bool = False,
     ) -> Scored:
         """Scores with intervals of all metrics on the test split, of means and ``squared_ce``
         elsewhere.

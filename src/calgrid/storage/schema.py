@@ -89,6 +89,15 @@ BIN_COLUMNS: Columns = {
     "bin": "int32",
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),
 }
+#: ``classes.parquet``: scores of each class on the clean test split, of the first fit of each
+#: calibrator on val; accuracy is NaN for a class without images
+CLASS_COLUMNS: Columns = {
+    **dict.fromkeys(("checkpoint", "calibrator"), "str"),
+    "class": "int32",
+    "name": "str",
+    "count": "int32",
+    **dict.fromkeys(("accuracy", "ece", "ece_debiased"), "float64"),
+}
 #: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an
 #: indicator
 SAMPLE_COLUMNS: Columns = {
@@ -126,7 +135,7 @@ CONFORMAL_COLUMNS: Columns = {
 
 METRICS, SUMMARY, COSTS = "metrics.parquet", "summary.parquet", "costs.parquet"
 SHIFT_MEANS, SHIFT_SUMMARY = "shift_means.parquet", "shift_summary.parquet"
-BINS = "bins.parquet"
+BINS, CLASSES = "bins.parquet", "classes.parquet"
 HISTORIES, SAMPLES, PROBES, RESAMPLES = (
     "histories.parquet",
     "samples.parquet",
@@ -139,6 +148,7 @@ RUNS = "runs.json"
 #: files of a run beside its metrics, and their columns
 PART_EXTRAS: Mapping[str, Columns] = {
     BINS: BIN_COLUMNS,
+    CLASSES: CLASS_COLUMNS,
     RESAMPLES: RESAMPLE_COLUMNS,
     CONFORMAL: CONFORMAL_COLUMNS,
 }
@@ -147,5 +157,5 @@ PART_EXTRAS: Mapping[str, Columns] = {
 STUDY_FILES = (
     "manifest.json",
     *(METRICS, SUMMARY, COSTS, SHIFT_MEANS, SHIFT_SUMMARY),
-    *(BINS, HISTORIES, SAMPLES, PROBES, RESAMPLES, CONFORMAL, RUNS),
+    *(BINS, CLASSES, HISTORIES, SAMPLES, PROBES, RESAMPLES, CONFORMAL, RUNS),
 )

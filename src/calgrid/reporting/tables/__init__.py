@@ -18,6 +18,7 @@ from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
+    classes,
     comparison,
     conformal,
     costs,
@@ -46,6 +47,7 @@ TABLES: tuple[Builder, ...] = (
     methods.calibrators,
     ranks.calibrator_ranks,
     methods.soft_labels,
+    classes.classes,
     shift.shift,
     shift.ood,
     conformal.conformal,

@@ -1,0 +1,67 @@
+"""Table of classes: images, accuracy and calibration of each class."""
+
+import pandas as pd
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
+from calgrid.storage.schema import CLASSES
+
+KEYS = ["method", "calibrator", "class", "name"]
+METRICS = ("accuracy", "ece", "ece_debiased")
+#: classes of a group that the report shows
+MOST_CLASSES = 50
+
+
+def classes(data: StudyData) -> Table | None:
+    """Scores of each class, uncalibrated and with one calibrator; the CSV file has all methods."""
+    frame, sections = by_group(
+        data, lambda group: _means(data, group), lambda group, rows: [_section(data, group, rows)]
+    )
+    if frame.empty:
+        return None
+    caption = (
+        f"Classes on the {captions.test_split(data)}, of {data.baseline} or else the first method; "
+        f"{captions.seeds(frame)}. ±: standard deviation over seeds. Accuracy: fraction of the "
+        "images of the class that are predicted correctly. ECE: that of the probability of the "
+        "class, over the images of all classes; its mean over classes is CECE. Of more than "
+        f"{MOST_CLASSES} classes those with the lowest accuracy are shown."
+    )
+    return Table("classes", "Classes", "Methods", caption, frame, sections)
+
+
+def _means(data: StudyData, group: Group) -> pd.DataFrame:
+    """Means over seeds of each class with few calibrators."""
+    rows = data.rows(CLASSES, group)
+    rows = rows[rows["calibrator"].isin(data.few_calibrators())]
+    if rows.empty:
+        return rows
+    grouped = rows.groupby(KEYS, sort=False)
+    columns = {"n_seeds": ("seed", "nunique"), "count": ("count", "mean")}
+    for metric in METRICS:
+        columns[f"{metric}_mean"] = (metric, "mean")
+        columns[f"{metric}_std"] = (metric, "std")
+    return data.in_order(grouped.agg(**columns).reset_index(), data.order(group))
+
+
+def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
+    shown = rows[rows["method"] == data.reference(group)]
+    calibrators = list(dict.fromkeys(shown["calibrator"]))
+    parts = [shown[shown["calibrator"] == name].set_index("class") for name in calibrators]
+    first = parts[0]
+    if len(first) > MOST_CLASSES:
+        first = first.nsmallest(MOST_CLASSES, "accuracy_mean")
+    header = ["Class", "Images"]
+    header += [f"{text.in_unit(metric)}, {name}" for name in calibrators for metric in METRICS]
+    lines = []
+    for number, row in first.iterrows():
+        line = [words(row["name"]), whole(row["count"])]
+        line += [_cell(part.loc[number], metric) for part in parts for metric in METRICS]
+        lines.append(line)
+    return Section(data.label(group), header, lines)
+
+
+def _cell(row: pd.Series, metric: str) -> Cell:
+    mean, std = float(row[f"{metric}_mean"]), row[f"{metric}_std"]
+    spread = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
+    return Cell(text.format_metric(metric, mean), spread, sort=mean)
