@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.components import plugins
-from calgrid.files.ranking import usable
+from calgrid.components import plugins, registry
 from calgrid.metrics import bootstrap, evaluate, evaluate_soft
 from calgrid.storage.logits import read_logits, write_logits
 
@@ -378,6 +377,7 @@ class TestRanking:
         ranked = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
         assert [row[:2] for row in ranked] == [["1", "ts"], ["2", "none"]]
         assert "Ranked by nll in 5-fold cross-validation on the 300 rows" in done.out
+        assert "changed: share of rows whose predicted class changes; s/fit:" in done.out
         assert read_logits(out).metadata["calibrator"] == "ts"
         assert load_calibrator(saved).id == "ts"
 
@@ -421,9 +421,12 @@ class TestRanking:
         done = calgrid("calibrate", "--calibrator", "all", "--fit", val, "--folds", 2, *FAST)
         assert done.code == 0, done.err
         named = {line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)}
-        left_out = set(re.findall(r"^Left out: (\w+)", done.out, re.MULTILINE))
-        assert named | left_out == set(usable())
+        left_out = dict(re.findall(r"^Left out: (.+) \((.+)\)\.$", done.out, re.MULTILINE))
+        reasons = {id: why for ids, why in left_out.items() for id in ids.split(", ")}
+        assert named | set(reasons) == set(registry.specs("calibrator"))
         assert "ts" in named
+        assert reasons["fc"] == "needs features and head"
+        assert reasons["gc_ts"] == "needs features"
 
     def test_mistakes(self, fails, files):
         val, _ = files()

@@ -9,8 +9,9 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import rank_calibrators, usable
+from calgrid.files.ranking import rank_calibrators, unusable, usable
 from calgrid.metrics import evaluate
+from calgrid.statistics import paired_bootstrap
 
 
 def over_confident(rows=400, classes=4, factor=3.0, seed=0):
@@ -32,6 +33,7 @@ def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
     values = [entry.scores["nll"][0] for entry in ranking]
     assert values == sorted(values)
     assert (ranking[0].id, ranking[-1].id) == ("ts", "none")
+    assert ranking[-1].verdict == "worse"
     assert not ranking[-1].tied
     assert ranking[-1].difference[1] > 0
     assert ranking[0].difference == (0.0, 0.0, 0.0)
@@ -93,6 +95,34 @@ def test_equal_calibrators_are_tied():
     assert ranking[1].tied
 
 
+def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch):
+    """Two candidates are one family of one test, as in ``calgrid compare``."""
+    logits, labels = over_confident(factor=1.3)
+    folds = {}
+    original = build_calibrator
+
+    def build(id, **options):
+        folds.setdefault(id, []).append(original(id, **options))
+        return folds[id][-1]
+
+    monkeypatch.setattr("calgrid.files.ranking.build_calibrator", build)
+    names = ["ts", "none"]
+    (best, other), _ = rank_calibrators(
+        logits, labels, candidates=names, rank_by="ece", n_resamples=200, n_bins=10
+    )
+    place = np.random.default_rng(0).permutation(len(labels)) % 5
+    probs = {name: np.empty(logits.shape) for name in names}
+    for name in names:
+        for number, fitted in enumerate(folds[name]):
+            rows = place == number
+            probs[name][rows] = fitted.predict_proba(logits[rows])
+    pair = {name: [probs[name]] for name in (other.id, best.id)}
+    found = paired_bootstrap(pair, labels, metrics=["ece"], n_resamples=200, n_bins=10)
+    (row,) = found.to_dict("records")
+    assert other.verdict == row["verdict"]
+    assert other.difference == pytest.approx((row["difference"], row["ci_low"], row["ci_high"]))
+
+
 def test_a_calibrator_that_refuses_the_data_is_named_with_its_reason(monkeypatch):
     original = build_calibrator
 
@@ -121,5 +151,7 @@ def test_usable_names_what_the_inputs_allow():
     specs = registry.specs("calibrator")
     assert usable()[0] == "none"
     assert all(specs[id].info["needs"] == ("logits",) for id in usable())
+    assert unusable()["fc"] == "needs features and head"
+    assert set(unusable()) == set(specs) - set(usable())
     everything = usable(features=np.zeros((1, 1)), head=(np.zeros((1, 1)), np.zeros(1)))
     assert set(everything) == {id for id, spec in specs.items() if not spec.info.get("slow", False)}

@@ -12,12 +12,20 @@ import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import WORSE
-from calgrid.cli.files import ALL, as_json, calibrator_names, estimates, interval_text, read
+from calgrid.cli.files import (
+    ALL,
+    as_json,
+    calibrator_names,
+    estimates,
+    interval_text,
+    left_out_lines,
+    read,
+)
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_head_arrays
-from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, usable
+from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
 from calgrid.progress import log
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
@@ -224,14 +232,14 @@ def _rank(
 ) -> tuple[list[Ranked], dict[str, str]]:
     """Rank calibrators by cross-validation on the fit data; also return those that failed, and why."""
     features = data.features if target is None or target.features is not None else None
+    left_out: dict[str, str] = {}
     if list(names) == [ALL]:
-        names = usable(features, head)
-        left_out = sorted(set(usable(data.features, head)) - set(names))
-        if left_out:
-            log(f"Left out, because {options.apply} has no features: {', '.join(left_out)}.")
+        names, left_out = usable(features, head), unusable(features, head)
+        if data.features is not None and features is None:
+            log(f"{options.apply} has no features: calibrators that need them are left out.")
     for name in names:
         registry.spec("calibrator", name, "--calibrator")
-    return rank_calibrators(
+    ranking, refused = rank_calibrators(
         data.logits,
         data.label,
         features,
@@ -243,6 +251,7 @@ def _rank(
         n_bins=options.bins,
         n_resamples=options.bootstrap,
     )
+    return ranking, {**refused, **left_out}
 
 
 def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
@@ -252,7 +261,8 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
             "calibrator": entry.id,
             **as_json({"difference": entry.difference}),
             "tied_with_best": entry.tied,
-            "moved": entry.changed,
+            "verdict": entry.verdict,
+            "changed": entry.changed,
             "seconds": entry.seconds,
             "metrics": as_json(entry.scores),
         }
@@ -276,7 +286,7 @@ def _ranking_text(
     lines = [
         f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
         f"fit data.",
-        f"{'':5s}{'':{width}s}{title:>34s}{names}{'moved':>9s}{'s a fit':>10s}",
+        f"{'':5s}{'':{width}s}{title:>34s}{names}{'changed':>9s}{'s/fit':>10s}",
     ]
     for place, entry in enumerate(ranking, start=1):
         value, low, high = entry.difference
@@ -293,8 +303,14 @@ def _ranking_text(
         lines.append(f"Debiased ECE of {best.id}: {ece.value:.5f}, interval {interval_text(ece)}.")
     tied = [entry.id for entry in ranking[1:] if entry.tied]
     if tied:
-        lines.append(f"No significant difference from {best.id}: {', '.join(tied)}.")
-    lines += [f"Left out: {id} ({reason})" for id, reason in refused.items()]
+        lines.append(
+            f"Not significantly worse than {best.id} (tie or equivalent, after Holm's correction): "
+            f"{', '.join(tied)}."
+        )
+    lines.append(
+        "changed: share of rows whose predicted class changes; s/fit: processor seconds of a fit."
+    )
+    lines += left_out_lines(refused)
     return "\n".join(lines) + "\n\n"
 
 
@@ -395,7 +411,7 @@ def _verdict_text(
         TIE: "ties with",
         NO_VERDICT: "cannot be compared with",
     }
-    alike = f"; in cross-validation it ties with {', '.join(tied)}" if tied else ""
+    alike = f"; in cross-validation not significantly worse: {', '.join(tied)}" if tied else ""
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}, paired interval of the "

@@ -56,6 +56,14 @@ def calibrator_names(text: str) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
+def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
+    """One line for each reason, with the calibrators that are left out for it."""
+    ids: dict[str, list[str]] = {}
+    for id, reason in reasons.items():
+        ids.setdefault(reason.removesuffix("."), []).append(id)
+    return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
+
+
 def estimates(
     probabilities: np.ndarray,
     truth: np.ndarray,

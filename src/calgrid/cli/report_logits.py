@@ -7,16 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from calgrid.cli.files import ALL, calibrator_names, read
+from calgrid.cli.files import ALL, calibrator_names, left_out_lines, read
 from calgrid.cli.jobs import write_part
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.files.logits import read_head_arrays
-from calgrid.files.ranking import usable
+from calgrid.files.ranking import unusable, usable
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
+from calgrid.progress import log
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.tables import write_tables
@@ -80,5 +81,8 @@ def _calibrators(options: argparse.Namespace) -> list[str]:
         val = read(options.fit, options.fit_labels, options)
         test = read(options.apply, options.apply_labels, options, val.metadata.get("classes"))
         features = None if test.features is None else val.features
-        names = usable(features, read_head_arrays(options.head) if options.head else None)
+        head = read_head_arrays(options.head) if options.head else None
+        names = usable(features, head)
+        for line in left_out_lines(unusable(features, head)):
+            log(line)
     return list(dict.fromkeys(["none", *names]))

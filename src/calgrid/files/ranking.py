@@ -12,9 +12,11 @@ from calgrid.components import registry
 from calgrid.components.metrics import find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Metric, check_probabilities, evaluate
-from calgrid.metrics.intervals import Resampled, difference_interval, interval, resampled, tails_of
+from calgrid.metrics.intervals import Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
+from calgrid.statistics.sampling import against_one
+from calgrid.statistics.verdicts import EQUIVALENT, NO_VERDICT, TIE
 
 Array = NDArray[np.float64]
 Head = tuple[Array, Array]
@@ -49,36 +51,42 @@ class Ranked:
 
     id: str
     scores: dict[str, Estimate]
-    #: ranking metric minus that of the best, with a paired bootstrap interval; zeros for the best
+    #: ranking metric minus that of the best, with a paired interval; zeros for the best
     difference: Estimate
+    #: against the best, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the others
+    #: are one family. Empty for the best
+    verdict: str
     seconds: float
     changed: float
 
     @property
     def tied(self) -> bool:
-        """Whether the calibrator ties with the best one: the interval of the difference contains
-        0.
-        """
-        return self.difference.low <= 0 <= self.difference.high
+        """Whether the calibrator is not significantly worse than the best one."""
+        return self.verdict in (TIE, EQUIVALENT)
 
 
 def usable(features: Any = None, head: Any = None) -> list[str]:
     """Return the ids of all calibrators whose inputs are available, in alphabetical order, ``none``
     first.
 
-    Slow calibrators (minutes per fit) are not included.
+    Slow calibrators (minutes per fit) are not included; see :func:`unusable`.
     """
-    available = {"logits"}
-    if features is not None:
-        available.add("features")
-    if head is not None:
-        available.add("head")
-    ids = [
-        id
-        for id, spec in registry.specs("calibrator").items()
-        if set(spec.info["needs"]) <= available and not spec.info["slow"]
-    ]
+    left_out = unusable(features, head)
+    ids = [id for id in registry.specs("calibrator") if id not in left_out]
     return sorted(ids, key=lambda id: (id != "none", id))
+
+
+def unusable(features: Any = None, head: Any = None) -> dict[str, str]:
+    """Return the ids of all other calibrators, in alphabetical order, and why each is left out."""
+    given = {"logits": True, "features": features is not None, "head": head is not None}
+    reasons = {}
+    for id, spec in sorted(registry.specs("calibrator").items()):
+        missing = [name for name in spec.info["needs"] if not given[name]]
+        if missing:
+            reasons[id] = f"needs {' and '.join(missing)}"
+        elif spec.info["slow"]:
+            reasons[id] = "takes minutes a fit; name it to rank it"
+    return reasons
 
 
 def rank_calibrators(
@@ -178,12 +186,10 @@ def rank_calibrators(
     if not results:
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
-    return _ranking(results, ranking_metric, tails), refused
+    return _ranking(results, ranking_metric, level), refused
 
 
-def _ranking(
-    results: Sequence[CrossValidated], metric: Metric, tails: tuple[float, float]
-) -> list[Ranked]:
+def _ranking(results: Sequence[CrossValidated], metric: Metric, level: float) -> list[Ranked]:
     """Sort calibrators by a metric, the best first, undefined values last; and compare each with
     the best.
     """
@@ -194,15 +200,18 @@ def _ranking(
         return bool(np.isnan(value)), sign * value
 
     in_order = sorted(results, key=position)
-    best = in_order[0]
-    ranking = []
-    for result in in_order:
-        low = high = np.nan
-        if result is best:
-            low = high = 0.0
-        elif result.resamples and best.resamples:
-            low, high = difference_interval(metric, result.resamples, best.resamples, tails)
+    best, *others = in_order
+    models = {result.id: result.resamples for result in in_order if result.resamples}
+    judged: dict[str, dict[str, Any]] = {}
+    if others and models:
+        rows = against_one(models, best.id, metric.id, level)
+        judged = rows.set_index("method").to_dict("index")
+    ranking = [Ranked(best.id, best.scores, Estimate(0, 0, 0), "", best.seconds, best.changed)]
+    for result in others:
         value = result.scores[metric.id].value - best.scores[metric.id].value
-        difference = Estimate(value, low, high)
-        ranking.append(Ranked(result.id, result.scores, difference, result.seconds, result.changed))
+        found = judged.get(result.id, {})
+        difference = Estimate(value, found.get("ci_low", np.nan), found.get("ci_high", np.nan))
+        verdict = found.get("verdict", NO_VERDICT)
+        cost = result.seconds, result.changed
+        ranking.append(Ranked(result.id, result.scores, difference, verdict, *cost))
     return ranking

@@ -111,6 +111,38 @@ def paired_bootstrap(
     return _judged(rows, level, metrics)
 
 
+def against_one(
+    models: Mapping[str, Resampled], against: str, metric: str, level: float = 0.95
+) -> pd.DataFrame:
+    """Verdicts on single models against one of them, on the same resamples of the test samples.
+
+    Parameters
+    ----------
+    models : by name, with all labelled metrics. against : name of the one.
+    metric : with ranks. level : as in :func:`paired_bootstrap`.
+
+    Returns
+    -------
+    One row for each other model, in their order, with the columns of :func:`paired_bootstrap`; the
+    family has all of them.
+    """
+    (by,) = decided_by(pd.Series([metric]))
+    scores = {name: _scores([model]) for name, model in models.items()}
+    rows = [
+        {
+            "method": name,
+            "against": against,
+            "metric": needed,
+            **_difference(find_metric(needed), scores[name], scores[against], level),
+        }
+        for name in models
+        if name != against
+        for needed in dict.fromkeys(filter(None, [metric, by]))
+    ]
+    table = pd.DataFrame(rows)
+    return _judged(table.assign(decided_by=decided_by(table["metric"])), level, [metric])
+
+
 def _judged(rows: pd.DataFrame, level: float, metrics: Sequence[str]) -> pd.DataFrame:
     """Rows of ``metrics`` with their verdicts, which errors have from the deciding metric."""
     own = rows[rows["decided_by"] == rows["metric"]]
