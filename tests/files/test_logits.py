@@ -282,6 +282,18 @@ def test_arrays_of_other_names_are_named(tmp_path, refuses):
         read_any(path, "logits", values_key="arr_2", label_key="arr_1")
 
 
+def test_a_common_start_of_columns_is_named_and_a_misspelt_key_is_mended(tmp_path, refuses):
+    """A column of file names beside them makes the choice ambiguous."""
+    names = [f"score_{name}" for name in NAMES]
+    files = {"file": [f"{row}.png" for row in range(20)]}
+    path = wide(tmp_path / "t.csv", names, LOGITS, LABELS, **files)
+    with refuses(DataError, "--values-key score_ takes the columns that begin with it."):
+        read_any(path, "logits")
+    with refuses(DataError, "; did you mean --values-key score_?"):
+        read_any(path, "logits", values_key="scores_")
+    assert_read(read_any(path, "logits", values_key="score_"), LOGITS, LABELS)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize(
     "names", [["logit_3", "logit_1", "logit_0", "logit_2"], ["3", "1", "0", "2"]]

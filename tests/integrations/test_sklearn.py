@@ -77,6 +77,8 @@ def test_what_cannot_be_fitted_is_refused(refuses):
     trained = LogisticRegression().fit(X[y != "bee"], y[y != "bee"])
     with refuses(ValueError, "classes that the classifier was not trained on"):
         CalibratedEstimator(FrozenEstimator(trained)).fit(X_test, y_test)
+    with refuses(TypeError, "argument 'sample_weight': calibrators weigh all rows alike"):
+        CalibratedEstimator(LogisticRegression()).fit(X, y, sample_weight=np.ones(len(y)))
     with refuses(ConfigError, "Unknown calibrator 'tz'", "'ts'"):
         CalibratedEstimator(LogisticRegression(), "tz").fit(X, y)
     with refuses(DataError, "'fc' needs features"):

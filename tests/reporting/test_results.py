@@ -122,6 +122,12 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
         results.history(dataset="svhn")
 
 
+def test_a_copied_study_says_that_its_runs_are_not_beside_it(study, tmp_path, refuses):
+    shutil.copytree(study.folder, tmp_path / "alone")
+    with refuses(DataError, "are not beside the study", "copy the folder 'runs' beside"):
+        calgrid.load_study(tmp_path / "alone").logits("ce", 1)
+
+
 def test_several_groups_must_be_told_apart(build, refuses):
     study = build(
         methods=("ce",),

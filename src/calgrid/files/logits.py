@@ -1,5 +1,6 @@
 """Logits and labels from people's files; the kind of the numbers is always stated, never guessed."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,9 @@ def read_any(
     if label_values is None and values is not None and not (labelled or label_key):
         label_values = np.full(len(values), NO_LABEL)
     if label_values is None or values is None:
-        raise DataError(_what_is_missing(arrays, kind, path, classes if values is None else None))
+        missing = classes if values is None else None
+        hint = _key_hint(arrays, values_key) if values is None else "."
+        raise DataError(_what_is_missing(arrays, kind, path, missing) + hint)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
@@ -191,15 +194,27 @@ def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[st
     if UNNAMED in arrays:
         return (
             f"{path} contains one array without labels; give them with --labels "
-            f"(in a study, test_labels)."
+            f"(in a study, test_labels)"
         )
     of = f" ({shown_names(classes)})" if classes else ""
     return (
         f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class{of}, "
         f"and an array 'label' (N,), it contains {_content(arrays)}; give their names with "
         f"--values-key and --label-key (in a study, values_key and label_key), those of columns "
-        f"also with --classes."
+        f"also with --classes"
     )
+
+
+def _key_hint(arrays: Arrays, key: str | None) -> str:
+    """End of a message: the prefixes that several columns share, or the name next to a wrong key."""
+    starts = [match[0] for name in arrays if (match := re.match(r"[^_.:\- ]+[_.:\- ]", name))]
+    shared = sorted({start for start in starts if starts.count(start) > 1})
+    if key is None:
+        options = " or ".join(f"--values-key {visible(start)}" for start in shared)
+        found = bool(options) and isinstance(arrays, Columns)
+        return f"; {options} takes the columns that begin with it." if found else "."
+    near = difflib.get_close_matches(key, [*arrays, *shared], n=1)
+    return f"; did you mean --values-key {visible(near[0])}?" if near else "."
 
 
 # one column per class

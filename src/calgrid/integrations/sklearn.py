@@ -51,15 +51,23 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         self.options = options
         self.cv = cv
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, **refused: Any) -> Self:
         """Fit classifier and calibrator on rows ``(N, ...)`` and labels ``(N,)``.
 
         Raises
         ------
         ConfigError : the calibrator or one of its options does not exist.
+        TypeError : a further argument is given, such as ``sample_weight``.
         DataError : the calibrator needs more than logits.
         ValueError : scikit-learn or the classifier refuses the data.
         """
+        if refused:
+            # the words of Python, which scikit-learn's checks look for
+            raise TypeError(
+                f"CalibratedEstimator.fit got an unexpected keyword argument '{min(refused)}': "
+                "calibrators weigh all rows alike; fit the classifier with it and wrap it in a "
+                "FrozenEstimator."
+            )
         calibrator = build_calibrator(self.calibrator, **(self.options or {}))
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)

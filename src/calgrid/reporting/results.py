@@ -223,6 +223,11 @@ class Results:
                 f"keyword."
             )
         folder = Path(found["folder"].iloc[0])
+        if not folder.is_dir():
+            raise DataError(
+                f"The results of the runs are not beside the study: {folder} does not exist; copy "
+                f"the folder 'runs' beside {self.folder}, too."
+            )
         run = self.data.manifest["runs"][found.index[0]]
         # paths in the manifest are relative to the folder from which the study was run; a network
         # may be that of a run with another protocol
