@@ -94,6 +94,7 @@ class Protocol(TypedDict):
     checkpoints: list[str]
     pretrained: bool
     crop_size: int | None
+    val_draw: Literal["fixed", "seed"]
     disjoint_validation: bool
     deterministic: bool
     channels_last: bool
@@ -154,11 +155,13 @@ class ConfiguredData(TypedDict):
 
 class DataSpec(TypedDict):
     """A data set or shift family to prepare; ``base`` is the folder of the data set that it
-    corrupts.
+    corrupts, ``val_seed`` the seed of the draw of validation images if it is not that of the data
+    set.
     """
 
     unit: str
     base: str | None
+    val_seed: NotRequired[int]
     configured: ConfiguredData | None
     code: str
     fingerprint: str

@@ -48,6 +48,14 @@ GRIDS = [
         ["grids[0].datasets: 'digits_c' is for testing only", "move it to 'shifts'"],
     ),
     (
+        {"protocol": "drawn", "datasets": ["digits_ambiguous"]},
+        ["grids[0].datasets: protocol 'drawn' draws validation images by", "val_draw: fixed"],
+    ),
+    (
+        {"protocol": "drawn", "methods": ["ens2(ce)"], "seeds": [1, 2]},
+        ["grids[0]: the members of 'ens2(ce)' need the same validation images"],
+    ),
+    (
         {"fit_on": ["same_shift"], "shifts": ["ood/photos"]},
         ["grids[0].fit_on: 'same_shift' needs a shift family"],
     ),
@@ -227,7 +235,7 @@ TOP_LEVEL = [
 @pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[str(grid)[:70] for grid, _ in GRIDS])
 def test_mistakes_in_a_grid(study, refuses, grid, parts):
     with refuses(ConfigError, *parts):
-        study(grid)
+        study(grid, protocols={"drawn": {"base": "digits", "val_draw": "seed"}})
 
 
 @pytest.mark.parametrize(

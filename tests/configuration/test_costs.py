@@ -32,6 +32,9 @@ CIFAR = {
 }
 
 
+DRAWN = {"p": {"base": "aclsline", "val_draw": "seed"}}
+
+
 def test_hours_of_a_run_by_hand(costs):
     (run,) = costs(CIFAR)
     assert run.key == RunKey("aclsline", "cifar10", "resnet50", "ce", 1)
@@ -111,6 +114,9 @@ def test_jobs_downloads_and_prepared_images(study):
     assert downloads["CIFAR-10-C.tar"] == 2_918_471_680
     assert archive_bytes(made, downloaded=False) == {}
     assert prepared_bytes(made, "cifar10") == 60_000 * 3 * 32 * 32
+    assert count_jobs(study({**grid, "protocol": "p"}, data_root="data", protocols=DRAWN))[
+        "prepare_data"
+    ] == 3 + len(grid["seeds"])
     assert prepared_bytes(made, "cifar10_c") == 15 * 5 * 10_000 * 3 * 32 * 32
 
 

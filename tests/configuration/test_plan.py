@@ -68,6 +68,7 @@ CHANGES = {
         set(),
     ),
     "other learning rate": ({"protocol": {"optimizer": {"lr": 0.123}}}, ALL),
+    "validation images of each seed": ({"protocol": {"val_draw": "seed"}}, ALL),
     "dropout before the head": ({"protocol": {"head_dropout": 0.5}}, ALL),
     "other second stage": (
         {"protocol": {"second_stage": {"epochs": 9}}},
@@ -91,6 +92,21 @@ def test_a_change_reruns_what_depends_on_it_and_nothing_else(fingerprints, chang
     options, expected = CHANGES[change]
     before, after = fingerprints(), fingerprints(**options)
     assert {name for name in before if before[name] != after[name]} == expected
+
+
+def test_runs_of_a_seed_share_a_draw_of_validation_images_and_all_share_shifted_images(plan):
+    grid = {"protocol": "p", "methods": ["ce", "tst"], "seeds": [1, 2], "shifts": ["digits_c"]}
+    made = plan(grid, protocols={"p": {"base": "digits", "val_draw": "seed"}})
+    data = {key: made.train(key)["data"] for key in made.study.trained}
+    assert {key.seed: data[key] for key in data} == {s: made.data("digits", s) for s in (1, 2)}
+    # the family corrupts the test images, which are those of all draws
+    assert {(job.about, job.spec.get("val_seed")): job.spec["base"] for job in made.jobs[:4]} == {
+        ("digits", None): None,
+        ("digits", 1): None,
+        ("digits", 2): None,
+        ("digits_c", None): made.data_folder("digits"),
+    }
+    assert len({made.data("digits", seed) for seed in (None, 1, 2)}) == 3
 
 
 def test_the_order_of_calibrator_seeds_does_not_count(fingerprints):

@@ -62,12 +62,13 @@ def specification(data_root, name="mine", **options):
     return {"unit": name, **book.settings(name), "info": facts, "fingerprint": "0" * 16}
 
 
-def prepared(data_root, out, name="mine", threads=1, **options):
+def prepared(data_root, out, name="mine", threads=1, val_seed=None, **options):
     prepare(
         name,
         out,
         data_root=data_root,
         configured=specification(data_root, name, **options),
         threads=threads,
+        val_seed=val_seed,
     )
     return open_prepared(out, verify=True)

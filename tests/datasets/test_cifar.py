@@ -83,12 +83,13 @@ def chw(images):
     return images.reshape(-1, 3, 32, 32)
 
 
-def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, tmp_path):
-    prepare("cifar10", tmp_path / "out", data_root=tmp_path)
+@pytest.mark.parametrize("seed", [None, 2])
+def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, tmp_path, seed):
+    prepare("cifar10", tmp_path / "out", data_root=tmp_path, val_seed=seed)
     made = open_prepared(tmp_path / "out", verify=True)
     images = chw(np.concatenate([part["data"] for part in ten[:5]]))
     labels = np.concatenate([part["labels"] for part in ten[:5]])
-    order = np.random.RandomState(1).permutation(40)
+    order = np.random.RandomState(seed or 1).permutation(40)
     for name, rows in (("val", np.sort(order[:10])), ("train", np.sort(order[10:]))):
         assert np.array_equal(made.splits[name].images, images[rows])
         assert np.array_equal(made.splits[name].labels, labels[rows])

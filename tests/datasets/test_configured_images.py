@@ -101,6 +101,8 @@ def test_val_is_the_beginning_of_the_shuffle_or_has_files_of_its_own(files, pict
     rows = np.sort(np.random.RandomState(5).permutation(60)[:9])
     assert np.array_equal(shuffled.images, chw(pictures["train"][0])[rows])
     assert np.array_equal(shuffled.labels, pictures["train"][1][rows])
+    again = prepared(files, tmp_path / "c", **PARQUET, split="shuffled", val_seed=5).splits["val"]
+    assert np.array_equal(again.images, shuffled.images)
     made = prepared(files, tmp_path / "out", base="image_parquet", val="val.parquet")
     assert {name: len(split) for name, split in made.splits.items()} == {
         "train": 60,

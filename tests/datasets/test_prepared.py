@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,24 @@ def test_preparing_twice_gives_the_same_bytes(digits_dir, digits_c, tmp_path):
     prepare("digits_c", tmp_path / "digits_c", base_dir=tmp_path / "digits")
     assert contents(tmp_path / "digits") == contents(digits_dir)
     assert contents(tmp_path / "digits_c") == contents(digits_dir.parent / "digits_c")
+
+
+def test_a_draw_of_validation_images_leaves_test_images_and_the_union_of_the_others(
+    digits, tmp_path
+):
+    prepare("digits", tmp_path, val_seed=2)
+    made = open_prepared(tmp_path)
+    assert np.array_equal(made.splits["test"].images, digits.splits["test"].images)
+    assert not np.array_equal(made.splits["val"].images, digits.splits["val"].images)
+    before, after = (
+        Counter(image.tobytes() for name in ("train", "val") for image in each.splits[name].images)
+        for each in (digits, made)
+    )
+    assert after == before
+    assert {name: len(split) for name, split in made.splits.items()} == {
+        name: len(split) for name, split in digits.splits.items()
+    }
+    assert made.manifest["val_seed"] == 2
 
 
 def test_folder_holds_arrays_and_manifest_and_nothing_else(digits_dir):

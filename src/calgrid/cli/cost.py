@@ -99,7 +99,7 @@ def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     downloads = archive_bytes(study, downloaded=True)
     sizes = {
         "downloads": sum(filter(None, downloads.values())),
-        "prepared images": sum(prepared_bytes(study, unit) for unit in study.data_units()),
+        "prepared images": sum(prepared_bytes(study, unit) for unit, _ in study.prepared()),
         "checkpoints, logits and features": sum(run.bytes for run in runs),
     }
     parts = ", ".join(f"{name} {_in_unit(size, SIZE)}" for name, size in sizes.items() if size)

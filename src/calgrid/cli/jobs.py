@@ -52,6 +52,7 @@ def data(options: argparse.Namespace) -> None:
             spec["base"],
             spec["configured"],
             options.threads,
+            spec.get("val_seed"),
         )
         facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
         return provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow")

@@ -232,6 +232,12 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )
+        if protocol["val_draw"] == "seed" and not datasets.draws_val(dataset):
+            raise ConfigError(
+                f"{where}.datasets: protocol '{grid.protocol}' draws validation images by the seed of "
+                f"the run, but '{dataset}' does not draw them from its training images; use a "
+                "protocol with val_draw: fixed."
+            )
     for backbone in grid.backbones:
         _check_backbone(backbone, grid, protocol, datasets, where)
     if not trains(protocol):

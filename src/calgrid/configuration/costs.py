@@ -55,7 +55,7 @@ def count_jobs(study: Study) -> dict[str, int]:
     """Number of jobs of each kind."""
     predicted = sum(key in study.trained for key in study.evaluations)
     return {
-        "prepare_data": len(study.data_units()),
+        "prepare_data": len(study.prepared()),
         "train": len({*study.training.values()}),
         "predict": predicted,
         "ensemble": len(study.ensembles),

@@ -135,6 +135,13 @@ class DatasetCatalog:
                     raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
         return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
 
+    def draws_val(self, name: str) -> bool:
+        """Whether a data set draws its validation images from its training images."""
+        if name in self._of_files:
+            return self.options[name]["val_size"] is not None
+        info = self.spec(name).info
+        return "drawn_val" in info and "val" not in info.get("repeats", {})
+
     @functools.cache  # noqa: B019
     def sizes(self, unit: str) -> Mapping[str, int] | None:
         """Count the images of each split of the user's files; None for registered data sets,

@@ -138,8 +138,8 @@ class Jobs:
 
     # inputs of jobs ----------------------------------------------------------------------------
 
-    def _manifest(self, unit: str) -> str:
-        return f"{self.plan.data_folder(unit)}/{MANIFEST}"
+    def _manifest(self, unit: str, val_seed: int | None = None) -> str:
+        return f"{self.plan.data_folder(unit, val_seed)}/{MANIFEST}"
 
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
@@ -148,7 +148,8 @@ class Jobs:
 
     def data(self, wildcards: Any) -> str:
         """Manifest of the data set of a run."""
-        return self._manifest(wildcards.dataset)
+        key = run_key(wildcards)
+        return self._manifest(key.dataset, self.plan.study.val_seed(key))
 
     def first_stage(self, wildcards: Any) -> list[str]:
         """Model of the first stage of a run, if it has one."""

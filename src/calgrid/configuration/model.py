@@ -263,6 +263,12 @@ class TrainingProtocol(Protocol):
         "all of them; the heads of second stages have no dropout.",
     )
     checkpoints: Checkpoints = Field(description=CHECKPOINTS)
+    val_draw: Literal["fixed", "seed"] = Field(
+        "fixed",
+        description="Validation images that a data set draws from its training images - the same "
+        "draw for all runs, or a draw by the seed of the run, as in the code of FeDLaS. Test images "
+        "are the same in both cases. Each draw is prepared and stored for itself.",
+    )
     disjoint_validation: bool = Field(
         False,
         description="Whether each use of the validation split gets a separate third of its rows - "

@@ -91,30 +91,34 @@ class Plan:
         self.study = study
 
     @functools.cache  # noqa: B019  (a plan lives as long as its process)
-    def data(self, unit: str) -> str:
-        """Fingerprint of a prepared data set or shift family."""
+    def data(self, unit: str, val_seed: int | None = None) -> str:
+        """Fingerprint of a prepared data set, with a draw of validation images, or shift family."""
         base = self.study.datasets.base(unit)
         settings = {
             "unit": unit,
             "base": self.data(base) if base else None,
             **self.study.datasets.settings(unit),
         }
+        if val_seed is not None:
+            settings["val_seed"] = val_seed
         return fingerprint.of_stage(settings, self._data_modules(unit))
 
     @functools.cache  # noqa: B019
-    def data_spec(self, unit: str) -> specs.DataSpec:
-        """Specification of a data set or shift family."""
+    def data_spec(self, unit: str, val_seed: int | None = None) -> specs.DataSpec:
+        """Specification of a data set or shift family; see :meth:`data`."""
         base = self.study.datasets.base(unit)
         spec: specs.DataSpec = {
             "unit": unit,
             "base": self.data_folder(base) if base else None,
-            "configured": self._configured(unit),
+            "configured": self._configured(unit, val_seed),
             "code": fingerprint.code_digest(self._data_modules(unit)),
-            "fingerprint": self.data(unit),
+            "fingerprint": self.data(unit, val_seed),
         }
+        if val_seed is not None:
+            spec["val_seed"] = val_seed
         return spec
 
-    def _configured(self, unit: str) -> specs.ConfiguredData | None:
+    def _configured(self, unit: str, val_seed: int | None) -> specs.ConfiguredData | None:
         """Facts of a configured data set; None for a registered one."""
         settings = self.study.datasets.settings(unit)
         if not settings:
@@ -126,7 +130,7 @@ class Plan:
             "options": settings["options"],
             "sources": settings["sources"],
             "info": {name: info[name] for name in PLANNED_FACTS if name in info},
-            "fingerprint": self.data(unit),
+            "fingerprint": self.data(unit, val_seed),
         }
 
     def _data_modules(self, unit: str) -> tuple[str, ...]:
@@ -134,9 +138,9 @@ class Plan:
             sorted([self.study.datasets.spec(unit).module, "calgrid.datasets.preparation"])
         )
 
-    def data_folder(self, unit: str) -> str:
-        """Folder of a prepared data set or shift family."""
-        return self.study.layout.data(unit, self.data(unit))
+    def data_folder(self, unit: str, val_seed: int | None = None) -> str:
+        """Folder of a prepared data set or shift family; see :meth:`data`."""
+        return self.study.layout.data(unit, self.data(unit, val_seed))
 
     @functools.cache  # noqa: B019
     def train(self, key: RunKey) -> specs.TrainSpec:
@@ -150,7 +154,7 @@ class Plan:
             "key": _key(key),
             "protocol": cast(specs.Protocol, training_options(run.protocol)),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "data": self.data(key.dataset),
+            "data": self.data(key.dataset, self.study.val_seed(key)),
             "first_stage": self._first_stage(run),
             "fingerprint": "",
         }
@@ -461,12 +465,12 @@ class Plan:
     @functools.cached_property
     def jobs(self) -> list[Job]:
         """All jobs of data sets and runs; a job comes after those whose results it reads."""
-        units = sorted(
-            self.study.data_units(), key=lambda unit: bool(self.study.datasets.base(unit))
+        prepared = sorted(
+            self.study.prepared(), key=lambda each: bool(self.study.datasets.base(each[0]))
         )
         jobs = [
-            Job("data", unit, self.data_folder(unit), PREPARE, self.data_spec(unit))
-            for unit in units
+            Job("data", unit, self.data_folder(unit, seed), PREPARE, self.data_spec(unit, seed))
+            for unit, seed in prepared
         ]
         for key in dict.fromkeys(self.study.training.values()):
             jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))

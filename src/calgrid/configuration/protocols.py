@@ -27,6 +27,7 @@ PUBLISHED = {
     "checkpoints": ["last"],
     "pretrained": False,
     "crop_size": None,
+    "val_draw": "fixed",
     "disjoint_validation": False,
 }
 #: keys of a protocol that do not affect training

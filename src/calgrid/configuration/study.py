@@ -232,6 +232,11 @@ class Study:
                     f"{where}: '{calibrator['name']}' needs features, which the ensemble '{method}' "
                     "does not have; give ensembles a grid of their own."
                 )
+        if self.protocols.get(grid.protocol, where)["val_draw"] == "seed":
+            raise ConfigError(
+                f"{where}: the members of '{method}' need the same validation images, which protocol "
+                f"'{grid.protocol}' draws for each seed; use a protocol with val_draw: fixed."
+            )
         pool: Literal["probability", "logit", "calibrated"] = "probability"
         if name.then is not None:
             pool = "logit" if name.then == LOGIT else "calibrated"
@@ -425,6 +430,22 @@ class Study:
         """Data sets and shifts that must be prepared."""
         families = {family for key in self.trained for family in self.families(key)}
         return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
+
+    def prepared(self) -> list[tuple[str, int | None]]:
+        """Data sets and shifts that must be prepared, each with the seed of its draw of validation
+        images (see :meth:`val_seed`).
+        """
+        families = {family_unit(name) for key in self.trained for name in self.families(key)}
+        bases = {base for unit in families if (base := self.datasets.base(unit))}
+        drawn = {(key.dataset, self.val_seed(key)) for key in self.trained}
+        return sorted(
+            drawn | {(unit, None) for unit in families | bases},
+            key=lambda each: (each[0], -1 if each[1] is None else each[1]),
+        )
+
+    def val_seed(self, key: RunKey) -> int | None:
+        """Seed of the draw of validation images of a trained run; None: that of its data set."""
+        return key.seed if self.trained[key].protocol["val_draw"] == "seed" else None
 
     def idle_overrides(self) -> list[int]:
         """Indices of the overrides that match no run; not an error, a grid may have been removed

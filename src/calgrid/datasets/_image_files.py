@@ -146,7 +146,10 @@ class ImageFiles(Dataset):
         rows = {"train": np.arange(len(train.labels))}
         for role, size in self.drawn.items():
             if size is not None:
-                rule = {"split": self.split, "val_size": size, "split_seed": self.split_seed}
+                seed = self.split_seed
+                if role == "val" and self.val_seed is not None:
+                    seed = self.val_seed
+                rule = {"split": self.split, "val_size": size, "split_seed": seed}
                 left = rows["train"]
                 drawn = draw_val(train.labels[left], rule, role)
                 rows |= {name: left[chosen] for name, chosen in drawn.items()}

@@ -87,8 +87,9 @@ class PictureArchive(Dataset):
         archive = download(self.registered["files"][0], data_root)
         train, test = self.listed(archive)
         count = len(train.labels)
-        rule = self.registered["drawn_val"]
-        drawn = {"train": np.arange(count)} if self.val_is_test else draw_val(train.labels, rule)
+        drawn = {"train": np.arange(count)}
+        if not self.val_is_test:
+            drawn = draw_val(train.labels, self.drawn_val)
         parts = {name: train.at(rows) for name, rows in drawn.items()}
         images = self._decode(archive, {**parts, "test": test})
         splits = {}

@@ -97,6 +97,17 @@ class Images:
 class Dataset(Images):
     """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
 
+    #: seed of the draw of validation images, set by the preparation; None: that of the data set
+    val_seed: int | None = None
+
+    @property
+    def drawn_val(self) -> Mapping[str, Any]:
+        """Rule that draws validation images from training images; see
+        :func:`calgrid.datasets._splits.draw_val`.
+        """
+        rule: Mapping[str, Any] = self.registered["drawn_val"]
+        return rule if self.val_seed is None else {**rule, "split_seed": self.val_seed}
+
     @abstractmethod
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits: ``train``, ``val`` and ``test``, or ``test`` alone for an

@@ -66,7 +66,7 @@ class Cifar(Dataset):
         )
         images = np.concatenate([images for images, _ in parts])
         labels = np.concatenate([labels for _, labels in parts])
-        return split_published((images, labels), tested, self.registered["drawn_val"], archive)
+        return split_published((images, labels), tested, self.drawn_val, archive)
 
     def _archive(self, data_root: Path | None, folder: str) -> Path:
         """Archive or unpacked folder below data_root; the downloaded archive if there is neither."""

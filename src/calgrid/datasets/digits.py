@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components.registry import register
-from calgrid.datasets._splits import deal_rows, stratified_order
+from calgrid.datasets._splits import deal_rows, draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, grey_to_rgb
 
 SPLIT_SEED = 1
@@ -31,6 +31,7 @@ SOURCE_MAXIMUM = 16
     mean=(0.305, 0.305, 0.305),
     std=(0.377, 0.377, 0.377),
     sizes={"train": 120, "val": 477, "test": 1_200},
+    drawn_val={"split": "stratified", "val_size": 477, "split_seed": SPLIT_SEED},
     families=("digits_c", "ood/photos"),
     download=False,
 )
@@ -38,12 +39,17 @@ class Digits(Dataset):
     """Handwritten digits of 8x8 pixels, few for training and many for testing."""
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
-        """Return the three splits, drawn once for all runs and stratified by class; see
-        :class:`Dataset`.
+        """Return the three splits, drawn at once and stratified by class; see :class:`Dataset`.
+
+        A ``val_seed`` draws the validation rows anew from those that are not test rows.
         """
         images, labels = digit_bank()
         images = grey_to_rgb(images)
         splits = deal_rows(stratified_order(labels, SPLIT_SEED), self.registered["sizes"])
+        if self.val_seed is not None:
+            left = np.sort(np.concatenate([splits["train"], splits["val"]]))
+            drawn = draw_val(labels[left], self.drawn_val)
+            splits |= {name: left[rows] for name, rows in drawn.items()}
         return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
 
 

@@ -32,6 +32,7 @@ def prepare(
     base_dir: Path | str | None = None,
     configured: ConfiguredData | None = None,
     threads: int = 1,
+    val_seed: int | None = None,
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
@@ -48,11 +49,15 @@ def prepare(
         out-of-distribution set (gives it the normalisation constants and checks the image size).
     configured : specification of a configured data set.
     threads : number of threads that decode images; the output does not depend on it.
+    val_seed : seed of the draw of validation images from training images; that of the data set if
+        None.
     """
     root = Path(data_root) if data_root is not None else None
     folder = Path(out_dir)
     entry, component = _component(dataset_id, configured, root)
     component.scratch, component.threads = folder, threads
+    if isinstance(component, Dataset):
+        component.val_seed = val_seed
     base = _open_base(entry, base_dir)
     settings: Sequence[ShiftSetting] = []
     if isinstance(component, ShiftFamily):
@@ -80,6 +85,8 @@ def prepare(
     path.unlink(missing_ok=True)
     files: dict[str, FileFacts] = {}
     manifest = _describe(entry, base, component.facts, configured)
+    if val_seed is not None:
+        manifest["val_seed"] = val_seed
     if duplicates:
         manifest["twins"] = duplicates
     manifest["splits"] = {

@@ -62,7 +62,7 @@ class Svhn(Dataset):
         """Return the splits; see :class:`Dataset`."""
         paths = [download(file, data_root) for file in self.registered["files"]]
         train, test = map(_read, paths)
-        return split_published(train, test, self.registered["drawn_val"], paths[0])
+        return split_published(train, test, self.drawn_val, paths[0])
 
 
 def _read(path: Path) -> Labelled:
