@@ -1,7 +1,13 @@
 """``calgrid cost``: sums by place and by method, and what they rest on."""
 
+from types import SimpleNamespace
+
 import pytest
 import yaml
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.jobs import speed
 
 GRID = {
     "protocol": "aclsline",
@@ -17,6 +23,14 @@ def configuration(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump({"study": "mine", "data_root": str(tmp_path), "grids": [GRID]}))
     return path
+
+
+@pytest.fixture
+def plan(home):
+    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
+    return Plan(
+        Study({"study": "mine", "grids": [{**grid, "methods": ["ce"], "seeds": [1]}]}, home)
+    )
 
 
 def rows(text):
@@ -53,6 +67,44 @@ def test_an_estimate_says_that_it_is_one(calgrid, configuration):
     done = calgrid("cost", configuration)
     assert "Estimated, not measured on your machine: resnet50." in done.out
     assert "Stated by you" not in done.out
+
+
+def test_speed_is_measured_here_on_request(calgrid, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "STEPS", 2)
+    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
+    path = tmp_path / "study.yaml"
+    grids = [{**grid, "methods": ["mit_l", "ce", "tst"], "seeds": [1]}]
+    path.write_text(yaml.safe_dump({"study": "mine", "device": "cpu", "grids": grids}))
+    done = calgrid("cost", path, "--measure")
+    assert done.code == 0, done.err
+    assert "times of one core" in done.out
+    assert "Measured here in up to twenty training steps" in done.out
+    assert "Estimated" not in done.out
+    assert "epoch" not in done.err
+    measured = []
+    monkeypatch.setattr(speed, "images_per_second", lambda *a: measured.append(a[0]) or 500.0)
+    again = calgrid("cost", path, "--measure")
+    stated = calgrid("cost", path, "--throughput", "resnet8=500")
+    assert rows(again.out)["total"] == rows(stated.out)["total"]
+    assert [spec["key"]["method"] for spec in measured] == ["ce"]
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.5, 20), (12.0, 5), (100.0, 1)])
+def test_at_most_twenty_steps_or_a_minute_are_measured(plan, monkeypatch, seconds, steps):
+    """Of a training whose first step takes as long as the others."""
+    counts = []
+
+    def build(spec, data, *_):
+        counts.append(len(data.splits["train"].labels) / spec["protocol"]["batch_size"])
+        took = SimpleNamespace(seconds=seconds * counts[-1])
+        return SimpleNamespace(run=lambda stop: took)
+
+    monkeypatch.setattr(speed, "_build_trainer", build)
+    (key,) = plan.study.trained
+    spec = plan.train(key)
+    found = speed.images_per_second(spec, (3, 8, 8), 10, "cpu")
+    assert found == pytest.approx(spec["protocol"]["batch_size"] / seconds)
+    assert counts == [1, steps]
 
 
 def test_small_studies_are_in_smaller_units(calgrid, tmp_path):

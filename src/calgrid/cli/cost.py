@@ -4,22 +4,26 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from calgrid.cli.listing import read_study
 from calgrid.configuration.costs import (
     CORE_SLOWER,
     FORWARD_SHARE,
     PASS_SECONDS_A_MULTIPLY_ADD,
+    Place,
     RunCost,
     archive_bytes,
     count_jobs,
+    measured_runs,
     prepared_bytes,
     run_costs,
     scored_images,
 )
+from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.progress import Progress
 from calgrid.storage.layout import RunKey
 
 #: units and their size
@@ -31,12 +35,16 @@ def cost(options: argparse.Namespace) -> None:
     """Print jobs, hours, downloads and disk of a configuration, by data set and by method, with the
     assumptions.
     """
-    throughput = dict(_measured(text) for text in options.throughput)
+    throughput = dict(_stated(text) for text in options.throughput)
     study = read_study(options.configuration, options.data_root)
     runs = run_costs(study, throughput)
+    on_core, measured = study.config.device == "cpu", dict[Place, float]()
+    if options.measure:
+        on_core, measured = _measured(study, throughput)
+        runs = run_costs(study, throughput, measured, on_core)
     jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
-    processor = "core" if study.config.device == "cpu" else "GPU"
+    processor = "core" if on_core else "GPU"
     lines = [
         f"study '{study.layout.study}', ignoring existing results; times of one {processor}",
         "",
@@ -48,12 +56,28 @@ def cost(options: argparse.Namespace) -> None:
         "",
         *_disk(study, runs),
         "",
-        *_assumptions(study, throughput),
+        *_assumptions(study, throughput, measured),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _measured(text: str) -> tuple[str, float]:
+def _measured(study: Study, stated: Collection[str]) -> tuple[bool, dict[Place, float]]:
+    """Whether this machine trains the study on a CPU, and its images per second and pass."""
+    from calgrid.jobs.speed import images_per_second
+    from calgrid.training.environment import choose_device
+
+    plan, speeds, device = Plan(study), dict[Place, float](), study.config.device
+    runs = measured_runs(study, stated)
+    with Progress("measure", len(runs), "network") as progress:
+        for place, (key, passes) in runs.items():
+            info = study.datasets.spec(key.dataset).info
+            shape, classes = info["image_shape"], info["n_classes"]
+            speeds[place] = passes * images_per_second(plan.train(key), shape, classes, device)
+            progress.advance()
+    return choose_device(device).type == "cpu", speeds
+
+
+def _stated(text: str) -> tuple[str, float]:
     backbone, equals, number = text.rpartition("=")
     try:
         images = float(number)
@@ -116,19 +140,33 @@ def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     return lines
 
 
-def _assumptions(study: Study, throughput: Mapping[str, float]) -> list[str]:
+def _assumptions(
+    study: Study, throughput: Mapping[str, float], measured: Mapping[Place, float]
+) -> list[str]:
     lines = ["Assumptions:"]
     if throughput:
         stated = [f"{backbone} {images:g} images/s" for backbone, images in throughput.items()]
         lines.append(f"- Stated by you, for training on images of this study: {', '.join(stated)}.")
-    estimated = sorted({key.backbone for key in study.trained} - set(throughput))
+    if measured:
+        speeds = [f"{'/'.join(place)} {images:,.1f} images/s" for place, images in measured.items()]
+        lines.append(
+            "- Measured here in up to twenty training steps on random images, on one core or the "
+            f"GPU: {', '.join(speeds)}."
+        )
+    estimated = sorted(
+        {
+            key.backbone
+            for key in study.trained
+            if key.backbone not in throughput and key[:3] not in measured
+        }
+    )
     if estimated:
         lines.append(
             f"- Estimated, not measured on your machine: {', '.join(estimated)}. A forward and "
             f"backward pass over an image takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per multiply-add "
             "of the network on a GPU, the slow end of published training times on CIFAR with one "
-            f"A40, and {CORE_SLOWER} times as long on a processor core. Give --throughput for "
-            "better numbers."
+            f"A40, and {CORE_SLOWER} times as long on a processor core. Give --measure or "
+            "--throughput for better numbers."
         )
     lines += [
         "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "

@@ -363,7 +363,7 @@ def _study_commands(commands: Commands) -> None:
     _configuration(parser)
 
     parser = _command(
-        commands, "cost", "cost:cost", "Estimate jobs, GPU hours and disk of a configuration."
+        commands, "cost", "cost:cost", "Estimate jobs, hours and disk of a configuration."
     )
     _configuration(parser)
     parser.add_argument(
@@ -373,6 +373,8 @@ def _study_commands(commands: Commands) -> None:
         metavar="BACKBONE=IMAGES",
         help="training images per second on your GPU; replaces the estimate",
     )
+    measure = "time twenty training steps of each network here, at most about a minute each"
+    parser.add_argument("--measure", action="store_true", help=measure)
 
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)

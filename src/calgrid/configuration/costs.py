@@ -6,12 +6,13 @@ stage) counts as a third. Disk is the size of uncompressed arrays.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from calgrid.backbones.catalogue import measured, measured_timm
 from calgrid.components import registry
+from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Run, Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.errors import unknown_id
@@ -66,13 +67,24 @@ def count_jobs(study: Study) -> dict[str, int]:
     }
 
 
-def run_costs(study: Study, throughput: Mapping[str, float]) -> list[RunCost]:
+#: protocol, data set and backbone
+Place = tuple[str, str, str]
+
+
+def run_costs(
+    study: Study,
+    throughput: Mapping[str, float],
+    measured: Mapping[Place, float] | None = None,
+    on_core: bool | None = None,
+) -> list[RunCost]:
     """Costs of all runs that are trained.
 
     Parameters
     ----------
     study : checked study.
     throughput : backbone -> images per second in training, in place of the estimate.
+    measured : the same of places, where ``throughput`` has no backbone.
+    on_core : whether the estimates are for a processor core; default: if the study says so.
 
     Raises
     ------
@@ -82,7 +94,27 @@ def run_costs(study: Study, throughput: Mapping[str, float]) -> list[RunCost]:
     for backbone in throughput:
         if backbone not in backbones:
             raise unknown_id("backbone", backbone, backbones, "--throughput")
-    return [_run_cost(study, run, throughput) for run in study.trained.values()]
+    if on_core is None:
+        on_core = study.config.device == "cpu"
+    speeds = {
+        key: throughput.get(key.backbone) or (measured or {}).get(key[:3]) for key in study.trained
+    }
+    return [_run_cost(study, run, speeds[key], on_core) for key, run in study.trained.items()]
+
+
+def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[RunKey, int]]:
+    """Run to measure for each protocol, data set and backbone, and the passes of its steps; without
+    backbones that are ``stated``, second stages, and images of unknown size.
+    """
+    found: dict[Place, tuple[RunKey, int]] = {}
+    for key, run in study.trained.items():
+        info = study.datasets.spec(key.dataset).info
+        known = info.get("image_shape") and info.get("n_classes")
+        if known and run.first_stage is None and trains(run.protocol):
+            passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
+            if key.backbone not in stated and passes < found.get(key[:3], (key, math.inf))[1]:
+                found[key[:3]] = (key, passes)
+    return found
 
 
 def image_counts(study: Study, dataset: str) -> dict[str, int]:
@@ -117,14 +149,12 @@ def _pass_seconds(study: Study, run: Run) -> float:
     return max(least, PASS_SECONDS_A_MULTIPLY_ADD * multiply_adds)
 
 
-def _run_cost(study: Study, run: Run, throughput: Mapping[str, float]) -> RunCost:
+def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool) -> RunCost:
     key, protocol = run.key, run.protocol
     count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
     classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
-    slower = CORE_SLOWER if study.config.device == "cpu" else 1
-    seconds = slower * _pass_seconds(study, run)
-    if key.backbone in throughput:
-        seconds = 1 / throughput[key.backbone]
+    slower = CORE_SLOWER if on_core else 1
+    seconds = slower * _pass_seconds(study, run) if speed is None else 1 / speed
     passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
     if run.first_stage is not None:
         passes = FORWARD_SHARE

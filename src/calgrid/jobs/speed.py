@@ -1,0 +1,64 @@
+"""Speed of training on this machine, measured on random images, for estimates of costs."""
+
+import contextlib
+import io
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.datasets import ImageSplit, Prepared
+from calgrid.jobs.train import _build_trainer
+from calgrid.specs import Protocol, TrainSpec
+from calgrid.training import environment
+from calgrid.training.interrupt import StopRequest
+
+STEPS = 20
+#: seconds after which fewer steps are measured
+MOST_SECONDS = 60
+VAL_IMAGES = 32
+
+
+def images_per_second(
+    spec: TrainSpec, image_shape: Sequence[int], n_classes: int, device: str
+) -> float:
+    """Training images per second of a run, of one core of a CPU or of the GPU.
+
+    A step is measured first, then up to 20, fewer if they would take more than a minute. Published
+    weights are not loaded.
+
+    Parameters
+    ----------
+    spec : of a training without a first stage. image_shape : (C, H, W). device : ``cpu``, ``cuda``
+        or ``auto``.
+    """
+    where = environment.choose_device(device)
+    environment.prepare(where, 1, spec["protocol"]["deterministic"])
+    protocol: Protocol = {**spec["protocol"], "epochs": 1, "pretrained": False}
+
+    def seconds(steps: int) -> float:
+        size = steps * protocol["batch_size"]
+        data = _random_images(size, image_shape, n_classes)
+        short: TrainSpec = {**spec, "protocol": protocol}
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            StopRequest() as stop,
+            contextlib.redirect_stderr(io.StringIO()),  # losses on random images say nothing
+        ):
+            trainer = _build_trainer(short, data, None, where, Path(folder), math.inf)
+            return trainer.run(stop).seconds
+
+    steps = min(STEPS, max(1, int(MOST_SECONDS / seconds(1))))
+    return steps * protocol["batch_size"] / seconds(steps)
+
+
+def _random_images(size: int, image_shape: Sequence[int], n_classes: int) -> Prepared:
+    rng = np.random.default_rng(0)
+    splits = {}
+    for name, count in {"train": size, "val": VAL_IMAGES, "test": 1}.items():
+        images = rng.integers(0, 256, (count, *image_shape), dtype=np.uint8)
+        splits[name] = ImageSplit(images, np.arange(count) % n_classes)
+    half = (0.5, 0.5, 0.5)
+    return Prepared("random", "dataset", n_classes, half, half, splits, (), {})
