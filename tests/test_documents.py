@@ -60,9 +60,10 @@ def small_metrics():
     return pd.DataFrame([{**row, "ci_low": 0.05, "ci_high": 0.15, "n_samples": 10}])
 
 
-def test_tables_on_photographs_are_what_the_code_above_them_prints(monkeypatch):
+@pytest.mark.parametrize("page", ["photographs", "published_networks"])
+def test_tables_of_results_are_what_the_code_above_them_prints(monkeypatch, page):
     monkeypatch.chdir(HOME)
-    page = (HOME / "docs" / "photographs.md").read_text()
+    page = (HOME / "docs" / f"{page}.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```\n\n((?:\|[^\n]*\n)+)", page, re.DOTALL)
     assert len(blocks) >= 3
     names: dict[str, object] = {}
