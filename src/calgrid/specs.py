@@ -222,7 +222,8 @@ class External(TypedDict):
     """External logits: files below ``data_root``, their content, and the split of their rows.
 
     Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of
-    the rows of val. ``group`` is a group of a file of CalArena, which has both.
+    the rows of val. ``group`` is a group of a file of CalArena, which has both. ``bank`` is a run of
+    a bank: its folder, and the SHA-256 of its files of logits.
     """
 
     name: str
@@ -245,6 +246,14 @@ class External(TypedDict):
     val_rows: NotRequired[int]
     val_seed: NotRequired[int]
     group: NotRequired[str]
+    bank: NotRequired["TakenRun"]
+
+
+class TakenRun(TypedDict):
+    """Where the logits of a run are in a bank, and the SHA-256 of each file."""
+
+    folder: str
+    files: Mapping[str, str]
 
 
 class ExternalSpec(TypedDict):

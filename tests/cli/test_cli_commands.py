@@ -38,7 +38,7 @@ JOBS = {
 }
 IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
-IDS |= {"conformal": list(SCORES)}
+IDS |= {"conformal": list(SCORES), "external": ["files", "bank", "calarena"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 

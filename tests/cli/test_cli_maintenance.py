@@ -27,7 +27,8 @@ def results(tmp_path, monkeypatch):
     folder = root / RUN / f"calibrate-{'b' * 10}"
     make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], writing("metrics.parquet"))
     folders = [f"results/{RUN}/train-{'a' * 10}", str(folder)]
-    manifest = {"folders": folders, "configuration": {"study": "small", "results": "results"}}
+    configuration = {"study": "small", "results": "results"}
+    manifest = {"folders": folders, "runs": [], "configuration": configuration}
 
     def produce(work):
         write_record(work / "manifest.json", manifest)

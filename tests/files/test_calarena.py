@@ -69,8 +69,8 @@ def test_mistakes_are_reported_before_any_job(study, arena, refuses):
         study(file="no.h5")
     with refuses(ConfigError, "external.a.calibrators: 'procal_dr' needs features"):
         study(calibrators=["procal_dr"])
-    with refuses(ConfigError, "external.a.base must be one of calarena, got 'bank'"):
-        study(base="bank")
+    with refuses(ConfigError, "external.a.base must be one of bank, calarena, got 'areas'"):
+        study(base="areas")
     with refuses(ConfigError, "Unknown key 'kind' in configuration: external.a"):
         study(kind="probabilities")
     with h5py.File(arena, "r+") as file:

@@ -14,7 +14,7 @@ from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.papers import diagnostic_files
 from calgrid.errors import CalgridError
-from calgrid.storage.layout import EXTERNAL, RUN_PATH
+from calgrid.storage.layout import RUN_PATH
 from calgrid.storage.schema import STUDY_FILES
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
@@ -41,6 +41,7 @@ try:
     if workflow.is_main_process:
         JOBS.plan.study.check_plugins()
         JOBS.plan.study.check_labels()
+        JOBS.plan.study.check_banks()
         JOBS.check_installed(IN_CONDA)
         JOBS.drop_ambiguous_records()
 except (CalgridError, OSError) as error:

@@ -16,6 +16,7 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
+from calgrid.configuration.model import FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
@@ -30,8 +31,11 @@ SINGULAR = {
     "methods": "method",
     "protocols": "protocol",
     "conformal": "conformal score",
+    "external": "source of predictions",
     **{package: kind for kind, package in registry.KINDS.items()},
 }
+#: source of external predictions -> its page
+EXTERNAL_PAGES = {"files": "your_data", "bank": "sharing", "calarena": "calarena"}
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
@@ -80,6 +84,8 @@ def _entries(kind: str) -> Iterable[Entry]:
         return _protocols()
     if kind == "conformal":
         return _conformal()
+    if kind == "external":
+        return _external()
     if kind == "methods":
         return map(_entry, registered_methods().values())
     (of_registry,) = LISTED[kind]
@@ -126,6 +132,17 @@ def _conformal() -> Iterator[Entry]:
     for score in SCORES.values():
         facts = {"penalties": list(score.penalties)} if score.penalties else {}
         yield {"id": score.id, "summary": score.summary, "source": score.source, "facts": facts}
+
+
+def _external() -> Iterator[Entry]:
+    """Forms of the entries of ``external``, by their key ``base``."""
+    for name, form in {"files": External, **FORMS}.items():
+        yield {
+            "id": name,
+            "summary": str(form.__doc__).partition("\n")[0],
+            "source": f"docs/{EXTERNAL_PAGES[name]}.md",
+            "facts": {key: field.description for key, field in form.model_fields.items()},
+        }
 
 
 def _timm_model(id: str) -> Entry:
@@ -207,6 +224,7 @@ def check(options: argparse.Namespace) -> None:
     study = read_study(options.configuration, options.data_root)
     study.check_plugins()
     study.check_labels()
+    study.check_banks()
     plan = Plan(study)
     sys.stdout.write(
         f"study '{study.layout.study}': {len({*study.training.values()})} runs to train, "

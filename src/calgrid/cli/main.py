@@ -45,6 +45,7 @@ KINDS = (
     "probes",
     "protocols",
     "conformal",
+    "external",
 )
 
 
@@ -435,9 +436,25 @@ def _sharing_commands(commands: Commands) -> None:
 
     help = "Pack logits, metrics and records of a finished study into one zip file."
     parser = _command(commands, "pack", "sharing:pack", help)
+    _origin_options(parser, "archive", "ZIP", "file to write")
+
+    help = "Write the zip file of a finished study and a page with its rankings into a folder."
+    parser = _command(commands, "publish", "sharing:publish", help)
+    _origin_options(parser, "folder", "FOLDER", "new folder")
+
+    help = "Add results that another laboratory packed, so that its runs need no training here."
+    parser = _command(commands, "merge", "sharing:merge", help)
+    archive = "file that 'calgrid pack' wrote"
+    parser.add_argument("archive", type=Path, metavar="ZIP", help=archive)
+    _results_option(parser)
+
+
+def _origin_options(
+    parser: argparse.ArgumentParser, target: str, metavar: str, written: str
+) -> None:
     study = "folder of the study, for example results/cifar10"
     parser.add_argument("study", type=Path, metavar="STUDY", help=study)
-    parser.add_argument("archive", type=Path, metavar="ZIP", help="file to write")
+    parser.add_argument(target, type=Path, metavar=metavar, help=written)
     creator = "person or group who created the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
     licence = "licence of the results, such as CC-BY-4.0"
@@ -445,12 +462,6 @@ def _sharing_commands(commands: Commands) -> None:
     cite = "DOI or URL of the results"
     parser.add_argument("--cite", default="", metavar="DOI", help=cite)
     parser.add_argument("--models", action="store_true", help="also pack the trained networks")
-
-    help = "Add results that another laboratory packed, so that its runs need no training here."
-    parser = _command(commands, "merge", "sharing:merge", help)
-    archive = "file that 'calgrid pack' wrote"
-    parser.add_argument("archive", type=Path, metavar="ZIP", help=archive)
-    _results_option(parser)
 
 
 def _component_commands(commands: Commands) -> None:

@@ -1,7 +1,8 @@
-"""``calgrid pack`` and ``calgrid merge``: results as a zip of their folders.
+"""``calgrid pack``, ``publish`` and ``merge``: results as a zip of their folders.
 
 The archive has the folders of a study below ``results`` with the same paths, its configuration, its
-metrics for readers, and ``ro-crate-metadata.json`` (RO-Crate 1.1). Names of folders identify their
+metrics for readers, ``bank.json`` (:mod:`calgrid.files.bank`), and ``ro-crate-metadata.json``
+(RO-Crate 1.1). Names of folders identify their
 content, so a merge only adds folders.
 """
 
@@ -14,17 +15,27 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from tqdm import tqdm
 
 from calgrid import __version__
 from calgrid.cli.maintenance import SILENT_SECONDS, damage, record_of
+from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.records import MODEL, Record, read_record, summary_record
+from calgrid.storage.records import (
+    BANK,
+    CALIBRATE,
+    CHECKSUM,
+    MODEL,
+    Record,
+    digest_of,
+    read_record,
+    summary_record,
+)
 from calgrid.storage.schema import METRICS
 
 STUDY = "study.yaml"
@@ -43,37 +54,93 @@ def pack(options: argparse.Namespace) -> None:
     The same results give the same bytes. Raises StateError: the study is not finished, or a file
     was changed. ConfigError: its configuration has an absolute path.
     """
-    study: Path = options.study
     require_writable(options.archive)
+    study: Path = options.study
+    _write(options.archive, study, read_record(study / MANIFEST, "manifest"), options)
+
+
+def publish(options: argparse.Namespace) -> None:
+    """Write the archive of a finished study and a page with its rankings into a new folder.
+
+    Raises the errors of :func:`pack`. StateError: the folder is not empty.
+    """
+    from calgrid.reporting.bank import write_page
+
+    folder: Path = options.folder
+    study: Path = options.study
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StateError(f"{folder} exists already: give the name of a new folder.")
     manifest = read_record(study / MANIFEST, "manifest")
+    archive = folder / f"{study.resolve().name}.zip"
+    require_writable(archive)
+    _write(archive, study, manifest, options)
+    page = write_page(study, cast(Manifest, manifest), _origin(options), archive)
+    sys.stdout.write(f"{page}: rankings, licence and citation\n")
+
+
+def _totals(study: Path) -> Record:
+    """Record of the numbers of a finished study."""
     totals = summary_record(study, "aggregate")
     if totals is None:
         raise StateError(f"The study in {study} is not finished: call snakemake first.")
+    return totals
+
+
+def _origin(options: argparse.Namespace) -> dict[str, Any]:
+    return {"creators": options.creator, "licence": options.licence, "cite": options.cite}
+
+
+def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write the archive of a study."""
     configuration = {
         name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT
     }
     _refuse_absolute_paths(configuration)
     folders = _packed_folders(study, manifest)
-    entries: dict[str, Path | str] = {STUDY: yaml.safe_dump(configuration, allow_unicode=True)}
-    entries[METRICS] = totals.verified(METRICS, "metrics file")
-    entries[CRATE] = json.dumps(_crate(options, study.name, folders), indent=2) + "\n"
+    bank = {
+        "schema": 1,
+        "calgrid": __version__,
+        "origin": _origin(options),
+        "runs": [_bank_run(study, manifest, run) for run in manifest["runs"]],
+    }
+    entries: dict[str, Path | str] = {
+        STUDY: yaml.safe_dump(configuration, allow_unicode=True),
+        METRICS: _totals(study).verified(METRICS, "metrics file"),
+        CRATE: json.dumps(_crate(options, study.name, folders), indent=2) + "\n",
+        BANK: json.dumps({**bank, CHECKSUM: digest_of(bank)}, indent=2) + "\n",
+    }
     for folder in tqdm(folders, "verify", leave=False, delay=SILENT_SECONDS):
-        for path in _verified_files(folder, options.models):
-            entries[path.relative_to(study.parent).as_posix()] = path
-    with replacing(options.archive) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for file in _verified_files(folder, options.models):
+            entries[file.relative_to(study.parent).as_posix()] = file
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in tqdm(sorted(entries), "pack", leave=False, delay=SILENT_SECONDS):
             content = entries[name]
             data = content.encode() if isinstance(content, str) else content.read_bytes()
             archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: the same bytes each time
-    size = options.archive.stat().st_size
-    sys.stdout.write(f"{options.archive}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+    size = path.stat().st_size
+    sys.stdout.write(f"{path}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+
+
+def _below_results(manifest: dict[str, Any], folder: str) -> PurePosixPath:
+    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
 
 
 def _packed_folders(study: Path, manifest: dict[str, Any]) -> list[Path]:
     """Folders of the results of runs that a study was made from."""
-    root = PurePosixPath(manifest["configuration"]["results"])
-    below = [PurePosixPath(folder).relative_to(root) for folder in manifest["folders"]]
+    below = [_below_results(manifest, folder) for folder in manifest["folders"]]
     return [study.parent / folder for folder in below if folder.parts[0] == "runs"]
+
+
+def _bank_run(study: Path, manifest: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+    """A run of the archive for studies that compare their own with it."""
+    calibrated = study.parent / _below_results(manifest, run["calibrate"])
+    spec = Record.read(calibrated, CALIBRATE).content["spec"]
+    return {
+        "key": run["key"],
+        "predict": str(_below_results(manifest, run["predict"])),
+        "disjoint_validation": spec["disjoint_validation"],
+        "sees_validation": run["sees_validation"],
+    }
 
 
 def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
@@ -169,7 +236,9 @@ def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
     """Raise DataError unless the archive holds results of a sane size, and nothing else."""
     for name in archive.namelist():
         parts = PurePosixPath(name).parts
-        if name not in (STUDY, CRATE, METRICS) and (not RESULT.fullmatch(name) or ".." in parts):
+        if name not in (STUDY, CRATE, BANK, METRICS) and (
+            not RESULT.fullmatch(name) or ".." in parts
+        ):
             raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")
     size = sum(member.file_size for member in archive.infolist())
     if size > UNPACKED_RATIO * path.stat().st_size + UNPACKED_BYTES:

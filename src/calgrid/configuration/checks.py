@@ -6,6 +6,7 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
@@ -13,6 +14,7 @@ from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.model import (
+    Bank,
     CalArena,
     Candidate,
     Comparison,
@@ -32,9 +34,13 @@ from calgrid.configuration.protocols import (
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
-from calgrid.storage.layout import OOD_PREFIX, RunKey
+from calgrid.storage.layout import OOD_PREFIX, RunKey, sharing_rows
+from calgrid.storage.records import sha256_of
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
+
+if TYPE_CHECKING:
+    from calgrid.files.bank import BankRun
 
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
@@ -192,6 +198,73 @@ def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
     for group in external.group:
         if group not in known:
             raise unknown_id("group", group, known, f"{where}.group")
+
+
+def check_bank(external: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
+    """Check that a bank exists, after its download if it has an address, and return its runs that
+    are wanted.
+    """
+    from calgrid.files.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = path_of(external.file)
+    try:
+        if not path.exists() and external.url is not None:
+            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
+
+            file = {"name": path.name, "url": external.url, "sha256": external.sha256}
+            download(cast(Any, file), path.parent)
+        if not path.is_dir():
+            _check_file(external.file, path_of, f"{where}.file")
+        with opened(path) as bank:
+            runs = bank.runs
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+    filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
+    for field, option in filters.items():
+        wanted: Sequence[Any] | None = getattr(external, option)
+        known = {getattr(run.key, field) for run in runs}
+        for value in wanted or ():
+            if value not in known:
+                raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
+        runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
+    if not runs:
+        raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")
+    return runs
+
+
+def check_rows_of_bank(
+    external: Bank,
+    path_of: PathOf,
+    sizes: Mapping[tuple[str, ...], Mapping[str, int] | None],
+    where: str,
+) -> None:
+    """Verify all files of the wanted runs of a bank; runs that are compared must share their rows,
+    and have as many as the trained runs of their protocol, data set and backbone (``sizes``).
+    """
+    from calgrid.files.bank import opened  # noqa: PLC0415
+
+    path = path_of(external.file)
+    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    try:
+        if external.sha256 not in (None, sha256_of(path) if path.is_file() else None):
+            raise DataError(f"'{path}' has not the SHA-256 {external.sha256}; get it again.")
+        with opened(path) as bank:
+            for run in check_bank(external, path_of, where):
+                expected = sizes.get(run.key[:3]) or {}
+                for split, (count, identity) in bank.identity(run).items():
+                    first = rows.setdefault(sharing_rows(run.key, split), (run.key, identity))
+                    if identity != first[1]:
+                        raise ConfigError(
+                            f"{where}: {run.key.path} and {first[0].path} have other {split} images, "
+                            "so they cannot be compared image by image; take one of them."
+                        )
+                    if count != (here := expected.get(split, count)):
+                        raise ConfigError(
+                            f"{where}: {run.key.path} has {count:,} {split} rows, but the runs of "
+                            f"this study have {here:,}; take a bank of the same split."
+                        )
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
 
 
 def check_conformal(n_val: int, where: str) -> None:

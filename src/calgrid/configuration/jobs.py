@@ -136,6 +136,11 @@ class Jobs:
         """Regular expression of the methods of ensembles."""
         return alternatives({key.method for key in self.plan.study.ensembles})
 
+    @property
+    def imported(self) -> str:
+        """Regular expression of the ids of imported logits."""
+        return alternatives(job.id for job in self.plan.jobs if job.rule == "import")
+
     # inputs of jobs ----------------------------------------------------------------------------
 
     def _manifest(self, unit: str, val_seed: int | None = None) -> str:

@@ -133,7 +133,7 @@ class ManifestRun(TypedDict):
     """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
 
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of an
-    ensemble, with first stages.
+    ensemble, with first stages. ``bank``: whether an external run is of a bank.
     """
 
     key: Key
@@ -146,6 +146,7 @@ class ManifestRun(TypedDict):
     families: list[str]
     sees_validation: bool
     warning: str
+    bank: NotRequired[bool]
     probes: NotRequired[list[MeasuredProbe]]
     members: NotRequired[list[str]]
 

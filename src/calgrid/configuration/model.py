@@ -376,7 +376,14 @@ class Override(Model):
 
 
 class Evaluated(Model):
-    """Tables and calibrators of predictions made elsewhere."""
+    """Calibrators of predictions made elsewhere."""
+
+    calibrators: Names = Field(["none"], description="Post-hoc calibrators.")
+    calibrator_seeds: Seeds = Field([0], description="Seeds of random calibrators.")
+
+
+class Shown(Evaluated):
+    """Predictions made elsewhere that are named here."""
 
     method: str = Field(
         "ce",
@@ -385,11 +392,9 @@ class Evaluated(Model):
         description="Method shown in the tables.",
     )
     seed: Seed = Field(0, description="Seed shown in the tables.")
-    calibrators: Names = Field(["none"], description="Post-hoc calibrators.")
-    calibrator_seeds: Seeds = Field([0], description="Seeds of random calibrators.")
 
 
-class CalArena(Evaluated):
+class CalArena(Shown):
     """Predictions of CalArena, which are calibrated and compared like those of a trained run."""
 
     base: Literal["calarena"] = Field(
@@ -402,7 +407,37 @@ class CalArena(Evaluated):
     )
 
 
-class External(Evaluated):
+class Bank(Evaluated):
+    """Runs of a packed study, which keep their protocol, data set, backbone, method and seed.
+
+    They are compared with the runs of this study that have the same protocol, data set and
+    backbone, and must have the same validation and test images as these. All runs of the bank are
+    taken, or those that the keys ``methods``, ``datasets``, ``backbones`` and ``seeds`` name.
+    """
+
+    base: Literal["bank"] = Field(
+        description="Form of the file - with bank, an archive of calgrid pack or publish."
+    )
+    file: str = Field(description="The archive, or the folder it was unpacked to, below data_root.")
+    url: Annotated[str, Field(pattern="^https://")] | None = Field(
+        None, description="Address from which the archive is downloaded if the file does not exist."
+    )
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = Field(
+        None, description="Checksum of the archive, required with url."
+    )
+    methods: Names | None = Field(None, description="Methods to take.")
+    datasets: Names | None = Field(None, description="Data sets to take.")
+    backbones: Names | None = Field(None, description="Networks to take.")
+    seeds: Seeds | None = Field(None, description="Seeds to take.")
+
+    @model_validator(mode="after")
+    def _known_download(self) -> Self:
+        if self.url is not None and self.sha256 is None:
+            raise InvalidOptionError(": 'url' needs 'sha256', the checksum of the archive")
+        return self
+
+
+class External(Shown):
     """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
 
     test: str = Field(
@@ -460,6 +495,11 @@ class External(Evaluated):
     kind: Literal["logits", "probabilities"] = Field(
         description="Kind of the values in the files; never guessed."
     )
+    protocol: Column = Field(
+        "external",
+        description="Protocol shown in the tables; runs of one protocol, data set and backbone are "
+        "compared, also with those of a bank.",
+    )
     dataset: Column | None = Field(
         None, description="Data set shown in the tables; default the name."
     )
@@ -471,10 +511,17 @@ class External(Evaluated):
     )
 
 
-def _source_of(value: Any, _: object) -> CalArena | External:
+#: forms of files by the key ``base`` of an entry of ``external``
+FORMS: dict[str, type[Bank | CalArena]] = {"bank": Bank, "calarena": CalArena}
+
+
+def _source_of(value: Any, _: object) -> Bank | CalArena | External:
     """Entry of ``external``, whose key ``base`` names a form of file."""
-    form = CalArena if isinstance(value, dict) and "base" in value else External
-    return form.model_validate(value)
+    if not isinstance(value, dict) or "base" not in value:
+        return External.model_validate(value)
+    if value["base"] not in list(FORMS):
+        raise InvalidOptionError(f".base must be one of {', '.join(FORMS)}, got {value['base']!r}")
+    return FORMS[value["base"]].model_validate(value)
 
 
 class Comparison(Model):
@@ -646,7 +693,7 @@ class Config(Model):
         description="Hyper-parameters for some methods, data sets, backbones or protocols; later "
         "entries win.",
     )
-    external: dict[Name, Annotated[CalArena | External, WrapValidator(_source_of)]] = Field(
+    external: dict[Name, Annotated[Bank | CalArena | External, WrapValidator(_source_of)]] = Field(
         {},
         min_length=1,
         description="Logits made elsewhere, by name; they are calibrated and compared like trained "

@@ -344,7 +344,9 @@ class Plan:
         """Whether calibrators of a run are fitted on a part of its validation rows."""
         if isinstance(run, Ensemble):
             run = self.study.trained[run.members[0]]
-        return isinstance(run, Run) and run.protocol["disjoint_validation"]
+        if isinstance(run, ExternalRun):
+            return run.disjoint_validation
+        return run.protocol["disjoint_validation"]
 
     @functools.cached_property
     def _diagnostics(self) -> list[str]:
@@ -373,8 +375,8 @@ class Plan:
         """Whether the loss of a run, or of its first stage, uses validation data during training."""
         if key in self.study.ensembles:
             key = self.study.ensembles[key].members[0]
-        if key not in self.study.trained:
-            return False
+        if key in self.study.external:
+            return self.study.external[key].sees_validation
         run = self.study.trained[key]
         own = registry.spec("loss", run.method.loss).info["sees_validation"]
         return own or (run.first_stage is not None and self._sees_validation(run.first_stage))
@@ -419,6 +421,8 @@ class Plan:
             "sees_validation": self._sees_validation(key),
             "warning": self.study.datasets.warning(key.dataset),
         }
+        if key in self.study.external:
+            run["bank"] = "bank" in self.study.external[key].external
         if key in self.study.trained:
             run["train"] = self.train_folder(key)
             first = self.study.trained[key].first_stage

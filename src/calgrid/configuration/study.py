@@ -29,7 +29,7 @@ from calgrid.configuration.ensembles import (
 )
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import CalArena, Config, Evaluated, Grid
+from calgrid.configuration.model import Bank, CalArena, Config, Evaluated, Grid
 from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
@@ -49,7 +49,7 @@ from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey
 from calgrid.storage.sources import identity
 
 #: keys of external logits that set their evaluation
-EVALUATED = {"calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
+EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,15 @@ class Run:
 
 @dataclass(frozen=True)
 class ExternalRun:
-    """External logits, in the place of a run."""
+    """External logits, in the place of a run; the last two are facts of the training of a run of a
+    bank.
+    """
 
     key: RunKey
     external: External
     checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
+    disjoint_validation: bool = False
+    sees_validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,9 @@ class Study:
         for unit in units:
             self.datasets.settings(unit)
         for name, external in self.config.external.items():
-            if isinstance(external, CalArena):
+            if isinstance(external, Bank):
+                self._add_bank(name, external)
+            elif isinstance(external, CalArena):
                 checks.check_calarena(external, self.external_path, f"external.{name}")
                 self._add_calarena(name, external)
             else:
@@ -334,7 +340,7 @@ class Study:
                     "give its file as 'head'."
                 )
         dataset = external.dataset or name
-        key = RunKey(EXTERNAL, dataset, external.backbone, external.method, external.seed)
+        key = RunKey(external.protocol, dataset, external.backbone, external.method, external.seed)
         options = {"name": name, **external.model_dump(exclude=EVALUATED, exclude_none=True)}
         runs = {key: options}
         if external.val_rows is not None:
@@ -342,46 +348,74 @@ class Study:
             for rows, seed in itertools.product(external.val_rows, external.val_seeds):
                 subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
                 runs[subset] = {**options, "val_rows": rows, "val_seed": seed}
-        self._add_runs(runs, calibrators, external, where)
+        made = [ExternalRun(key, cast(External, each)) for key, each in runs.items()]
+        self._add_runs(made, calibrators, external, where)
 
     def _add_calarena(self, name: str, external: CalArena) -> None:
         where = f"external.{name}"
-        calibrators = self._resolved_calibrators(external.calibrators, where)
-        for calibrator in calibrators.values():
-            if calibrator["needs"] != ["logits"]:
-                raise ConfigError(
-                    f"{where}.calibrators: '{calibrator['name']}' needs features, which CalArena "
-                    "does not have; remove it."
-                )
-        runs = {}
+        calibrators = self._calibrators_of_logits(external, where)
+        runs = []
         for group in external.group:
             dataset, backbone = group.split("/")
             key = RunKey(EXTERNAL, dataset, backbone, external.method, external.seed)
-            runs[key] = {
+            options = {
                 "name": name,
                 "test": external.file,
                 "group": group,
                 "kind": "probabilities",
-                **key._asdict(),
+                **_shown(key),
             }
-            del runs[key]["protocol"]
+            runs.append(ExternalRun(key, cast(External, options)))
         self._add_runs(runs, calibrators, external, where)
+
+    def _add_bank(self, name: str, external: Bank) -> None:
+        where = f"external.{name}"
+        calibrators = self._calibrators_of_logits(external, where)
+        runs = []
+        for taken in checks.check_bank(external, self.external_path, where):
+            options = {
+                "name": name,
+                "test": external.file,
+                "bank": {"folder": taken.folder, "files": taken.files},
+                "kind": "logits",
+                **_shown(taken.key),
+            }
+            facts = taken.checkpoints, taken.disjoint_validation, taken.sees_validation
+            runs.append(ExternalRun(taken.key, cast(External, options), *facts))
+        self._add_runs(runs, calibrators, external, where)
+
+    def _calibrators_of_logits(self, external: Evaluated, where: str) -> dict[str, Calibrator]:
+        """Calibrators of predictions without features."""
+        calibrators = self._resolved_calibrators(external.calibrators, where)
+        for calibrator in calibrators.values():
+            if calibrator["needs"] != ["logits"]:
+                raise ConfigError(
+                    f"{where}.calibrators: '{calibrator['name']}' needs features, which these "
+                    "predictions do not have; remove it."
+                )
+        return calibrators
 
     def _add_runs(
         self,
-        runs: Mapping[RunKey, Mapping[str, Any]],
+        runs: Iterable[ExternalRun],
         calibrators: Mapping[str, Calibrator],
         external: Evaluated,
         where: str,
     ) -> None:
         evaluation = Evaluation(dict(calibrators), external.calibrator_seeds, fit_on=["val"])
-        for key, options in runs.items():
-            if key in self.external or key in self.trained:
+        for run in runs:
+            key = run.key
+            if key in self.trained or key in self.ensembles:
+                raise ConfigError(
+                    f"{where}: this study makes {key.path} itself; leave its method or seed out "
+                    "in one of the two places."
+                )
+            if key in self.external:
                 raise ConfigError(
                     f"{where}: another external run has the same dataset, backbone, method and "
                     "seed; change one of them."
                 )
-            self.external[key] = ExternalRun(key, cast(External, options))
+            self.external[key] = run
             self._evaluate(key, evaluation)
 
     def external_path(self, path: str) -> Path:
@@ -484,6 +518,20 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
+    def check_banks(self) -> None:
+        """Read all files of banks; damaged ones, and rows of another split than those of the runs
+        that they are compared with, raise ConfigError.
+
+        This may take seconds, so jobs skip it.
+        """
+        sizes: dict[tuple[str, ...], Mapping[str, int] | None] = {}
+        for key in self.trained:
+            counts = self.datasets.spec(key.dataset).info.get("sizes")
+            sizes[key[:3]] = counts or self.datasets.sizes(key.dataset)
+        for name, external in self.config.external.items():
+            if isinstance(external, Bank):
+                checks.check_rows_of_bank(external, self.external_path, sizes, f"external.{name}")
+
     def check_labels(self) -> None:
         """Raise ConfigError if the user's images are too few or their labels do not fit the
         configuration.
@@ -497,6 +545,11 @@ class Study:
                     check_batches(
                         run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'"
                     )
+
+
+def _shown(key: RunKey) -> Any:
+    """Names of an external run in the tables."""
+    return {name: value for name, value in key._asdict().items() if name != "protocol"}
 
 
 def _keys(grid: Grid, where: str) -> Iterator[RunKey]:

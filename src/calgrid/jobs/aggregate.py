@@ -29,7 +29,8 @@ from calgrid.jobs.summaries import (
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE, RunKey
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SPLITS, RunKey, sharing_rows
+from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
     CALIBRATE,
@@ -75,6 +76,7 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     def produce(folder: Path) -> dict[str, Any]:
         _record.cache_clear()
         begin = time.monotonic()
+        _check_rows_of_banks(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
         with processes(threads) as in_processes:
             n_metrics = _collect_metrics(manifest, folder, in_processes)
@@ -98,6 +100,36 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
 @functools.cache  # several files need each record
 def _record(folder: str, name: str) -> Record:
     return Record.read(Path(folder), name)
+
+
+def _check_rows_of_banks(runs: Sequence[ManifestRun]) -> None:
+    """Raise StateError if a run has other rows than one of a bank that it is compared with."""
+    with_banks = {condition_of(run) for run in runs if run.get("bank", False)}
+    known: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    for run in runs:
+        if condition_of(run) not in with_banks:
+            continue
+        key = RunKey(**run["key"])
+        for split, rows in _rows_of(run).items():
+            first, expected = known.setdefault(sharing_rows(key, split), (key, rows))
+            if rows != expected:
+                raise StateError(
+                    f"{key.path} and {first.path} have other {split} images, so they cannot be "
+                    f"compared image by image: take a bank of the same split of {key.dataset}."
+                )
+
+
+def _rows_of(run: ManifestRun) -> dict[str, str]:
+    """Identities of the rows of val and test of a run."""
+    record = _record(run["predict"], PREDICT)
+    first = min(name for name in record.files if name.endswith("/test.parquet"))
+    identities = {}
+    for split in SPLITS:
+        path = record.verified(f"{Path(first).parent}/{split}.parquet")
+        table = read_table(path, columns=["index", "label"])
+        rows = table["index"].to_numpy(), table["label"].to_numpy()
+        identities[split] = identity_of_rows(*rows)
+    return identities
 
 
 def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int:
@@ -318,7 +350,10 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
 def _facts(run: ManifestRun) -> dict[str, Any]:
     """Key, training options and environment; of external runs only the key."""
     if run["train"] is None:
-        return dict(run["key"])
+        facts: dict[str, Any] = dict(run["key"])
+        if run.get("bank", False):
+            facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
+        return facts
     record = _record(run["train"], TRAIN).content
     spec = record.get("spec", {})
     return {

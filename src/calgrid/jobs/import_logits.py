@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 
 from calgrid.errors import DataError
+from calgrid.files.bank import BankRun, opened
 from calgrid.files.calarena import read_group
 from calgrid.files.logits import read_any, read_head_arrays
 from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, External, ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
-from calgrid.storage.layout import EXTERNAL_CHECKPOINT, head_file, logits_file, logits_files
-from calgrid.storage.logits import Logits, validate_logits, write_logits
+from calgrid.storage.atomic import write_bytes
+from calgrid.storage.layout import (
+    EXTERNAL_CHECKPOINT,
+    RunKey,
+    head_file,
+    logits_file,
+    logits_files,
+)
+from calgrid.storage.logits import Logits, read_logits, validate_logits, write_logits
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import PREDICT, sha256_of
 
@@ -29,6 +37,8 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     Raises DataError: one is damaged, or val and test differ in their number of classes.
     """
     external = spec["external"]
+    if "bank" in external:
+        return _take_from_bank(spec, files[0], out)
     given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -61,6 +71,34 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         inputs={str(number): sha256_of(path) for number, path in enumerate(files)},
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
+
+
+def _take_from_bank(spec: ExternalSpec, path: Path, out: Path) -> bool:
+    """Publish the logits of a run of a bank; its record has their origin."""
+    taken = spec["external"]["bank"]
+    run = BankRun(RunKey(**spec["key"]), taken["folder"], taken["files"])
+
+    def produce(folder: Path) -> dict[str, Any]:
+        begin = time.monotonic()
+        with opened(path) as bank:
+            for name in run.files:
+                write_bytes(folder / name, bank.read(run, name))
+                data = read_logits(folder / name)
+                data.metadata = {
+                    **data.metadata,
+                    **spec["key"],
+                    "fingerprint": spec["fingerprint"],
+                }
+                write_logits(folder / name, data)
+            facts = {
+                "spec": dict(spec),
+                "fingerprint": spec["fingerprint"],
+                "origin": dict(bank.origin),
+            }
+        return provenance.stage_record(facts, begin, "numpy")
+
+    inputs = dict(run.files)
+    return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=inputs)
 
 
 def _read(

@@ -60,7 +60,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     context = {
         "study": manifest["study"],
         "version": __version__,
-        "facts": _facts(data),
+        "facts": facts_of(data),
         "reading": captions.reading(data),
         "grid_header": GRID,
         "grid": [_grid_row(data, group) for group in data.groups],
@@ -71,10 +71,11 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
-    write_text(out, _environment().get_template(TEMPLATE).render(context))
+    write_text(out, template(TEMPLATE).render(context))
 
 
-def _environment() -> jinja2.Environment:
+def template(name: str) -> jinja2.Template:
+    """A template of this folder, in which text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -84,7 +85,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["code"] = _code
     environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
-    return environment
+    return environment.get_template(name)
 
 
 def _code(sentence: str) -> Markup:
@@ -92,7 +93,8 @@ def _code(sentence: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
-def _facts(data: StudyData) -> list[str]:
+def facts_of(data: StudyData) -> list[str]:
+    """What a study holds, in numbers."""
     runs = data.manifest["runs"]
     keys: list[Mapping[str, object]] = [run["key"] for run in runs]
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}

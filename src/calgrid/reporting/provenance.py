@@ -67,7 +67,7 @@ def _run(run: ManifestRun, record: Mapping[str, Any], fingerprints: pd.Series) -
     key = RunKey(**run["key"])
     return [
         "/".join(map(str, key)),
-        "external logits" if run["external"] else _origin(record),
+        _origin(record) if "origin" in record or not run["external"] else "external logits",
         CODE.format(fingerprints.get(key, "")),
         CODE.format(run["fingerprint"]),
         record.get("interruptions", ""),
@@ -75,9 +75,9 @@ def _run(run: ManifestRun, record: Mapping[str, Any], fingerprints: pd.Series) -
 
 
 def _origin(record: Mapping[str, Any]) -> str:
-    """Origin of a run: trained here, from downloaded weights, or merged."""
+    """Origin of a run: trained here, from downloaded weights, or of a bank."""
     if origin := record.get("origin"):
-        return f"merged, of {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
+        return f"of a bank by {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
     weights = record.get("weights")
     if weights is None:
         return "trained"

@@ -53,6 +53,13 @@ class RunKey(NamedTuple):
         return self.backbone.replace("/", "+")
 
 
+def sharing_rows(key: RunKey, split: str) -> tuple[object, ...]:
+    """What runs have in common that must have the same rows of a split, to be compared image by
+    image: the validation rows may be drawn by the seed.
+    """
+    return (split, *key[:3], key.seed if split == "val" else None)
+
+
 def run_key(wildcards: Any) -> RunKey:
     """Key of the run of a job, from its wildcards."""
     protocol, dataset, backbone, method, seed = (

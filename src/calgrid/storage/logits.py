@@ -6,6 +6,7 @@ with all rows of some settings, so that a family need not fit into memory. Optio
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,12 @@ class Logits:
             (str(self.shift[first[k]]), int(self.severity[first[k]]), np.flatnonzero(inverse == k))
             for k in order
         ]
+
+
+def identity_of_rows(index: np.ndarray, label: np.ndarray) -> str:
+    """SHA-256 of positions (N,) and labels (N,) of the rows of a split: equal for equal splits."""
+    columns = [np.ascontiguousarray(values, dtype="<i4") for values in (index, label)]
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
 def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSizeListArray:

@@ -17,6 +17,8 @@ from calgrid.storage.atomic import read_json, write_json
 HIDDEN = ".calgrid"
 #: file names of the records of jobs
 TRAIN, PREDICT, CALIBRATE, PROBE = "train.json", "predict.json", "calibrate.json", "probe.json"
+#: list of the runs of a packed study
+BANK = "bank.json"
 #: record of a prepared data set, beside its manifest
 PREPARE = "prepare.json"
 #: file of a trained network

@@ -1,0 +1,123 @@
+"""Banks of results: archives of ``calgrid pack``, or their unpacked folders, read in place.
+
+``bank.json`` lists the runs; the record of each run's logits has the SHA-256 of their files.
+"""
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from calgrid.errors import DataError
+from calgrid.storage.layout import SPLITS, RunKey, logits_file
+from calgrid.storage.logits import identity_of_rows
+from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
+
+
+@dataclass(frozen=True)
+class BankRun:
+    """A run of a bank.
+
+    Attributes
+    ----------
+    folder : folder of its logits in the bank.
+    files : SHA-256 of each file of logits of val and test, by its path below ``folder``.
+    disjoint_validation, sees_validation : how it was trained, as in the manifest of its study.
+    """
+
+    key: RunKey
+    folder: str
+    files: Mapping[str, str]
+    disjoint_validation: bool = False
+    sees_validation: bool = False
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """Tested checkpoints."""
+        return tuple(dict.fromkeys(Path(name).parent.name for name in self.files))
+
+
+class Bank:
+    """An open bank. Raises DataError: it has no list of runs, or a file is missing or damaged.
+
+    Attributes
+    ----------
+    origin : creators, licence and citation of the results. runs : its runs.
+    """
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile | None) -> None:
+        self.path, self._archive = path, archive
+        content = self._record(BANK)
+        self.origin: Mapping[str, Any] = content["origin"]
+        self.runs = [self._run(**entry) for entry in content["runs"]]
+
+    def _run(self, key: Mapping[str, Any], predict: str, **trained: bool) -> BankRun:
+        listed = self._record(f"{predict}/{PREDICT}").get(FILES, {})
+        tests = [name for name in listed if name.endswith("/test.parquet")]
+        checkpoints = sorted(Path(name).parent.name for name in tests)
+        names = [logits_file(each, split) for each in checkpoints for split in SPLITS]
+        if missing := [name for name in names if name not in listed]:
+            raise self._damaged(f"{predict}/{missing[0]}", "it is missing")
+        files = {name: listed[name]["sha256"] for name in names}
+        return BankRun(RunKey(**key), predict, files, **trained)
+
+    def read(self, run: BankRun, name: str) -> bytes:
+        """Content of a file of logits, verified."""
+        path = f"{run.folder}/{name}"
+        content = self._content(path)
+        if hashlib.sha256(content).hexdigest() != run.files[name]:
+            raise self._damaged(path, "its SHA-256 differs from the record")
+        return content
+
+    def identity(self, run: BankRun) -> dict[str, tuple[int, str]]:
+        """Number and identity of the rows of val and test; all files of the run are verified."""
+        found = {}
+        for name in run.files:
+            table = pq.read_table(BytesIO(self.read(run, name)), columns=["index", "label"])
+            rows = table["index"].to_numpy(), table["label"].to_numpy()
+            found[Path(name).stem] = len(table), identity_of_rows(*rows)
+        return found
+
+    def _record(self, name: str) -> dict[str, Any]:
+        """Content of a record, without its checksum."""
+        try:
+            content = json.loads(self._content(name))
+            if content.pop(CHECKSUM) == digest_of(content):
+                return content
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+            pass
+        raise self._damaged(name, "it has been changed since it was written")
+
+    def _content(self, name: str) -> bytes:
+        try:
+            if self._archive is None:
+                return (self.path / name).read_bytes()
+            return self._archive.read(name)
+        except (KeyError, FileNotFoundError):
+            raise self._damaged(name, "it is missing") from None
+        except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            raise self._damaged(name, str(error)) from None
+
+    def _damaged(self, name: str, reason: str) -> DataError:
+        return DataError(f"The bank {self.path} is damaged or no bank ({name}: {reason}).")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Bank]:
+    """Open an archive or its unpacked folder; see :class:`Bank` for what is refused."""
+    if path.is_dir():
+        yield Bank(path, None)
+        return
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise DataError(f"The bank {path} is not a readable archive ({error}).") from None
+    with archive:
+        yield Bank(path, archive)

@@ -1,0 +1,237 @@
+"""Packed studies as baselines of another study: their runs, their rows, and what is refused."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.files.user_files import npz
+
+from calgrid.cli import main
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError, StateError
+from calgrid.files.bank import opened
+from calgrid.jobs.aggregate import aggregate
+from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.import_logits import import_run
+from calgrid.storage.layout import logits_file
+from calgrid.storage.logits import read_logits
+from calgrid.storage.records import digest_of, sha256_of
+
+CLASSES, VAL, TEST = 3, 60, 90
+LABELS = np.random.default_rng(0).integers(CLASSES, size=VAL + TEST)
+
+
+def logits_of(method, seed):
+    """Logits of one network on val and test: ``sure`` is over-confident."""
+    signal = 4.0 if method == "sure" else 1.5
+    noise = np.random.default_rng([len(method), seed]).normal(size=(VAL + TEST, CLASSES))
+    return (signal * (noise + 1.5 * np.eye(CLASSES)[LABELS])).astype(np.float32)
+
+
+def entry(method, seed, **changed):
+    """Configuration of its files, which are written."""
+    for split, rows in {"val": slice(VAL), "test": slice(VAL, None)}.items():
+        content = {"logits": logits_of(method, seed)[rows], "label": LABELS[rows]}
+        npz(Path(f"data/{method}{seed}_{split}.npz"), **content)
+    files = {split: f"{method}{seed}_{split}.npz" for split in ("val", "test")}
+    place = {"kind": "logits", "dataset": "blobs", "backbone": "net", "calibrators": ["none", "ts"]}
+    return {**files, **place, "method": method, "seed": seed, **changed}
+
+
+def run_study(home, name, external, **configuration):
+    config = {"study": name, "statistics": {"bootstrap": 20, "baseline": "ce"}}
+    study = Study({**config, "external": external, **configuration}, home)
+    study.check_banks()
+    plan = Plan(study)
+    for key in study.external:
+        predicted = Path(plan.predict_folder(key))
+        import_run(plan.external(key), study.external_files(key), predicted)
+        calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
+    fingerprint = plan.summary_fingerprint("aggregate")
+    aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
+    return plan
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory, home):
+    """Folder with the archive of a study of ``ce`` and ``sure`` with two seeds."""
+    folder = tmp_path_factory.mktemp("bank")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("data").mkdir()
+        runs = {
+            f"{method}{seed}": entry(method, seed) for method in ("ce", "sure") for seed in (1, 2)
+        }
+        run_study(home, "baselines", runs)
+        licence = ["--licence", "CC-BY-4.0", "--cite", "doi:10.0/1"]
+        assert main(["pack", "results/baselines", "bank.zip", "--creator", "A", *licence]) == 0
+    return folder
+
+
+@pytest.fixture
+def bank(packed, tmp_path, monkeypatch):
+    """Another working folder with the archive."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    archive = Path("data/bank.zip")
+    archive.write_bytes((packed / "bank.zip").read_bytes())
+    return archive
+
+
+TAKEN = {"base": "bank", "file": "bank.zip", "calibrators": ["none", "ts"]}
+
+
+def test_runs_of_a_bank_are_baselines_of_an_own_method_on_the_same_images(bank, packed, home):
+    own = {f"mine{seed}": entry("mine", seed) for seed in (1, 2)}
+    plan = run_study(home, "mine", {"bank": TAKEN, **own})
+    assert {key.method for key in plan.study.external} == {"ce", "sure", "mine"}
+    metrics = [
+        pd.read_parquet(f"{path}/metrics.parquet")
+        for path in ("results/mine", packed / "results/baselines")
+    ]
+    values = [part.query("method == 'sure'")["value"].tolist() for part in metrics]
+    assert values[0] == values[1]  # computed anew
+    summary = pd.read_parquet("results/mine/summary.parquet")
+    tested = summary.query("method == 'mine' and split == 'test' and metric == 'nll'")
+    assert tested["verdict"].notna().all()
+    assert tested["diff_vs_baseline"].notna().all()
+    facts = json.loads(Path("results/mine/runs.json").read_text())["runs"]
+    origins = {run["method"]: run.get("origin") for run in facts}
+    assert origins["ce"] == {"creators": ["A"], "licence": "CC-BY-4.0", "cite": "doi:10.0/1"}
+    assert origins["mine"] is None
+
+
+def test_an_unpacked_archive_is_the_same_bank(bank, home):
+    zipfile.ZipFile(bank).extractall("data/folder")
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [2]}
+    folders = []
+    for file in ("bank.zip", "folder"):
+        plan = Plan(Study({"study": "s", "external": {"b": {**taken, "file": file}}}, home))
+        (key,) = plan.study.external
+        out = Path(f"out-{file}")
+        import_run(plan.external(key), plan.study.external_files(key), out)
+        folders.append(read_logits(out / logits_file("last", "test")).logits)
+    np.testing.assert_array_equal(*folders)
+    np.testing.assert_array_equal(folders[0], logits_of("ce", 2)[VAL:])
+
+
+def flip(archive, position):
+    content = bytearray(archive.read_bytes())
+    content[position] ^= 1
+    archive.write_bytes(content)
+
+
+def rewritten(archive, change):
+    """Pack the files anew after a change of their contents by name."""
+    with zipfile.ZipFile(archive) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    change(files)
+    with zipfile.ZipFile(archive, "w") as new:
+        for name, content in files.items():
+            new.writestr(name, content)
+
+
+def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
+    with opened(bank) as found:
+        name = f"{found.runs[0].folder}/{logits_file('last', 'test')}"
+    with zipfile.ZipFile(bank) as archive:
+        place = archive.getinfo(name).header_offset + 200
+    flip(bank, place)
+    with refuses(ConfigError, "external.b.file: The bank data/bank.zip is damaged", name):
+        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("/logits/last/test.parquet", "it is missing"),
+        ("/predict.json", "it is missing"),
+        ("bank.json", "it is missing"),
+    ],
+)
+def test_a_missing_member_is_named(bank, home, refuses, part, said):
+    def remove(files):
+        for name in [name for name in files if name.endswith(part)]:
+            del files[name]
+
+    rewritten(bank, remove)
+    with refuses(ConfigError, "external.b.file: The bank data/bank.zip", part.lstrip("/"), said):
+        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+
+
+def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(bank, home, refuses):
+    def study(**changed):
+        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).check_banks()
+
+    with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: did you mean 'ce'"):
+        study(methods=["cf"])
+    with refuses(ConfigError, "external.b: 'url' needs 'sha256'"):
+        study(url="https://example.org/bank.zip")
+    with refuses(ConfigError, "'data/bank.zip' has not the SHA-256 0000"):
+        study(sha256="0" * 64)
+    with refuses(ConfigError, "external.b.calibrators: 'fc' needs features"):
+        study(calibrators=["fc"])
+    with refuses(ConfigError, "external.b.file: the file 'data/none.zip' does not exist"):
+        study(file="none.zip")
+    rewritten(bank, lambda files: files.update({"bank.json": files["bank.json"] + b" x"}))
+    with refuses(ConfigError, "bank.json: it has been changed since it was written"):
+        study()
+    bank.write_text("no archive")
+    with refuses(ConfigError, "data/bank.zip is not a readable archive"):
+        study()
+
+
+def test_another_split_is_refused_as_a_pair(bank, home, refuses):
+    own = entry("mine", 1)
+    npz(Path("data/mine1_test.npz"), logits=logits_of("mine", 1)[VAL:], label=LABELS[VAL:][::-1])
+    with refuses(StateError, "mine/seed1", "other test images", "of blobs"):
+        run_study(home, "mine", {"bank": TAKEN, "mine": own})
+
+
+def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(bank, home, refuses):
+    own = entry("mine", 3)
+    order = np.random.default_rng(1).permutation(VAL)
+    npz(Path("data/mine3_val.npz"), logits=logits_of("mine", 3)[order], label=LABELS[order])
+    run_study(home, "mine", {"bank": TAKEN, "mine": own})
+    (Path("data/mine3_val.npz")).rename("data/mine1_val.npz")
+    same_seed = {**own, "val": "mine1_val.npz", "seed": 1}
+    with refuses(StateError, "mine/seed1", "other val images"):
+        run_study(home, "other", {"bank": TAKEN, "mine": same_seed})
+
+
+def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any_job(
+    bank, home, make_config, refuses
+):
+    def change(files):
+        content = json.loads(files["bank.json"])
+        del content["checksum"]
+        for run in content["runs"]:
+            run["key"].update(protocol="digits", dataset="digits", backbone="resnet8")
+        files["bank.json"] = json.dumps({**content, "checksum": digest_of(content)}).encode()
+
+    rewritten(bank, change)
+    config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")
+    with refuses(ConfigError, "external.b", "has 60 val rows", "same split"):
+        Study(config, home).check_banks()
+
+
+def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
+    packed, home, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(packed)
+    origin = ["--creator", "A & B", "--licence", "CC0-1.0"]
+    assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 0
+    archive = tmp_path / "site/baselines.zip"
+    page = (tmp_path / "site/index.html").read_text()
+    for shown in ("A &amp; B", "CC0-1.0", "file: baselines.zip", sha256_of(archive), "sure"):
+        assert shown in page
+    assert "<script" not in page
+    taken = {**TAKEN, "file": archive.name, "sha256": sha256_of(archive)}
+    config = {"study": "s", "data_root": str(archive.parent), "external": {"b": taken}}
+    Study(config, home).check_banks()
+    assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
+    assert "site exists already" in capsys.readouterr().err
