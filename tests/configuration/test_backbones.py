@@ -3,6 +3,7 @@
 import pytest
 
 from calgrid.backbones.catalogue import check_image_size, describe
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
 
@@ -143,3 +144,49 @@ def test_models_of_timm_have_published_weights_and_can_be_matched_by_overrides(s
     plain, mbls = study(backbone="timm/test_vit", overrides=[override], **tuned).runs.values()
     assert plain.protocol["pretrained"]
     assert mbls.method.loss_options["margin"] == 3.0
+
+
+def test_backbones_may_be_listed_in_a_file(make_config, home, tmp_path, monkeypatch, refuses):
+    monkeypatch.chdir(tmp_path)
+    listed = tmp_path / "networks.txt"
+    listed.write_text("# small ones\nresnet8\n\nresnet20  # as published\n")
+    made = Study(make_config({"backbones": "networks.txt"}), home)
+    assert {key.backbone for key in made.runs} == {"resnet8", "resnet20"}
+    assert made.config.grids[0].backbones == ["resnet8", "resnet20"]
+    listed.write_text("# none\n")
+    with refuses(ConfigError, "grids[0].backbones: the list networks.txt has no names"):
+        Study(make_config({"backbones": "networks.txt"}), home)
+    with refuses(ConfigError, "grids[0].backbones: the list no.txt is no readable text file"):
+        Study(make_config({"backbones": "no.txt"}), home)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "dataset", "parts"),
+    [
+        ("timm/resnet18.tv_in1k", "imagenet", []),
+        (
+            "timm/resnet18.tv_in1k",
+            "cifar10",
+            ["weights are for images with classes 1000", "have 10"],
+        ),
+        ("timm/vit_base_patch16_224.augreg_in1k", "imagenet", ["with mean (0.5, 0.5, 0.5)"]),
+        ("timm/vit_base_patch16_384.augreg_in1k", "imagenet", ["with pixels (384, 384)"]),
+        ("timm/resnet200", "imagenet", ["'timm/resnet200' has no published weights"]),
+    ],
+)
+def test_published_weights_of_timm_are_for_the_images_of_the_data_set(
+    make_config, home, refuses, backbone, dataset, parts
+):
+    grid = {
+        "protocol": "published",
+        "datasets": [dataset],
+        "backbones": [backbone],
+        "methods": ["ce"],
+        "seeds": [1],
+    }
+    made = Study(make_config(grid), home)
+    if not parts:
+        made.check_weights()
+    else:
+        with refuses(ConfigError, f"Backbone '{backbone}'", *parts):
+            made.check_weights()

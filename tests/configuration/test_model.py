@@ -83,7 +83,8 @@ def test_the_given_configuration_is_left_alone(make_config, home):
         (
             model.External,
             specs.External,
-            {"name", "calibrators", "calibrator_seeds", "val_seeds", "val_seed", "group"},
+            {"name", "protocol", "calibrators", "calibrator_seeds", "val_seeds", "val_seed"}
+            | {"group", "bank"},
         ),
     ],
 )

@@ -252,7 +252,6 @@ THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones":
             {},
             ["published weights, and 'resnet50' has none"],
         ),
-        ({"backbones": ["timm/test_vit"]}, {}, ["published weights, and 'timm/test_vit' has none"]),
         (
             {"datasets": ["tiny_imagenet"]},
             {},

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import spearmanr
+from tests.reporting.conftest import Recipe, make_study
 
 from calgrid.reporting.figure import Frame
 from calgrid.reporting.figures import figure_kinds, intervals, over_under, pareto, write_figures
@@ -293,3 +294,16 @@ def test_captions_name_the_methods_that_see_validation_data(figures, ablation_fi
     said = "adafocal sees validation data during training."
     assert all(said in entry["caption"] for entry in read_index(ablation_figures))
     assert "validation data" not in json.dumps(read_index(figures))
+
+
+def test_a_survey_shows_each_network_with_every_calibrator(build, tmp_path):
+    few = {"methods": ("ce", "ls"), "seeds": (0,), "shifts": (), "ood": (), "external": True}
+    written = build(backbones=("a", "b", "c"), calibrators=("none", "ts", "iso"), **few)
+    rows = collected(written, "survey")
+    assert set(zip(rows["backbone"], rows["calibrator"], strict=True)) == set(
+        itertools.product("abc", ("none", "ts", "iso"))
+    )
+    assert set(rows["method"]) == {"ce"}
+    assert (written.figures() / "survey_digits.png").is_file()
+    two = make_study(tmp_path / "two", Recipe(backbones=("a", "b"), **few))
+    assert collected(two, "survey").empty

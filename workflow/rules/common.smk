@@ -39,9 +39,7 @@ try:
         read_configuration(Path(path))
     JOBS = Jobs(config, home(), local=LOCAL)
     if workflow.is_main_process:
-        JOBS.plan.study.check_plugins()
-        JOBS.plan.study.check_labels()
-        JOBS.plan.study.check_banks()
+        JOBS.plan.study.check_all()
         JOBS.check_installed(IN_CONDA)
         JOBS.drop_ambiguous_records()
 except (CalgridError, OSError) as error:

@@ -75,6 +75,35 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
         ) from error
 
 
+def check_weights(
+    id: str,
+    n_classes: int,
+    size: tuple[int, ...],
+    constants: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+) -> None:
+    """Raise ConfigError unless the published weights of ``timm/NAME`` are for these images.
+
+    Parameters
+    ----------
+    size : height and width. constants : their mean and standard deviation, if these are checked.
+    """
+    config = timm.get_pretrained_cfg(id.removeprefix("timm/"))
+    if config is None or not config.has_weights:
+        raise ConfigError(f"Backbone '{id}' has no published weights: use another model.")
+    differences: dict[str, tuple[Any, Any]] = {"classes": (config.num_classes, n_classes)}
+    if config.fixed_input_size:
+        differences["pixels"] = (tuple(config.input_size[1:]), size)
+    if constants is not None:
+        differences["mean"] = (tuple(config.mean), constants[0])
+        differences["standard deviation"] = (tuple(config.std), constants[1])
+    for what, (theirs, ours) in differences.items():
+        if theirs != ours:
+            raise ConfigError(
+                f"Backbone '{id}': its published weights are for images with {what} {theirs}, and "
+                f"those of the data set have {ours}: use another model."
+            )
+
+
 class Trunk(nn.Module):
     """All of a model before its pooling."""
 

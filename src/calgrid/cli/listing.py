@@ -222,9 +222,7 @@ def _shown(value: Any) -> list[str]:
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.configuration, options.data_root)
-    study.check_plugins()
-    study.check_labels()
-    study.check_banks()
+    study.check_all()
     plan = Plan(study)
     sys.stdout.write(
         f"study '{study.layout.study}': {len({*study.training.values()})} runs to train, "

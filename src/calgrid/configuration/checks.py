@@ -364,14 +364,14 @@ def _check_ready_weights(
             )
     for backbone in grid.backbones:
         info = describe(backbone, f"{where}.backbones").info
-        if not info["pretrained"] or info["library"]:
+        if not info["pretrained"]:
             raise ConfigError(
                 f"{where}.backbones: {named} uses published weights, and '{backbone}' has none; "
                 "use another backbone (calgrid list backbones)."
             )
         for dataset in grid.datasets:
             classes = datasets.spec(dataset).info.get("n_classes")
-            if classes not in (None, *info["parameters"]):
+            if not info["library"] and classes not in (None, *info["parameters"]):
                 raise ConfigError(
                     f"{where}.datasets: '{dataset}' has {classes} classes, but the published "
                     f"weights of '{backbone}' have {', '.join(map(str, info['parameters']))}; "

@@ -112,6 +112,21 @@ def read_mapping(path: Path, what: str) -> dict[str, Any]:
     return found
 
 
+def read_names(path: Path, what: str) -> list[str]:
+    """Read a list of names: one a line; ``#`` begins a comment.
+
+    Raises ConfigError: the file, which messages call ``what``, cannot be read or has no names.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(f"{what} is no readable text file ({error}); correct it.") from None
+    names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    if not names:
+        raise ConfigError(f"{what} has no names; write one a line.")
+    return names
+
+
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read a configuration; see :func:`read_yaml`."""
     return read_mapping(path, f"The configuration {path}")

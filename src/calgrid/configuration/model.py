@@ -319,7 +319,10 @@ class Grid(Model):
         description="How to train - an id in config/protocols/ or a variant from `protocols`."
     )
     datasets: Names = Field(description="Data sets to train on.")
-    backbones: Names = Field(description="Networks.")
+    backbones: Names = Field(
+        description="Networks, or the path of a text file with one name a line, relative to the "
+        "working directory or of calgrid."
+    )
     methods: Names = Field(
         description="Training-time methods; a procedure with a loss is written mixup+ls, a second "
         "stage over another method maccal+mbls, an ensemble of three seeds ens3(ce)."

@@ -27,6 +27,7 @@ from calgrid.configuration.ensembles import (
     groups,
     member_methods,
 )
+from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
 from calgrid.configuration.model import Bank, CalArena, Config, Evaluated, Grid
@@ -123,7 +124,7 @@ class Study:
 
     def __init__(self, config: Mapping[str, Any], home: Path) -> None:
         self.home = Path(home)
-        self.config = validated(Config, config, "configuration")
+        self.config = validated(Config, self._with_lists(config), "configuration")
         plugins.use(self.config.plugins)
         self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
         self.protocols = ProtocolCatalog(self.home, self.config.protocols)
@@ -150,6 +151,19 @@ class Study:
             **self.external,
         }
         self._check_questions()
+
+    def _with_lists(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration with the names in files of backbones."""
+        grids = config.get("grids")
+        if not isinstance(grids, list):
+            return dict(config)
+        full = list(grids)
+        for number, grid in enumerate(grids):
+            if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):
+                what = f"grids[{number}].backbones: the list {path}"
+                names = read_names(self._here_or_ours(path), what)
+                full[number] = {**grid, "backbones": names}
+        return {**config, "grids": full}
 
     def _expand(self) -> None:
         grids = self.config.grids
@@ -428,11 +442,12 @@ class Study:
         return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:
-        """Files with published numbers, in the working directory or else in ``home``."""
-        return [
-            Path(path) if Path(path).exists() else self.home / path
-            for path in self.config.published
-        ]
+        """Files with published numbers."""
+        return [self._here_or_ours(path) for path in self.config.published]
+
+    def _here_or_ours(self, path: str) -> Path:
+        """A file in the working directory, or else in ``home``."""
+        return Path(path) if Path(path).exists() else self.home / path
 
     # facts for the plan
     # --------------------------------------------------------------------------------------------
@@ -488,6 +503,35 @@ class Study:
         return self.methods.idle_overrides(
             {(key.method, self._context(key)) for key in self.trained}
         )
+
+    def check_all(self) -> None:
+        """Check plugins, the user's labels, banks and published weights, which may take seconds, so
+        jobs skip it.
+        """
+        self.check_plugins()
+        self.check_labels()
+        self.check_banks()
+        self.check_weights()
+
+    def check_weights(self) -> None:
+        """Raise ConfigError if published weights of timm are for other classes or images than those
+        of their data set; without timm nothing is checked.
+        """
+        if find_spec("timm") is None:
+            return
+        for key, run in self.trained.items():
+            if run.protocol["weights"] == "published" and key.backbone.startswith("timm/"):
+                from calgrid.backbones.timm import check_weights  # noqa: PLC0415  (torch)
+
+                info = self.datasets.spec(key.dataset).info
+                normalised = run.protocol["test_normalisation"].get(key.dataset, key.dataset)
+                constants = self.datasets.spec(normalised).info
+                check_weights(
+                    key.backbone,
+                    info["n_classes"],
+                    tuple(info["image_shape"][1:]),
+                    (tuple(constants["mean"]), tuple(constants["std"])),
+                )
 
     def check_plugins(self) -> None:
         """Import the components of plugins and compute their metrics on an example; errors raise

@@ -12,6 +12,7 @@ import pandas as pd
 from calgrid.backbones import Backbone
 from calgrid.backbones.catalogue import describe
 from calgrid.backbones.focal_calibration import load_checkpoint
+from calgrid.backbones.timm import check_weights
 from calgrid.backbones.weights import load_state, read_state
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
@@ -71,8 +72,12 @@ def _published_network(
     check_images(key, spec["protocol"], prepared)
     if "source" in spec.get("checkpoint", {}):
         return _own_network(spec, prepared, data_root or Path())
-    known = describe(key["backbone"]).info["parameters"]
-    if prepared.n_classes not in known:
+    info = describe(key["backbone"]).info
+    known = info["parameters"]
+    if info["library"]:
+        shape = prepared.splits["test"].images.shape
+        check_weights(key["backbone"], prepared.n_classes, tuple(shape[-2:]))
+    elif prepared.n_classes not in known:
         raise DataError(
             f"Data set '{key['dataset']}' has {prepared.n_classes} classes, but the published "
             f"weights of "

@@ -23,6 +23,7 @@ from calgrid.reporting.figures import (
     scatter,
     sensitivity,
     severity,
+    survey,
 )
 from calgrid.reporting.index import write_index
 from calgrid.reporting.plotting import style
@@ -52,6 +53,7 @@ FIGURES = (
     ),
     FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE),
     FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter),
+    FigureKind("survey", "ECE against accuracy of networks", CALIBRATORS, survey, each="dataset"),
     FigureKind("pareto", "NLL against the time of training", "Costs", pareto),
     FigureKind(
         "calibrator_sensitivity",

@@ -1,0 +1,95 @@
+"""ECE against accuracy of many networks on one data set, before and after calibration."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from calgrid.reporting import captions, text
+from calgrid.reporting.figure import Frame
+from calgrid.reporting.plotting import style
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, wide
+
+#: fewest networks of a survey, and most whose names are shown
+FEWEST, NAMED = 3, 20
+#: errors that differ by more than this factor are shown on a logarithmic axis
+LOG_FACTOR = 3
+
+
+def collect(data: StudyData, group: Group) -> pd.DataFrame:
+    """Wide rows of the first method of each network, one row a calibrator; none if there are few
+    networks.
+    """
+    alike = [other for other in data.groups if other == group._replace(backbone=other.backbone)]
+    if len(alike) < FEWEST:
+        return pd.DataFrame()
+    parts = []
+    for other in alike:
+        rows = data.tidy(other, "test")
+        of_method = rows[rows["method"] == data.reference(other)]
+        parts.append(wide(of_method, ["backbone", "method", "calibrator"]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def caption(frame: Frame) -> str:
+    before = frame.rows[frame.rows["calibrator"] == UNCALIBRATED]
+    after = _shown_calibrator(frame)
+    filled = f", filled: after {after}" if after else ""
+    return (
+        f"ECE against accuracy of {len(before)} networks on "
+        f"{frame.study.label(frame.group, backbone=False)}, clean test split ({frame.images}), "
+        f"{captions.seeds(frame.rows)}. Hollow: uncalibrated{filled}; dots: all other calibrators. "
+        "Lines join the values of a network. Even perfectly calibrated networks of different "
+        "accuracy have different ECE (ECE null in the tables)."
+    )
+
+
+def _shown_calibrator(frame: Frame) -> str:
+    few = frame.study.few_calibrators()
+    return few[1] if len(few) > 1 else ""
+
+
+def draw(frame: Frame) -> Figure:
+    """Draw one hollow and one filled marker per network, and a dot for each other calibrator."""
+    figure = style.new_figure(style.WIDTH, 4.6)
+    ax = figure.subplots()
+    rows = frame.rows.assign(
+        x=style.scaled("accuracy", frame.rows["accuracy_mean"].to_numpy(float)),
+        y=style.scaled("ece", frame.rows["ece_mean"].to_numpy(float)),
+    )
+    networks, after = list(dict.fromkeys(rows["backbone"])), _shown_calibrator(frame)
+    for name, part in rows.groupby("backbone", sort=False):
+        _network(ax, part.set_index("calibrator"), after, str(name), len(networks) <= NAMED)
+    if style.spans(rows["y"].to_numpy(), LOG_FACTOR):
+        style.log_axis(ax, "y", rows["y"].min() / 1.3, rows["y"].max() * 1.3)
+    else:
+        ax.set_ylim(0, rows["y"].max() * 1.1)
+    ax.set_xlabel(text.in_unit("accuracy"))
+    ax.set_ylabel(text.in_unit("ece"))
+    looks = {"uncalibrated": "white", f"after {after}": style.PALETTE[0]} if after else {}
+    handles = [
+        style.handle(
+            linestyle="", marker="o", color=face, markeredgecolor=style.PALETTE[0], label=label
+        )
+        for label, face in looks.items()
+    ]
+    if len(frame.calibrators()) > 2:
+        handles.append(
+            style.handle(linestyle="", marker=".", color=style.GREY, label="other calibrators")
+        )
+    if handles:
+        figure.legend(handles=handles, loc="outside upper center", ncols=3)
+    return figure
+
+
+def _network(ax: Axes, rows: pd.DataFrame, after: str, name: str, named: bool) -> None:
+    shade = style.PALETTE[0]
+    others = rows.drop(index=[UNCALIBRATED, after], errors="ignore")
+    ax.plot(others["x"], others["y"], ".", color=style.GREY, markersize=3, alpha=0.6, zorder=1)
+    shown = rows[rows.index.isin([UNCALIBRATED, after])]
+    ax.plot(shown["x"], shown["y"], color=shade, linewidth=0.8, alpha=0.5, zorder=2)
+    for calibrator, row in shown.iterrows():
+        face = "white" if calibrator == UNCALIBRATED else shade
+        ax.plot(row["x"], row["y"], "o", color=face, markeredgecolor=shade, markersize=6, zorder=3)
+    if named and UNCALIBRATED in rows.index:
+        place = rows.loc[UNCALIBRATED, ["x", "y"]]
+        ax.annotate(name, tuple(place), (5, 4), textcoords="offset points", fontsize=7)
