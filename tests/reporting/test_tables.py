@@ -117,10 +117,10 @@ def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary
             for name in ("none", "ts")
         }
         best, other = sorted(nlls, key=nlls.get)
-        recipe = row["NLL (nats) of the best recipe"]
+        recipe = row["Best recipe: NLL (nats)"]
         assert recipe in (
             f"{nlls[best]:.4f} {best}",
-            f"{nlls[best]:.4f} {best}, ties with {other}",
+            f"{nlls[best]:.4f} {best}, tie: {other}",
         )
         if method != "ce":
             cell = row["NLL against ce"]
@@ -667,4 +667,4 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
 def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):
     out = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=()).tables()
     (rows,) = read_markdown(out / "overview.md").values()
-    assert all(row["NLL (nats) of the best recipe"].endswith("ties not tested") for row in rows)
+    assert all(row["Best recipe: NLL (nats)"].endswith("ties not tested") for row in rows)

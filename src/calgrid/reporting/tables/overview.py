@@ -11,8 +11,6 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group
 
 TESTED = ("diff_vs_baseline", "p_holm", "detectable", "verdict")
-#: calibrators that the cell of a recipe names as ties
-NAMED = 2
 UNTESTED = "ties not tested"
 
 
@@ -38,7 +36,7 @@ def overview(data: StudyData) -> Table | None:
         "Method",
         text.in_unit("ece_debiased"),
         f"NLL against {data.baseline}",
-        f"{text.in_unit('nll')} of the best recipe",
+        f"Best recipe: {text.in_unit('nll')}",
     ]
 
     def section(group: Group, found: pd.DataFrame) -> list[Section]:
@@ -56,7 +54,8 @@ def overview(data: StudyData) -> Table | None:
         f"{captions.RANKING} "
         f"Brackets: {100 * data.level:g} % intervals. The best recipe is the calibrator, or none, "
         "with the lowest mean NLL on these test images among those within 1 point of the method's "
-        "best accuracy, which favours it; ties are calibrators that are not significantly worse. "
+        "best accuracy, which favours it; ties are calibrators that are not significantly worse, "
+        "named in the CSV file. "
         f"{captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
@@ -84,8 +83,7 @@ def _recipe(row: pd.Series) -> Cell:
     if ties == [UNTESTED]:
         named += f", {UNTESTED}"
     elif ties:
-        more = [f"{len(ties) - NAMED} more"] if len(ties) > NAMED else []
-        named += f", ties with {text.listed([*ties[:NAMED], *more])}"
+        named += f", tie: {ties[0]}" if len(ties) == 1 else f", {len(ties)} ties"
     nll = row["recipe_nll"]
     return Cell(text.format_metric("nll", nll), named, sort=float(nll))
 
