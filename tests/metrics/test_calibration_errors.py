@@ -121,7 +121,7 @@ def test_the_order_of_samples_does_not_matter(case, random):
     random.shuffle(order)
     before, after = metrics.evaluate(probs, labels), metrics.evaluate(probs[order], labels[order])
     if len(np.unique(probs.max(axis=1))) < len(labels):
-        for name in ("aece_eq", "ece_sweep"):
+        for name in ("aece_eq", "ece_sweep", "l1_ts", "l1_iso", "l2_ts", "l2_iso"):
             del before[name], after[name]
     assert after == pytest.approx(before, abs=1e-12, nan_ok=True)
 
@@ -154,7 +154,7 @@ def test_a_perfect_and_certain_model_scores_zero():
     assert found.pop("accuracy") == found.pop("top5") == 1
     undefined = [found.pop(f"{name}_failure") for name in ("auroc", "aupr", "fpr95")]
     assert np.isnan(undefined).all()
-    assert set(found.values()) == {0.0}
+    assert max(map(abs, found.values())) < 1e-15
 
 
 def test_a_certain_model_that_is_always_wrong():

@@ -30,10 +30,13 @@ ROWS += [
     "u_ece",
     "ks",
     "nll",
+    "nll_calibration",
+    "nll_refinement",
     "brier",
     "brier_calibration",
     "brier_refinement",
 ]
+ROWS += ["l1_ts", "l1_iso", "l2_ts", "l2_iso"]
 ROWS += ["smce", "smece", "aurc", "auroc_failure", "aupr_failure", "fpr95_failure"]
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
 ROWS_OOD += ["aupr", "aupr_oodpos"]

@@ -492,14 +492,15 @@ class Scorer:
         """Scores with intervals of all metrics on the test split, of means and ``squared_ce``
         elsewhere.
         """
-        values = evaluate(probs, labels, **self._options)
+        checked = check_probabilities(probs, labels)  # metrics share intermediate results
+        values = evaluate(checked, labels, **self._options)
         metrics = {**LABELLED, **{metric.id: metric for metric in self.plugin_metrics}}
         seed, bins = self.statistics["seed"], self.statistics["bins"]
-        means = resampled_means(probs, labels, seed=seed, n_bins=bins)
+        means = resampled_means(checked, labels, seed=seed, n_bins=bins)
         if not (on_test and self._draws):
             return self._scored(base, values, means, metrics, len(labels))
         drawn = [metric for metric in self.plugin_metrics if metric.interval != "none"]
-        found = resampled(probs, labels, n_bins=bins, further=drawn, **self._draws)
+        found = resampled(checked, labels, n_bins=bins, further=drawn, **self._draws)
         scored = self._scored(base, values, found, metrics, len(labels))
         if self.statistics["bootstrap"] < DECIDING_RESAMPLES:
             scored.draws[:] = _draw_rows(base, means, metrics)

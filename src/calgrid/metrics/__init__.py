@@ -44,6 +44,14 @@ from calgrid.metrics.ood import (
     max_softmax,
     negative_entropy,
 )
+from calgrid.metrics.recalibration import (
+    l1_iso,
+    l1_ts,
+    l2_iso,
+    l2_ts,
+    nll_calibration,
+    nll_refinement,
+)
 from calgrid.metrics.scoring import (
     accuracy,
     brier,
@@ -94,10 +102,16 @@ __all__ = [
     "fpr95_oodpos",
     "kl_human",
     "ks",
+    "l1_iso",
+    "l1_ts",
+    "l2_iso",
+    "l2_ts",
     "max_softmax",
     "mce",
     "negative_entropy",
     "nll",
+    "nll_calibration",
+    "nll_refinement",
     "o_ece",
     "resampled_metrics",
     "rmsce",

@@ -70,10 +70,11 @@ class ClasswiseBins:
 
 def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
     """Sums of each class and bin of the sample itself, each (K, M); computed once a sample."""
-    known = predictions.classwise
-    if n_bins not in known:
-        known[n_bins] = _classwise_sums(predictions, check_bins(n_bins))
-    return known[n_bins]
+    known, name = predictions.shared, ("classwise", n_bins)
+    if name not in known:
+        known[name] = _classwise_sums(predictions, check_bins(n_bins))
+    sums: BinSums = known[name]
+    return sums
 
 
 def _classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:

@@ -14,7 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics import _ordered, _weighted, binning, human, kernel, ood, scoring, smooth
+from calgrid.metrics import (
+    _ordered,
+    _weighted,
+    binning,
+    human,
+    kernel,
+    ood,
+    recalibration,
+    scoring,
+    smooth,
+)
 from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.failure import Confidences, sorted_correct
@@ -44,13 +54,19 @@ OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
 def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators of the means over samples and of ``squared_ce``, which are fast."""
-    return _means(predictions, n_bins), _squared(predictions, n_bins)
+    """Estimators of the means over samples, of ``squared_ce`` and of the parts of the NLL, which are
+    fast.
+    """
+    return (
+        _means(predictions, n_bins),
+        _squared(predictions, n_bins),
+        _nll_parts(predictions, n_bins),
+    )
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
-    makers = (_binned, _ranked, _classwise, _kernel)
+    makers = (_binned, _ranked, _classwise, _kernel, _directed)
     others = (make(predictions, n_bins) for make in makers)
     return (*deciding_estimators(predictions, n_bins), *others)
 
@@ -160,6 +176,40 @@ def _squared(predictions: Predictions, n_bins: int) -> Estimator:
         return Draws({"squared_ce": value + change}, {"squared_ce": pairs})
 
     return estimate
+
+
+def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the parts of the NLL: change at a fixed temperature, and as noise that by products
+    of two added samples, which move the temperature.
+    """
+    parts, n = recalibration.nll_parts(predictions), predictions.n_samples
+    slope, curvature = parts.tempered.slope, parts.tempered.curvature
+    means = np.column_stack(
+        [parts.refinement, scoring.nll_per_sample(predictions) - parts.refinement]
+    )
+    optimism = np.array([1, -1]) * parts.tempered.optimism
+
+    def estimate(weights: Floats) -> Draws:
+        refinement, calibration = (weights @ means / n + optimism).T
+        added = weights - 1
+        pairs = (np.square(added @ slope) - np.square(added) @ slope**2) / (2 * curvature * n**2)
+        return Draws(
+            {"nll_refinement": refinement, "nll_calibration": calibration},
+            {"nll_refinement": -pairs, "nll_calibration": pairs},
+        )
+
+    return estimate
+
+
+def _directed(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the L_p errors, with the maps of the sample."""
+    errors = {
+        f"l{p}_{by}": each
+        for by in recalibration.MAPS
+        for p, each in recalibration.directed(predictions, by).items()
+    }
+    columns, n = np.column_stack(list(errors.values())), predictions.n_samples
+    return lambda weights: Draws(dict(zip(errors, (weights @ columns).T / n, strict=True)), {})
 
 
 def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:

@@ -49,8 +49,8 @@ class Predictions:
         return self.probs[np.arange(self.n_samples), self.labels]
 
     @cached_property
-    def classwise(self) -> dict[int, Any]:
-        """Sums of classwise bins by number of bins, which several metrics share."""
+    def shared(self) -> dict[Any, Any]:
+        """Intermediate results that several metrics share, by name."""
         return {}
 
     @cached_property

@@ -8,7 +8,17 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from calgrid.metrics import calibration, failure, human, kernel, null, ood, scoring, smooth
+from calgrid.metrics import (
+    calibration,
+    failure,
+    human,
+    kernel,
+    null,
+    ood,
+    recalibration,
+    scoring,
+    smooth,
+)
 
 #: biased errors of the confidence
 TOP_LABEL_ERRORS = (
@@ -106,6 +116,11 @@ def _debiased(name: str, function: Callable[..., float], summary: str, source: s
     return Metric(
         name, function, summary, source, True, "labelled", interval="guarded", interval_of=plain
     )
+
+
+def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
+    source = "arXiv 2602.24230"
+    return Metric(name, function, summary, source, True, "labelled", "score", interval="centred")
 
 
 def _ood(
@@ -220,6 +235,26 @@ _ENTRIES = (
     ),
     Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
     Metric(
+        "nll_calibration",
+        recalibration.nll_calibration,
+        "part of the NLL that one temperature removes, bias corrected",
+        "Berta et al., arXiv 2501.19195",
+        True,
+        "labelled",
+        "nats",
+        interval="unbiased",
+    ),
+    Metric(
+        "nll_refinement",
+        recalibration.nll_refinement,
+        "part of the NLL that one temperature leaves, bias corrected",
+        "Berta et al., arXiv 2501.19195",
+        True,
+        "labelled",
+        "nats",
+        interval="unbiased",
+    ),
+    Metric(
         "brier",
         scoring.brier,
         "Brier score, sum over classes",
@@ -248,6 +283,10 @@ _ENTRIES = (
         "score",
         interval="centred",
     ),
+    _lp("l1_ts", recalibration.l1_ts, "L1 error of all probabilities, found by a temperature"),
+    _lp("l1_iso", recalibration.l1_iso, "L1 error of all probabilities, found by isotonic maps"),
+    _lp("l2_ts", recalibration.l2_ts, "L2 error of all probabilities, found by a temperature"),
+    _lp("l2_iso", recalibration.l2_iso, "L2 error of all probabilities, found by isotonic maps"),
     _error("smce", smooth.smce, "smooth calibration error, exact", "Błasiok et al., STOC 2023"),
     _error(
         "smece", kernel.smece, "kernel smooth calibration error", "Błasiok and Nakkiran, ICLR 2024"

@@ -46,6 +46,7 @@ TABLES: tuple[Builder, ...] = (
     comparison.tests,
     methods.calibrators,
     ranks.calibrator_ranks,
+    methods.parts,
     methods.soft_labels,
     classes.classes,
     shift.shift,

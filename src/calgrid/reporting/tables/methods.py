@@ -20,6 +20,11 @@ from calgrid.reporting.table import (
 )
 
 METRICS = (*BESIDE_ECE, "aece", "cece", "mce", "o_ece", "u_ece", "smce")
+PARTS = (
+    *("nll", "nll_refinement", "nll_calibration"),
+    *("brier", "brier_refinement", "brier_calibration"),
+    *("l1_ts", "l1_iso", "l2_ts", "l2_iso"),
+)
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
@@ -76,6 +81,24 @@ def calibrators(data: StudyData) -> Table | None:
         f"{captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
+
+
+def parts(data: StudyData) -> Table | None:
+    """Refinement and calibration parts of proper scores, and L_p errors."""
+    frame, sections = by_group(data, data.test, _calibrated(data, PARTS))
+    if frame.empty:
+        return None
+    caption = (
+        f"Parts of the proper scores on the {captions.test_split(data)}; {captions.seeds(frame)}. "
+        f"{captions.spread(data, frame)} The calibration part is what recalibration would gain, by "
+        "one temperature (NLL) or in bins of each class (Brier score); refinement is the rest. A "
+        "gain in refinement is one that no such recalibration gives. L1 and L2 errors of all "
+        "probabilities are what a temperature or isotonic maps, fitted on other images of the "
+        "split, find: bounds from below, negative by noise. Bold: best calibrator of each method "
+        "and column, among those within 1 point of the method's best accuracy."
+    )
+    title = "Refinement and calibration"
+    return Table("parts", title, "Calibrators", caption, frame, sections)
 
 
 def soft_labels(data: StudyData) -> Table | None:

@@ -1,0 +1,239 @@
+"""What a recalibration would gain: parts of the NLL by one temperature, and L_p errors out of fold.
+
+Refinement and calibration. Of all proper losses, the part that the best map of the predictions
+removes is calibration, the rest refinement (Bröcker, QJRMS 2009). With one temperature as the map,
+the refinement part is min_beta NLL(softmax(beta ln p)) (Berta et al., arXiv 2501.19195). The same
+samples choose beta and are scored, so the minimum is too low by about v / (2 h N), v the variance
+of the derivative of the loss in beta and h its mean second derivative (Takeuchi 1976); it is added.
+With the Brier score see :func:`calgrid.metrics.brier_calibration`, whose map is one of bins.
+
+L_p errors. E || E[y | p] - p ||_p is at least E <d, y - p> for directions d that do not depend on y
+and whose dual norm is at most 1. The direction is the derivative of the norm at g - p, g a map of p
+that is fitted on other samples: the sign of g - p for L1, (g - p) / ||g - p|| for L2. So the mean
+over samples is no estimate from above: it is too low if g is not E[y | p], and may be negative by
+noise (arXiv 2602.24230). g is the temperature with Laplace smoothing, or the isotonic regression of
+each class. Fold k has the samples whose rank by confidence is k modulo 5, which their labels do not
+influence.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
+from scipy.special import softmax
+
+from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics.scoring import PROBABILITY_FLOOR, nll_per_sample
+
+Floats = NDArray[np.float64]
+Map = Literal["ts", "iso"]
+MAPS: tuple[Map, ...] = ("ts", "iso")
+
+#: of the inverse temperature, as of the calibrator ``ts``
+BETA_BOUNDS = (1e-2, 20.0)
+#: Newton's method ends where a step would lower the mean loss by less than half of this; about 7 do
+LEAST_FALL, MAX_STEPS = 1e-20, 60
+N_FOLDS = 5
+
+
+class Tempered(NamedTuple):
+    """Best inverse temperature of some samples.
+
+    Attributes
+    ----------
+    beta : inverse temperature.
+    slope : derivative of the loss of each sample in beta, (N,).
+    curvature : mean second derivative; infinite at a bound, where beta is not estimated.
+    """
+
+    beta: float
+    slope: Floats
+    curvature: float
+
+    @property
+    def optimism(self) -> float:
+        """How much lower the mean loss of these samples is, in expectation, than that of all others
+        at their own best temperature.
+        """
+        return float(np.mean(self.slope**2) / (2 * self.curvature * len(self.slope)))
+
+
+def best_temperature(logits: Floats, labels: NDArray[np.int64], start: float = 1.0) -> Tempered:
+    """Inverse temperature in [0.01, 20] of lowest NLL, by Newton's method within a bracket.
+
+    Parameters
+    ----------
+    logits : (N, K). labels : (N,). start : first inverse temperature.
+    """
+    below = logits - logits.max(axis=1, keepdims=True)
+    square, of_label = below**2, below[np.arange(len(labels)), labels]
+    (low, high), beta = BETA_BOUNDS, start
+    for _ in range(MAX_STEPS):
+        share = np.exp(beta * below)
+        total = share.sum(axis=1)
+        mean = np.einsum("nk,nk->n", share, below) / total
+        slope = mean - of_label
+        curvature = float(np.mean(np.einsum("nk,nk->n", share, square) / total - mean**2))
+        rises = float(slope.mean())
+        low, high = (low, beta) if rises > 0 else (beta, high)
+        if rises**2 <= LEAST_FALL * curvature:
+            break
+        step = beta - rises / curvature if curvature > 0 else low
+        beta = step if low < step < high else math.sqrt(low * high)
+    bound = min(beta / BETA_BOUNDS[0], BETA_BOUNDS[1] / beta) < 1 + 1e-3
+    return Tempered(beta, slope, math.inf if bound or curvature <= 0 else curvature)
+
+
+def log_probs(predictions: Predictions) -> Floats:
+    """Logarithms of probabilities (N, K), as low as those of the NLL."""
+    return np.log(np.maximum(predictions.probs, PROBABILITY_FLOOR))
+
+
+class Parts(NamedTuple):
+    """Refinement part of the NLL of each sample, (N,), and the temperature of all."""
+
+    refinement: Floats
+    tempered: Tempered
+
+
+def nll_parts(predictions: Predictions) -> Parts:
+    """Refinement of each sample at the best temperature, without its optimism."""
+    known = predictions.shared
+    if "nll_parts" not in known:
+        logits = log_probs(predictions)
+        best = best_temperature(logits, predictions.labels)
+        scaled = Predictions(softmax(best.beta * logits, axis=1), predictions.labels)
+        known["nll_parts"] = Parts(nll_per_sample(scaled), best)
+    parts: Parts = known["nll_parts"]
+    return parts
+
+
+def nll_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Part of the NLL, in nats, that one temperature leaves: see the module.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    parts = nll_parts(check_probabilities(probs, labels))
+    return float(parts.refinement.mean()) + parts.tempered.optimism
+
+
+def nll_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Part of the NLL, in nats, that one temperature removes: the NLL minus
+    :func:`nll_refinement`. It may be slightly negative.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    predictions = check_probabilities(probs, labels)
+    return float(nll_per_sample(predictions).mean()) - nll_refinement(
+        predictions, predictions.labels
+    )
+
+
+def l1_ts(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """L1 calibration error of all classes, as far as a temperature finds it: see the module.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    return float(directed(check_probabilities(probs, labels), "ts")[1].mean())
+
+
+def l2_ts(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """L2 calibration error of all classes, as far as a temperature finds it: see the module.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    return float(directed(check_probabilities(probs, labels), "ts")[2].mean())
+
+
+def l1_iso(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """L1 calibration error of all classes, as far as isotonic regressions find it: see the module.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    return float(directed(check_probabilities(probs, labels), "iso")[1].mean())
+
+
+def l2_iso(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """L2 calibration error of all classes, as far as isotonic regressions find it: see the module.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`.
+    """
+    return float(directed(check_probabilities(probs, labels), "iso")[2].mean())
+
+
+def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
+    """L1 and L2 errors of each sample, (N,), with a map fitted on other folds."""
+    known = predictions.shared
+    if by not in known:
+        recalibrated = (tempered if by == "ts" else isotonic)(predictions)
+        known[by] = directed_errors(predictions, recalibrated)
+    errors: dict[int, Floats] = known[by]
+    return errors
+
+
+def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int, Floats]:
+    """Change of || . ||_p, p = 1 and 2, from p towards ``recalibrated`` (N, K), times y - p, (N,)."""
+    gap = recalibrated - predictions.probs
+    rows = np.arange(predictions.n_samples)
+    errors = {}
+    norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
+    for p, direction in (
+        (1, np.sign(gap)),
+        (2, np.divide(gap, norm, out=np.zeros_like(gap), where=norm > 0)),
+    ):
+        along = np.einsum("nk,nk->n", direction, predictions.probs)
+        errors[p] = direction[rows, predictions.labels] - along
+    return errors
+
+
+def folds(predictions: Predictions) -> NDArray[np.int64]:
+    """Fold of each sample, (N,)."""
+    fold_of = np.empty(predictions.n_samples, np.int64)
+    fold_of[predictions.order] = np.arange(predictions.n_samples) % N_FOLDS
+    return fold_of
+
+
+def tempered(predictions: Predictions) -> Floats:
+    """Probabilities (N, K) scaled by the temperature of the other folds and mixed with the uniform
+    distribution, as by the calibrator ``ts_mix``.
+    """
+    logits, fold_of = log_probs(predictions), folds(predictions)
+    start = nll_parts(predictions).tempered.beta
+    recalibrated = np.empty_like(logits)
+    for fold in range(N_FOLDS):
+        out = fold_of == fold
+        others = ~out
+        if not others.any():  # a single sample
+            return predictions.probs
+        beta = best_temperature(logits[others], predictions.labels[others], start).beta
+        epsilon = 1 / (others.sum() + 1)
+        scaled = softmax(beta * logits[out], axis=1)
+        recalibrated[out] = (1 - epsilon) * scaled + epsilon / logits.shape[1]
+    return recalibrated
+
+
+def isotonic(predictions: Predictions) -> Floats:
+    """Frequency of each class (N, K) by isotonic regression of its probability on other folds,
+    linear between the fitted samples.
+    """
+    fold_of, probs = folds(predictions), predictions.probs
+    if predictions.n_samples == 1:
+        return probs
+    recalibrated = np.empty_like(probs)
+    for k, column in enumerate(probs.T):
+        order = np.argsort(column, kind="stable")
+        of_class = (predictions.labels == k).astype(np.float64)
+        scores, hits, place = column[order], of_class[order], fold_of[order]
+        for fold in range(N_FOLDS):
+            inside = place == fold
+            others = ~inside
+            known = scores[others]
+            # samples of equal probability have one value
+            first = np.flatnonzero(np.diff(known, prepend=-1))
+            count = np.diff(first, append=len(known)).astype(np.float64)
+            rates = np.add.reduceat(hits[others], first) / count
+            fitted = isotonic_regression(rates, weights=count).x
+            recalibrated[order[inside], k] = np.interp(scores[inside], known[first], fitted)
+    return recalibrated

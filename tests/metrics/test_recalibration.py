@@ -1,0 +1,129 @@
+"""Parts of the NLL by one temperature, and L_p errors from maps fitted on other samples."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from tests.metrics.cases import calibrated, softmax
+
+from calgrid import metrics
+from calgrid.metrics import intervals, recalibration
+from calgrid.metrics.recalibration import directed_errors, log_probs, nll_parts
+
+
+def two_classes(margin, n, errors):
+    """Predictions with one logit margin, of which some are wrong."""
+    labels = np.array([1] * errors + [0] * (n - errors))
+    return metrics.check_probabilities(softmax(np.tile([margin, 0.0], (n, 1))), labels)
+
+
+@pytest.mark.parametrize(
+    ("margin", "n", "errors", "nll", "refinement"),
+    [
+        (2, 4, 1, 0.6269280, 0.5623351),
+        (1, 10, 2, 0.5132617, 0.5004024),
+        (8, 10, 1, 0.8003354, 0.3250830),
+    ],
+)
+def test_refinement_by_hand_and_its_optimism(margin, n, errors, nll, refinement):
+    """The best temperature gives the share of errors; probmetrics has the first value, too."""
+    case = two_classes(margin, n, errors)
+    parts = nll_parts(case)
+    assert metrics.nll(case, case.labels) == pytest.approx(nll, abs=1e-7)
+    assert parts.refinement.mean() == pytest.approx(refinement, abs=1e-7)
+    # a well-specified temperature: half a parameter
+    assert parts.tempered.optimism == pytest.approx(1 / (2 * n), rel=1e-6)
+    both = (f(case, case.labels) for f in (metrics.nll_refinement, metrics.nll_calibration))
+    assert sum(both) == pytest.approx(nll, abs=1e-7)
+
+
+def test_the_same_temperature_splits_the_brier_score():
+    case = two_classes(2, 4, 1)
+    scaled = softmax(nll_parts(case).tempered.beta * log_probs(case))
+    assert metrics.brier(case, case.labels) == pytest.approx(0.4092158, abs=1e-7)
+    assert metrics.brier(scaled, case.labels) == pytest.approx(0.375, abs=1e-7)
+
+
+@pytest.mark.parametrize("sharpening", [0.4, 1, 3])
+def test_the_temperature_is_that_of_a_general_minimiser(sharpening):
+    probs, labels = calibrated(400)
+    case = metrics.check_probabilities(softmax(sharpening * np.log(probs)), labels)
+    expected = minimize_scalar(
+        lambda beta: metrics.nll(softmax(beta * log_probs(case)), labels),
+        bounds=recalibration.BETA_BOUNDS,
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    parts = nll_parts(case)
+    assert parts.tempered.beta == pytest.approx(expected.x, rel=1e-5)
+    assert parts.refinement.mean() == pytest.approx(expected.fun, abs=1e-12)
+
+
+def test_a_temperature_at_its_bound_is_not_corrected():
+    probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+    assert nll_parts(metrics.check_probabilities(probs, np.array([0, 0, 1]))).tempered.optimism == 0
+    assert np.isfinite(
+        list(metrics.bootstrap(probs, [0, 0, 1], n_resamples=9)["nll_refinement"])
+    ).all()
+
+
+@pytest.mark.parametrize("name", ["nll_calibration", "l1_ts", "l1_iso", "l2_ts", "l2_iso"])
+def test_errors_of_calibrated_models_are_zero_in_the_mean(name):
+    found = np.array([getattr(metrics, name)(*calibrated(100, seed=seed)) for seed in range(150)])
+    assert abs(found.mean()) < 3 * found.std() / np.sqrt(len(found))
+    assert found.min() < 0 < found.max()
+
+
+@pytest.mark.parametrize(("sharpening", "ratio"), [(1, (0.9, 1.7)), (1.5, (0.8, 1.2))])
+def test_the_standard_error_of_the_calibration_part_is_its_deviation_over_test_sets(
+    sharpening, ratio
+):
+    """Never too small; at perfect calibration too large, as the variance is large where the value is."""
+    sets = [calibrated(200, seed=seed) for seed in range(200)]
+    sets = [(softmax(sharpening * np.log(probs)), labels) for probs, labels in sets]
+    found = [metrics.nll_calibration(*case) for case in sets]
+    each = [intervals.resampled_means(*case, n_resamples=100) for case in sets[:60]]
+    variances = [
+        intervals.sampling_variance(one.drawn["nll_calibration"], one.noise["nll_calibration"])
+        for one in each
+    ]
+    assert ratio[0] < np.sqrt(np.mean(variances)) / np.std(found) < ratio[1]
+
+
+@pytest.mark.parametrize(
+    ("probs", "counts", "map_to", "l1", "l2"),
+    [
+        ([0.7, 0.2, 0.1], [4, 4, 2], [0.4, 0.4, 0.2], 0.6, 0.3741657),
+        ([0.9, 0.1], [6, 4], [0.6, 0.4], 2 * 0.3, 0.3 * 2**0.5),
+    ],
+)
+def test_errors_towards_the_frequencies_are_their_distance(probs, counts, map_to, l1, l2):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    case = metrics.check_probabilities(np.tile(probs, (10, 1)), labels)
+    found = directed_errors(case, np.tile(map_to, (10, 1)))
+    assert [found[p].mean() for p in (1, 2)] == pytest.approx([l1, l2], abs=1e-7)
+    assert directed_errors(case, case.probs)[1].mean() == 0
+
+
+@pytest.mark.parametrize("by", ["ts", "iso"])
+def test_errors_of_a_wrong_temperature_come_near_the_truth_from_below(by):
+    probs, labels = calibrated(20_000)
+    sharper = softmax(2 * np.log(probs))
+    gaps = probs - sharper
+    truth = {"l1": np.abs(gaps).sum(axis=1).mean(), "l2": np.linalg.norm(gaps, axis=1).mean()}
+    for p, expected in truth.items():
+        share = getattr(metrics, f"{p}_{by}")(sharper, labels) / expected
+        assert (0.95 if by == "ts" else 0.75) < share < 1.02
+
+
+def test_no_sample_influences_its_own_map():
+    """The label of one sample changes the maps of the other folds only."""
+    probs, labels = calibrated(50)
+    changed = labels.copy()
+    changed[7] = (labels[7] + 1) % 5
+    cases = [metrics.check_probabilities(probs, each) for each in (labels, changed)]
+    fold = recalibration.folds(cases[0])
+    for make in (recalibration.tempered, recalibration.isotonic):
+        before, after = map(make, cases)
+        same = np.isclose(before, after, rtol=1e-7).all(axis=1)
+        assert same[fold == fold[7]].all()
+        assert not same[fold != fold[7]].all()
