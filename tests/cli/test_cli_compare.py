@@ -46,14 +46,16 @@ def test_json_is_what_the_python_interface_gives(calgrid, two, data):
 
 def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
     metrics = ("nll", "accuracy", "mce", "cece")
-    done = calgrid("compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", *metrics, *FEW)
+    done = calgrid(
+        "compare", f"sharp={two[0]}", f"soft={two[1]}", "--metrics", *metrics, *FEW, "--networks"
+    )
     assert done.code == 0, done.err
     lines = {line.split()[0]: line for line in done.out.splitlines() if line[:1].strip()}
     rows = {line.split()[0]: line for line in done.out.splitlines() if "  " in line}
     assert rows["nll"].endswith("worse")
     assert rows["accuracy"].endswith("equivalent (margin 0.005 of accuracy)")
     assert rows["mce"].endswith("worse")
-    assert "sharp - soft  (seeds: 1; interval and verdict: these runs only, " in done.out
+    assert "sharp - soft  (seeds: 1; interval and verdict: these networks only, " in done.out
     assert lines["mce:"] == "mce: the verdict is that of squared_ce, which has no bias."
     assert lines["cece:"].startswith("cece: no verdict; its bias depends on the model")
 
@@ -62,6 +64,10 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
     noise = np.random.default_rng(1).normal(size=data.test.shape)
     other = write(tmp_path / "other", "parquet", data.test / 3 + 0.2 * noise, data.test_labels)
     done = calgrid("compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW)
+    assert "give files of several seeds, or --networks" in done.out
+    done = calgrid(
+        "compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW, "--networks"
+    )
     assert "tie (80 % power for 0.011 of squared_ce)" in done.out
 
 

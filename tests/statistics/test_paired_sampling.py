@@ -45,6 +45,9 @@ def test_one_run_each_is_the_bootstrap_of_a_difference():
         metrics.nll(first[0], LABELS) - metrics.nll(second[0], LABELS)
     )
     assert np.isnan(row(table)["std_seed"])
+    assert set(table["verdict"]) == {"no verdict"}  # as in a study
+    of_runs = paired_bootstrap({"a": first, "b": second}, LABELS, n_resamples=200, of_runs=True)
+    assert row(of_runs)["verdict"] == "better"
 
 
 def test_sources_of_variance_are_told_apart():
@@ -70,7 +73,8 @@ def test_deviation_over_test_samples_is_that_of_a_mean():
 def test_the_verdict_holds_the_variance_over_seeds():
     """Two seeds for a, two against: the runs differ for certain, the methods do not."""
     a, b = [softmax(f * np.log(calibrated(N)[0])) for f in (1.0, 3.0)], runs_of(1.6, seeds=2)
-    one = row(paired_bootstrap({"a": a[1:], "b": b[1:]}, LABELS, n_resamples=200))
+    last = {"a": a[1:], "b": b[1:]}
+    one = row(paired_bootstrap(last, LABELS, n_resamples=200, of_runs=True))
     both = row(paired_bootstrap({"a": a, "b": b}, LABELS, n_resamples=200))
     assert (one["verdict"], both["verdict"]) == ("worse", "tie")
     student = stats.t.ppf(0.975, 1) * both["std_seed"] / np.sqrt(2)
@@ -93,7 +97,7 @@ def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
     """
     runs, labels = sharp_and_flat(500)
     errors = [name for name, each in metrics.METRICS.items() if each.decided_by == "squared_ce"]
-    table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100)
+    table = paired_bootstrap(runs, labels, metrics=errors, n_resamples=100, of_runs=True)
     assert set(table["decided_by"]) == {"squared_ce"}
     assert set(table["verdict"]) == {"tie"}
     drawn = [
@@ -105,7 +109,7 @@ def test_no_error_tells_a_sharp_calibrated_model_from_a_flat_one():
 def test_a_model_does_not_differ_from_itself():
     runs = runs_of(1.3, seeds=1)
     table = paired_bootstrap(
-        {"a": runs, "same": runs}, LABELS, metrics=["ece", "squared_ce", "nll"]
+        {"a": runs, "same": runs}, LABELS, metrics=["ece", "squared_ce", "nll"], of_runs=True
     )
     assert set(table["verdict"]) == {"equivalent"}
     assert (table.loc[table["metric"] != "ece", ["ci_low", "ci_high"]] == 0).all(axis=None)

@@ -403,6 +403,7 @@ def _verdict_text(
         metrics=[NLL],
         n_resamples=options.bootstrap,
         n_bins=options.bins,
+        of_runs=True,
     ).to_dict("records")
     words = {
         BETTER: "is better than",

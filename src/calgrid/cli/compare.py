@@ -53,12 +53,13 @@ def compare(options: argparse.Namespace) -> None:
         metrics=list(dict.fromkeys(options.metrics)),
         n_resamples=options.bootstrap,
         n_bins=options.bins,
+        of_runs=options.networks,
     )
     if options.json:
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")  # JSON has no NaN
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
     else:
-        sys.stdout.write(_text(frame, len(first)))
+        sys.stdout.write(_text(frame, len(first), options.networks))
 
 
 def _parse(text: str) -> tuple[str, list[Path]]:
@@ -92,15 +93,15 @@ def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> ND
     return predicted(data)
 
 
-def _text(frame: pd.DataFrame, n_samples: int) -> str:
+def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
     lines = [
         f"Paired on {n_samples} test samples; sd test: over resamples of them, sd seed: over seeds."
     ]
     for (method, against), rows in frame.groupby(["method", "against"], sort=False):
         seeds = rows["n_seeds"].iloc[0]
-        scope = "these runs only, over test samples but not seeds"
-        if seeds > 1:
-            scope = "over test samples and seeds"
+        scope = "over test samples and seeds"
+        if seeds == 1:
+            scope = "these networks only, over test samples but not seeds"
         lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {scope})")
         lines.append(
             f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}"
@@ -112,8 +113,14 @@ def _text(frame: pd.DataFrame, n_samples: int) -> str:
         f"\n{name}: the verdict is that of {other}, which has no bias."
         for name, other in dict(zip(by["metric"], by["decided_by"], strict=True)).items()
     ]
-    without_verdict = dict.fromkeys(frame.loc[frame["verdict"] == NO_VERDICT, "metric"])
-    lines += [f"\n{name}: no verdict; {_reason(name)}" for name in without_verdict]
+    one_run = (frame["n_seeds"] == 1) & (frame["decided_by"] != "") & (not networks)
+    if one_run.any():
+        lines.append(
+            "\nno verdict: one run of a method says nothing about another run of it; give files of "
+            "several seeds, or --networks to ask about these networks alone."
+        )
+    without_verdict = frame.loc[(frame["verdict"] == NO_VERDICT) & ~one_run, "metric"]
+    lines += [f"\n{name}: no verdict; {_reason(name)}" for name in dict.fromkeys(without_verdict)]
     return "\n".join(lines) + "\n"
 
 

@@ -314,6 +314,11 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
     )
+    parser.add_argument(
+        "--networks",
+        action="store_true",
+        help="the question is about these networks, not about methods: a verdict with one file each",
+    )
     shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     parser.add_argument(
         "--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics"

@@ -493,7 +493,7 @@ class Scorer:
         elsewhere.
         """
         checked = check_probabilities(probs, labels)  # metrics share intermediate results
-        values = evaluate(checked, labels, **self._options)
+        values = evaluate(checked, labels, **self._options, costly=on_test)
         metrics = {**LABELLED, **{metric.id: metric for metric in self.plugin_metrics}}
         seed, bins = self.statistics["seed"], self.statistics["bins"]
         means = resampled_means(checked, labels, seed=seed, n_bins=bins)

@@ -11,14 +11,19 @@ from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 
 
 def evaluate(
-    probs: Probabilities, labels: ArrayLike, *, n_bins: int = 15, further: Iterable[Metric] = ()
+    probs: Probabilities,
+    labels: ArrayLike,
+    *,
+    n_bins: int = 15,
+    further: Iterable[Metric] = (),
+    costly: bool = True,
 ) -> dict[str, float]:
     """Value of every labelled metric by identifier, in the order of ``METRICS``.
 
     Parameters
     ----------
     probs : probabilities (N, K). labels : integers (N,). n_bins : number of confidence bins.
-    further : additional labelled metrics, at the end.
+    further : additional labelled metrics, at the end. costly : whether to include costly metrics.
 
     Raises
     ------
@@ -30,7 +35,7 @@ def evaluate(
     0.5
     """
     predictions = check_probabilities(probs, labels)
-    metrics = (*LABELLED.values(), *further)
+    metrics = [m for m in (*LABELLED.values(), *further) if costly or not m.costly]
     return {
         metric.id: metric.function(predictions, predictions.labels, n_bins) for metric in metrics
     }

@@ -47,6 +47,7 @@ class Metric:
         estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
+    costly : whether studies compute it on the clean test split alone.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
         samples.
     """
@@ -61,6 +62,7 @@ class Metric:
     interval: Literal["percentile", "centred", "guarded", "unbiased", "none"] = "percentile"
     interval_of: str | None = None
     is_largest_gap: bool = False
+    costly: bool = False
     score: Callable[[ArrayLike], ood.Floats] | None = None
 
     @property
@@ -119,8 +121,17 @@ def _debiased(name: str, function: Callable[..., float], summary: str, source: s
 
 
 def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
-    source = "arXiv 2602.24230"
-    return Metric(name, function, summary, source, True, "labelled", "score", interval="centred")
+    return Metric(
+        name,
+        function,
+        summary,
+        "arXiv 2602.24230",
+        True,
+        "labelled",
+        "score",
+        interval="centred",
+        costly=True,
+    )
 
 
 def _ood(

@@ -182,7 +182,7 @@ def _course(history: pd.DataFrame) -> str:
 
 
 def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
-    scores = evaluate(probs, data.label, n_bins=len(sums.count))
+    scores = evaluate(probs, data.label, n_bins=len(sums.count), costly=False)
     said = ", ".join(
         f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID
     )

@@ -43,6 +43,7 @@ def paired_bootstrap(
     level: float = 0.95,
     seed: int = 0,
     n_bins: int = 15,
+    of_runs: bool = False,
 ) -> pd.DataFrame:
     """Difference of every pair of methods on the same test samples, with an interval over samples
     and seeds.
@@ -56,6 +57,8 @@ def paired_bootstrap(
         are paired, so all methods have the same number. labels : integers (N,).
     metrics : identifiers of labelled metrics except ``ece_null``, including plugin metrics.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
+    of_runs : whether the question is about these networks, not about methods: only then do methods
+        with one run have a verdict, over test samples.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def paired_bootstrap(
         ]
     )
     rows["decided_by"] = decided_by(rows["metric"])
-    return _judged(rows, level, metrics)
+    return _judged(rows, level, metrics, of_runs)
 
 
 def against_one(
@@ -140,13 +143,15 @@ def against_one(
         for needed in dict.fromkeys(filter(None, [metric, by]))
     ]
     table = pd.DataFrame(rows)
-    return _judged(table.assign(decided_by=decided_by(table["metric"])), level, [metric])
+    return _judged(table.assign(decided_by=decided_by(table["metric"])), level, [metric], of_runs=True)
 
 
-def _judged(rows: pd.DataFrame, level: float, metrics: Sequence[str]) -> pd.DataFrame:
+def _judged(
+    rows: pd.DataFrame, level: float, metrics: Sequence[str], of_runs: bool
+) -> pd.DataFrame:
     """Rows of ``metrics`` with their verdicts, which errors have from the deciding metric."""
     own = rows[rows["decided_by"] == rows["metric"]]
-    judged = judge(own, own["metric"], level, of_runs=True)
+    judged = judge(own, own["metric"], level, of_runs)
     rows = rows.assign(p_seeds=seed_test(rows["difference"], rows["std_seed"], rows["n_seeds"]))
     for end in INTERVAL:
         rows[end] = judged[end].reindex(rows.index).fillna(rows[end])

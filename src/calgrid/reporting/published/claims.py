@@ -18,6 +18,9 @@ from calgrid.statistics.verdicts import decided_by
 
 HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
 UNCHECKED = ("Claim", "Why it has no verdict")
+#: why claims about ranks are open: a rank jumps where two methods are close, so resamples of the
+#: test images do not give its variance
+NO_RANKS = "no verdict on ranks"
 Papers = Sequence[tuple[Paper, Sequence[Filled]]]
 
 
@@ -71,8 +74,9 @@ def _caption(level: float) -> str:
         "(for claims of the lowest or best value, all rows or columns in question) by the rule of "
         "all verdicts, over seeds and test images, with Holm's correction over all pairs of the "
         f"claim at level {1 - level:.2g}. Claims about ECE and other errors of the largest "
-        "probability are decided by the squared calibration error, which has no bias; those about "
-        "ranks have no verdict, as they have no variance over test images. Claims about "
+        "probability are decided by the squared calibration error, which has no bias. Those about "
+        "ranks have no verdict: a rank jumps where two methods are close, so that resamples of test "
+        "images do not give its variance; the claims about single cells do. Claims about "
         "calibrators that a paper fits several times to one network are about these networks and "
         "these fitting images, with the variance over seeds of the calibrator; if calibrators are "
         "fitted on a part of each corruption, by the corrected resampled t-test of Nadeau and "
@@ -149,6 +153,8 @@ class _Checked:
             return Cell(text.NOTHING)
         if found["present"] == 0:
             return Cell("runs are missing")
+        if tests["metric"].isin(list(self.table.spec["ranks"])).any():
+            return Cell(NO_RANKS)
         lacking = ["runs"] if found["present"] < len(self.claim["settings"]) else []
         if self.of_fits or tests["std_test"].isna().any():
             if tests["std_test"].isna().any():
