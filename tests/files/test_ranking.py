@@ -117,7 +117,9 @@ def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch)
             rows = place == number
             probs[name][rows] = fitted.predict_proba(logits[rows])
     pair = {name: [probs[name]] for name in (other.id, best.id)}
-    found = paired_bootstrap(pair, labels, metrics=["ece"], n_resamples=200, n_bins=10)
+    found = paired_bootstrap(
+        pair, labels, metrics=["ece"], n_resamples=200, n_bins=10, of_runs=True
+    )
     (row,) = found.to_dict("records")
     assert other.verdict == row["verdict"]
     assert other.difference == pytest.approx((row["difference"], row["ci_low"], row["ci_high"]))

@@ -87,7 +87,8 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
     rows = metrics[(metrics["checkpoint"] == "last") & (metrics["calibrator"] == calibrator)]
     for split, scored in (("test", test), ("val", choice)):
         found = rows[rows["split"] == split]
-        expected = evaluate(fitted.predict_proba(scored.logits), scored.label)
+        probs = fitted.predict_proba(scored.logits)
+        expected = evaluate(probs, scored.label, costly=split == "test")
         assert values(found) == pytest.approx(expected)
         assert (found["n_samples"] == len(scored)).all()
 
@@ -109,7 +110,8 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
         *((shifted, *setting) for setting in shifted.settings()[::7]),
     ]
     for data, shift, severity, index in places:
-        expected = evaluate(fitted.predict_proba(data.logits[index]), data.label[index])
+        probs = fitted.predict_proba(data.logits[index])
+        expected = evaluate(probs, data.label[index], costly=data is test)
         found = rows[(rows["shift"] == shift) & (rows["severity"] == severity)]
         assert values(found) == pytest.approx(expected)
         assert (found["n_samples"] == len(index)).all()
@@ -164,7 +166,8 @@ class TestSameShift:
         fit, rest = drawn_rows(rows, 1, shift, severity)
         assert sorted([*fit, *rest]) == list(rows)
         fitted = build_calibrator("ts").fit(shifted.logits[fit], shifted.label[fit])
-        expected = evaluate(fitted.predict_proba(shifted.logits[rest]), shifted.label[rest])
+        probs = fitted.predict_proba(shifted.logits[rest])
+        expected = evaluate(probs, shifted.label[rest], costly=False)
         found = same.query(
             "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'same_shift' and fit_seed "
             "== 1 "
@@ -198,7 +201,8 @@ class TestRedrawn:
         for draw in (3, 4):
             fit, rest = drawn_rows(np.arange(len(labels)), draw, "", 0)
             fitted = build_calibrator("ts").fit(logits[fit], labels[fit])
-            expected[draw] = evaluate(fitted.predict_proba(logits[rest]), labels[rest])
+            probs = fitted.predict_proba(logits[rest])
+            expected[draw] = evaluate(probs, labels[rest], costly=False)
             own = found[found["fit_seed"] == draw]
             assert values(own) == pytest.approx(expected[draw])
             assert set(own["split"]) == {"test"}

@@ -113,7 +113,7 @@ def test_errors_of_a_wrong_temperature_come_near_the_truth_from_below(by):
     truth = {"l1": np.abs(gaps).sum(axis=1).mean(), "l2": np.linalg.norm(gaps, axis=1).mean()}
     for p, expected in truth.items():
         share = getattr(metrics, f"{p}_{by}")(sharper, labels) / expected
-        assert (0.95 if by == "ts" else 0.75) < share < 1.02
+        assert (0.92 if by == "ts" else 0.75) < share < 1.08
 
 
 def test_no_sample_influences_its_own_map():

@@ -351,6 +351,9 @@ def test_mean_ranks_of_two_settings(build, read_markdown):
     ranks = [float(row["NLL rank ↓"].replace("**", "")) for row in rows]
     assert ranks == sorted(ranks)
     assert sum(ranks) == 6
+    (base,) = [row for row in rows if row["Method"] == "ce"]
+    assert base["NLL PHI ↑"] == "–"
+    assert all(" ± " in row["Brier PHI ↑"] for row in rows if row is not base)
 
 
 def test_groups_are_told_apart_by_what_differs(build, read_markdown):
@@ -374,7 +377,8 @@ def test_tables_of_an_external_study(external, tmp_path, read_markdown):
     best of any.
     """
     write_tables(external.folder, external.manifest, tmp_path)
-    assert {path.stem for path in tmp_path.glob("*.md")} == {"methods", "calibrators", "costs"}
+    written = {path.stem for path in tmp_path.glob("*.md")}
+    assert written == {"methods", "calibrators", "parts", "costs"}
     assert "**" not in (tmp_path / "methods.md").read_text()
     (rows,) = read_markdown(tmp_path / "calibrators.md").values()
     summary = StudyData(external.folder, external.manifest).summary

@@ -10,6 +10,7 @@ from scipy import stats
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics import (
     friedman,
+    improvements,
     mean_ranks,
     nemenyi_cd,
     setting_ranks,
@@ -135,6 +136,17 @@ def test_missing_numbers_cost_their_setting_or_their_method():
         setting_ranks(scores.assign(five=np.nan))
     with pytest.raises(ConfigError, match="missing must be"):
         setting_ranks(scores, missing="impute")
+
+
+def test_improvements_over_settings_of_two_data_sets():
+    scores = pd.DataFrame(
+        {"none": [0.50, 0.40, 0.30, np.nan], "ts": [0.44, 0.38, 0.30, 0.1]}, index=list("abcd")
+    )
+    found = improvements(scores, "none", pd.Series(["x", "x", "y", "z"], index=list("abcd")))
+    assert found.index.tolist() == ["ts"]
+    assert found.loc["ts", "phi"] == pytest.approx((6 + 2 + 0) / 3)
+    deviation = np.std([6, 2, 0], ddof=1)
+    assert found.loc["ts", "phi_reach"] == pytest.approx(1.96 * deviation / 2**0.5)
 
 
 def test_win_rates_and_ratings_of_three_methods():

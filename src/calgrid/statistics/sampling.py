@@ -143,7 +143,9 @@ def against_one(
         for needed in dict.fromkeys(filter(None, [metric, by]))
     ]
     table = pd.DataFrame(rows)
-    return _judged(table.assign(decided_by=decided_by(table["metric"])), level, [metric], of_runs=True)
+    return _judged(
+        table.assign(decided_by=decided_by(table["metric"])), level, [metric], of_runs=True
+    )
 
 
 def _judged(

@@ -1,5 +1,6 @@
 """Tables of mean ranks of methods and of calibrators over settings."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -9,10 +10,11 @@ from calgrid.reporting import text
 from calgrid.reporting.settings import Kind, settings
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Cell, Section, Table, whole, words
-from calgrid.statistics import mean_ranks, wilcoxon_holm, win_rates
+from calgrid.statistics import improvements, mean_ranks, wilcoxon_holm, win_rates
 
 RANKED = ("accuracy", "nll", "brier", "ece_debiased", "ece")
 TESTED = "nll"
+IMPROVED = ("nll", "brier")
 
 
 def method_ranks(data: StudyData) -> Table | None:
@@ -43,7 +45,9 @@ def _test(reference: str) -> str:
         "is that of "
         f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, "
         f"after Holm's "
-        "correction; it can be below 0.05 only with 6 settings or more. Win rate: mean share of the "
+        "correction; it can be below 0.05 only with 6 settings or more. PHI: 100 times the mean "
+        f"decrease of the loss against {reference}, as in CalArena, ± 1.96 standard deviations over "
+        "settings by the root of the number of data sets. Win rate: mean share of the "
         "others with a higher NLL in a setting, ties half; rating: Bradley-Terry on the Elo scale, "
         "mean 1000; brackets: 95 % bootstrap intervals over settings, which with few settings are "
         "too narrow. Mean ranks and win rates depend on what is compared. Critical-difference diagrams are "
@@ -93,6 +97,10 @@ def _compare(
     table["n_settings"] = len(complete)
     if reference in complete:
         table["p_holm"] = wilcoxon_holm(complete, reference)["p_holm"]
+        datasets = rows.drop_duplicates("setting").set_index("setting")["dataset"].astype(str)
+        for metric in IMPROVED:
+            gains = improvements(scores[metric], reference, datasets)
+            table = table.join(gains.add_suffix(f"_{metric}"))
     wins = win_rates(complete, lower_is_better=bool(find_metric(TESTED).lower_is_better))
     table = table.join(wins.set_index("name").drop(columns="n_settings"))
     table = table.sort_values([f"rank_{TESTED}", "rank_brier"]).rename_axis("name").reset_index()
@@ -103,7 +111,8 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
     kind, reference = part["kind"].iloc[0], part["reference"].iloc[0]
     metrics = [metric for metric in metrics if f"rank_{metric}" in part]
     header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in metrics)]
-    header += [f"NLL against {reference}: Holm p", "NLL win rate (%) ↑", "NLL rating ↑"]
+    header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
+    header += ["NLL win rate (%) ↑", "NLL rating ↑"]
     best = part[[f"rank_{metric}" for metric in metrics]].min()
     rows = [
         [
@@ -111,6 +120,7 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
             whole(row["n_settings"]),
             *(_rank(row[column], best[column]) for column in best.index),
             Cell(text.p_value(row.get("p_holm", float("nan")))),
+            *(_improvement(row, metric) for metric in IMPROVED),
             _with_ends(row, "win_rate", 100),
             _with_ends(row, "rating", 1),
         ]
@@ -125,6 +135,13 @@ def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
         factor * float(row[each]) for each in (name, f"{prefix}_low", f"{prefix}_high")
     )
     return Cell(f"{mean:.0f}", f"[{low:.0f}, {high:.0f}]", sort=mean)
+
+
+def _improvement(row: pd.Series, metric: str) -> Cell:
+    phi, reach = (float(row.get(f"{name}_{metric}", math.nan)) for name in ("phi", "phi_reach"))
+    if math.isnan(phi):
+        return Cell(text.NOTHING)
+    return Cell(f"{phi:.2f}", f"± {reach:.2f}", sort=phi)
 
 
 def _rank(value: float, best: float) -> Cell:
