@@ -135,6 +135,41 @@ def rewritten(archive, change):
             new.writestr(name, content)
 
 
+def checked(content):
+    """Bytes of ``bank.json`` with a right checksum."""
+    content.pop("checksum", None)
+    return json.dumps({**content, "checksum": digest_of(content)}).encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content.pop("origin"), "it has another form"),
+        (lambda content: content["runs"][0].update(key=3), "it has another form"),
+        (
+            lambda content: content["runs"][0].update(predict="../../elsewhere/predict-0a"),
+            "'../../elsewhere/predict-0a' is no folder of external/blobs/net/ce/seed1",
+        ),
+        (
+            lambda content: content["runs"][0].update(
+                key={**content["runs"][0]["key"], "method": ".."},
+                predict="runs/external/blobs/net/../seed1/predict-0a",
+            ),
+            "is no folder of external/blobs/net/../seed1",
+        ),
+    ],
+)
+def test_a_list_that_was_not_written_by_pack_is_refused(bank, home, refuses, change, said):
+    def forge(files):
+        content = json.loads(files["bank.json"])
+        change(content)
+        files["bank.json"] = checked(content)
+
+    rewritten(bank, forge)
+    with refuses(ConfigError, "bank.json", said):
+        Study({"study": "s", "external": {"b": TAKEN}}, home)
+
+
 def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
     with opened(bank) as found:
         name = f"{found.runs[0].folder}/{logits_file('last', 'test')}"
@@ -207,11 +242,15 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
     bank, home, make_config, refuses
 ):
     def change(files):
-        content = json.loads(files["bank.json"])
-        del content["checksum"]
+        def moved(text):
+            return text.replace("external/blobs/net", "digits/digits/resnet8")
+
+        for name in list(files):
+            files[moved(name)] = files.pop(name)
+        content = json.loads(moved(files["bank.json"].decode()))
         for run in content["runs"]:
             run["key"].update(protocol="digits", dataset="digits", backbone="resnet8")
-        files["bank.json"] = json.dumps({**content, "checksum": digest_of(content)}).encode()
+        files["bank.json"] = checked(content)
 
     rewritten(bank, change)
     config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")

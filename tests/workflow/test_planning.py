@@ -105,3 +105,12 @@ def test_the_profile_of_the_call_says_where_jobs_run_also_in_a_dry_run(fresh):
         pytest.skip("this machine has a GPU")
     here = fresh.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2")
     assert "needs a GPU and this machine has none" in here.stdout + here.stderr
+
+
+def test_a_run_of_a_bank_is_imported_beside_trained_runs_of_its_protocol_and_method(twin):
+    twin.shell("calgrid pack results/tiny data/tiny.zip --creator A --licence CC0-1.0")
+    taken = {"base": "bank", "file": "tiny.zip", "methods": ["ce"], "calibrators": ["none", "ts"]}
+    own = changed("own", methods=["ce"], seeds=[2], shifts=[])
+    twin.configure({**own, "external": {"baseline": taken}}, "own.yaml")
+    imported = {"import_external ce/seed1", "calibrate ce/seed1"}
+    assert twin.plan("own.yaml") == {*branch("ce", seed=2), *imported, *AGGREGATION}

@@ -5,12 +5,13 @@
 
 import hashlib
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -19,6 +20,9 @@ from calgrid.errors import DataError
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import identity_of_rows
 from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
+
+#: folder of the logits of a run: its names become names of folders here
+FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,18 @@ class Bank:
     def __init__(self, path: Path, archive: zipfile.ZipFile | None) -> None:
         self.path, self._archive = path, archive
         content = self._record(BANK)
-        self.origin: Mapping[str, Any] = content["origin"]
-        self.runs = [self._run(**entry) for entry in content["runs"]]
+        try:
+            self.origin: Mapping[str, Any] = content["origin"]
+            self.runs = [
+                self._run(RunKey(**entry.pop("key")), **entry) for entry in content["runs"]
+            ]
+        except (LookupError, TypeError, AttributeError):
+            raise self._damaged(BANK, "it has another form") from None
 
-    def _run(self, key: Mapping[str, Any], predict: str, **trained: bool) -> BankRun:
+    def _run(self, key: RunKey, predict: str, **trained: bool) -> BankRun:
+        folder = PurePosixPath(predict)
+        if folder.parent != PurePosixPath("runs", key.path) or not FOLDER.fullmatch(predict):
+            raise self._damaged(BANK, f"{predict!r} is no folder of {key.path}")
         listed = self._record(f"{predict}/{PREDICT}").get(FILES, {})
         tests = [name for name in listed if name.endswith("/test.parquet")]
         checkpoints = sorted(Path(name).parent.name for name in tests)
@@ -66,7 +78,7 @@ class Bank:
         if missing := [name for name in names if name not in listed]:
             raise self._damaged(f"{predict}/{missing[0]}", "it is missing")
         files = {name: listed[name]["sha256"] for name in names}
-        return BankRun(RunKey(**key), predict, files, **trained)
+        return BankRun(key, predict, files, **trained)
 
     def read(self, run: BankRun, name: str) -> bytes:
         """Content of a file of logits, verified."""
