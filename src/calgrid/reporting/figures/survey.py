@@ -31,14 +31,13 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: Frame) -> str:
-    before = frame.rows[frame.rows["calibrator"] == UNCALIBRATED]
     after = _shown_calibrator(frame)
     filled = f", filled: after {after}" if after else ""
     return (
-        f"ECE against accuracy of {len(before)} networks on "
+        f"ECE against accuracy of {frame.rows['backbone'].nunique()} networks on "
         f"{frame.study.label(frame.group, backbone=False)}, clean test split ({frame.images}), "
         f"{captions.seeds(frame.rows)}. Hollow: uncalibrated{filled}; dots: all other calibrators. "
-        "Lines join the values of a network. Even perfectly calibrated networks of different "
+        "Lines join both values of a network. Even perfectly calibrated networks of different "
         "accuracy have different ECE (ECE null in the tables)."
     )
 
@@ -58,7 +57,9 @@ def draw(frame: Frame) -> Figure:
     )
     networks, after = list(dict.fromkeys(rows["backbone"])), _shown_calibrator(frame)
     for name, part in rows.groupby("backbone", sort=False):
-        _network(ax, part.set_index("calibrator"), after, str(name), len(networks) <= NAMED)
+        _network(ax, part.set_index("calibrator"), after)
+        if len(networks) <= NAMED:
+            _name(ax, part.loc[part["y"].idxmax()], str(name), rows["x"].mean())
     if style.spans(rows["y"].to_numpy(), LOG_FACTOR):
         style.log_axis(ax, "y", rows["y"].min() / 1.3, rows["y"].max() * 1.3)
     else:
@@ -81,7 +82,7 @@ def draw(frame: Frame) -> Figure:
     return figure
 
 
-def _network(ax: Axes, rows: pd.DataFrame, after: str, name: str, named: bool) -> None:
+def _network(ax: Axes, rows: pd.DataFrame, after: str) -> None:
     shade = style.PALETTE[0]
     others = rows.drop(index=[UNCALIBRATED, after], errors="ignore")
     ax.plot(others["x"], others["y"], ".", color=style.GREY, markersize=3, alpha=0.6, zorder=1)
@@ -90,6 +91,11 @@ def _network(ax: Axes, rows: pd.DataFrame, after: str, name: str, named: bool) -
     for calibrator, row in shown.iterrows():
         face = "white" if calibrator == UNCALIBRATED else shade
         ax.plot(row["x"], row["y"], "o", color=face, markeredgecolor=shade, markersize=6, zorder=3)
-    if named and UNCALIBRATED in rows.index:
-        place = rows.loc[UNCALIBRATED, ["x", "y"]]
-        ax.annotate(name, tuple(place), (5, 4), textcoords="offset points", fontsize=7)
+
+
+def _name(ax: Axes, row: pd.Series, name: str, middle: float) -> None:
+    """Name a network at its largest error, on the side that has more room."""
+    side, align = (-5, "right") if row["x"] > middle else (5, "left")
+    ax.annotate(
+        name, (row["x"], row["y"]), (side, 4), textcoords="offset points", fontsize=7, ha=align
+    )
