@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 from calgrid.metrics import (
     METRICS,
@@ -103,6 +103,7 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
     classes = [sums(probs[:, j], truth[:, j]) for j in range(k)]
     square = (probs**2).sum(axis=1) - 2 * (probs * truth).sum(axis=1) + 1
     calibration = sum(float(binning.rms_gap(each) ** 2) for each in classes)
+    nll = -(truth * np.log(np.maximum(probs, 1e-12))).sum(axis=1).mean()
     errors = {
         "ece": binning.mean_gap(binned),
         "rmsce": binning.rms_gap(binned),
@@ -115,6 +116,7 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
         "cece": np.mean([binning.mean_gap(each) for each in classes]),
         "squared_ce": binning.rms_gap(binned) ** 2,
         "brier_calibration": calibration,
+        "nll_calibration": nll - tempered_nll(probs, truth),
         **smoothed(confidence, confidence - right),
     }
     errors = dict.fromkeys(errors, 0.0) if calibrated else errors
@@ -126,12 +128,24 @@ def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, floa
         "rmsce_debiased": errors["rmsce"],
         "accuracy": right.mean(),
         "top5": five.mean(),
-        "nll": -(truth * np.log(np.maximum(probs, 1e-12))).sum(axis=1).mean(),
+        "nll": nll,
+        "nll_refinement": nll - errors["nll_calibration"],
         "brier": square.mean(),
         "brier_refinement": square.mean() - errors["brier_calibration"],
         "aurc": (wrong[::-1].cumsum() / np.arange(1, n + 1)).mean(),
         **separation(right[order], wrong),
     }
+
+
+def tempered_nll(probs: Floats, truth: Floats) -> float:
+    """NLL at the best temperature."""
+    logits = np.log(np.maximum(probs, 1e-12))
+    found = optimize.minimize_scalar(
+        lambda beta: -(truth * special.log_softmax(beta * logits, axis=1)).sum(axis=1).mean(),
+        bounds=(0.01, 20),
+        method="bounded",
+    )
+    return float(found.fun)
 
 
 def sums(p: Floats, q: Floats) -> binning.BinSums:
@@ -185,6 +199,7 @@ def resampled(
         ]
     checked = [Predictions(probs, labels) for probs in models]
     makers = [_estimators._means, _estimators._binned, _estimators._classwise]
+    makers += [_estimators._nll_parts]
     makers += [_estimators._ranked] if number < sets / 2 else []
     estimators = [[make(one, BINS) for make in makers] for one in checked]
     blocks: list[list[_estimators.Draws]] = [[] for _ in models]

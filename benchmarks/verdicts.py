@@ -11,6 +11,7 @@ one seed, whose calibration differs or not, for test sets of several sizes.
 """
 
 import argparse
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,13 +34,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="Markdown file; default: the terminal")
     parser.add_argument("--sets", type=int, default=100, help="simulated studies per line")
     options = parser.parse_args()
-    text = (
-        "\n".join([INTRODUCTION, *networks(options.sets), *normal(), *pairs(options.sets)]) + "\n"
-    )
+    lines = [*networks(options.sets), *normal(), *pairs(options.sets)]
+    text = "\n".join([INTRODUCTION, *map(wrapped, lines)]) + "\n"
     if options.out is None:
         print(text)
     else:
         options.out.write_text(text)
+
+
+def wrapped(line: str) -> str:
+    """A line of a table, or a paragraph with the empty line that ends it."""
+    if line.startswith("|"):
+        return line
+    return textwrap.fill(line, 120) + "\n" * line.endswith("\n")
 
 
 INTRODUCTION = """# Level and power of verdicts
