@@ -378,7 +378,7 @@ def test_tables_of_an_external_study(external, tmp_path, read_markdown):
     """
     write_tables(external.folder, external.manifest, tmp_path)
     written = {path.stem for path in tmp_path.glob("*.md")}
-    assert written == {"methods", "calibrators", "parts", "costs"}
+    assert written == {"methods", "calibrators", "parts", "classes", "costs"}
     assert "**" not in (tmp_path / "methods.md").read_text()
     (rows,) = read_markdown(tmp_path / "calibrators.md").values()
     summary = StudyData(external.folder, external.manifest).summary
