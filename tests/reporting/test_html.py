@@ -304,6 +304,7 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     )
     study.tables()
     facts = {"title": "T", "caption": "", "category": "Methods", "figure": "kind"}
+    facts["photographs"] = False
     write_index(
         study.folder / "figures", [{"id": f"{n}+", "file": f"{n}+.png", **facts} for n in "xyz"]
     )
@@ -346,4 +347,7 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation
     tables = re.findall(r'id="table-([a-z_]+)"', text)
     assert tables[:2] == ["overview", "comparisons"]
     assert text.index('<section id="methods">') < text.index('id="table-comparisons"')
+    first = ablation.manifest["statistics"]["comparisons"][0]["question"]
+    answers = text.split("<h2>Methods")[0]
+    assert answers.index(first) < answers.index('id="table-overview"')
     assert 'id="table-indicator"' in text.split('<section id="training">')[1]

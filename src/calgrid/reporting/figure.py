@@ -128,4 +128,6 @@ class FigureKind:
             "category": self.category,
             "figure": self.id,
             "place": place,
+            # shown with their colours on a dark page
+            "photographs": getattr(self.content, "PHOTOGRAPHS", False),
         }

@@ -18,6 +18,7 @@ from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_ind
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.tables import questions
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 
@@ -65,6 +66,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "grid_header": GRID,
         "grid": [_grid_row(data, group) for group in data.groups],
         "findings": [(data.label(group), findings(data, group)) for group in data.groups],
+        "questions": _questions(tables),
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
         "headline": headline,
         "sections": _sections(tables, [entry for entry in figures if entry is not headline]),
@@ -142,6 +144,22 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     for entry in (entry for alike in kinds.values() for entry in alike[:SHOWN_FIGURES]):
         entry["data"] = base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()
     return tables, drawn
+
+
+def _questions(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """What was compared and the answer in words, by question; their table has the numbers."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    parts = [part for table in tables if table["id"] == questions.ID for part in table["sections"]]
+    for part in parts:
+        for row in part["rows"]:
+            question, method, calibrator, against, _, answer = (
+                cell["text"] for cell in row[: len(questions.WORDS)]
+            )
+            compared = f"{method} with {calibrator}, against {against}"
+            if len(parts) > 1:
+                compared = f"{part['heading']}: {compared}"
+            found.setdefault(question, []).append((compared, answer))
+    return found
 
 
 def _sections(

@@ -14,6 +14,7 @@ from calgrid.reporting.plotting import style
 from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
 
+PHOTOGRAPHS = True
 #: group of the probe -> heading
 HEADINGS = {
     "wrong": "wrong answers with the largest norms",

@@ -18,6 +18,8 @@ from calgrid.storage.schema import RESAMPLES
 
 METRICS = ("nll", "brier", "squared_ce", "accuracy", "ece_debiased", "ece", "aece")
 CONSTANT = ["split", "shift", "severity"]
+ID = "comparisons"
+WORDS = ("Question", "Method", "Calibrator", "Against", "Seeds", "Answer")
 
 
 def comparisons(data: StudyData) -> Table | None:
@@ -38,8 +40,7 @@ def comparisons(data: StudyData) -> Table | None:
     answers = _in_order(data, metrics, answers[shown])
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = ["Question", "Method", "Calibrator", "Against", "Seeds", "Answer"]
-        header += [_heading(metric) for metric in metrics]
+        header = [*WORDS, *(_heading(metric) for metric in metrics)]
         keys = ["question", "compared", "method", "against", "calibrator", "fit_on"]
         return [
             Section(
@@ -54,9 +55,7 @@ def comparisons(data: StudyData) -> Table | None:
     )
     if frame.empty:
         return None
-    return Table(
-        "comparisons", "Questions of the study", "Methods", _caption(data, frame), frame, formatted
-    )
+    return Table(ID, "Questions of the study", "Methods", _caption(data, frame), frame, formatted)
 
 
 def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) -> pd.DataFrame:
