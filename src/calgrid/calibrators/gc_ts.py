@@ -141,7 +141,7 @@ class GroupTemperatureScaling(Calibrator):
     1.330.
 
     Halves are drawn by position, so another order of the rows is another draw, like another seed
-    (probabilities changed by up to 0.026).
+    (probabilities changed by up to 0.03).
 
     ``fit_history``: ``partition_loss`` (mean over partitions), ``n_groups_fitted``,
     ``n_groups_too_small``.
