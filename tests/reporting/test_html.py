@@ -318,6 +318,9 @@ def test_what_nobody_reads_in_one_page_is_named_and_linked(build, monkeypatch):
     methods = next(each for each in read_index(study.folder / "tables") if each["id"] == "methods")
     assert (len(methods["sections"]), methods["further"]) == (1, ["digits, b", "digits, c"])
     assert "In the file only: digits, b; digits, c." in page.words
+    # one network: nothing is counted over methods
+    assert "Lower than without calibration, NLL:" in page.words
+    assert "combinations of method" not in page.words
 
 
 def test_cells_can_be_sorted_by_their_full_value(study, page):

@@ -156,6 +156,12 @@ def _baseline(data: StudyData, group: Group) -> str:
 
 def _above_null(data: StudyData, group: Group) -> str:
     rows = data.test(group)
+    if rows["method"].nunique() == 1:
+        above = rows["ece_mean"] > rows["ece_null_mean"]
+        return (
+            "ECE above its null, that of a perfectly calibrated network with the same "
+            f"confidences: {_with(rows[above])}; at or below it: {_with(rows[~above])}."
+        )
     counts = []
     for name in data.calibrators:
         part = rows[rows["calibrator"] == name]
@@ -169,6 +175,12 @@ def _above_null(data: StudyData, group: Group) -> str:
         named = _codes(below) if below else "none"
         counts = [f"{counts[0]}; averaged over methods, calibrators at or below it: {named}"]
     return f"Methods whose mean ECE is above their null: {', '.join(counts)}." if counts else ""
+
+
+def _with(rows: pd.DataFrame) -> str:
+    """Calibrators in words."""
+    names = ["uncalibrated" if name == UNCALIBRATED else _code(name) for name in rows["calibrator"]]
+    return text.listed(names) if names else "none"
 
 
 def _tests(data: StudyData, group: Group) -> str:
@@ -208,10 +220,12 @@ def _best_combination(data: StudyData, group: Group) -> str:
     if (found := best_of_all(data, group)) is None:
         return ""
     best = found.best
+    choices = f"Of all {len(rows)} combinations of method and calibrator"
+    if rows["method"].nunique() == 1:
+        choices = f"Of {text.count(len(rows) - 1, 'calibrator')} and no calibration"
     return (
-        f"Of all {len(rows)} combinations of method and calibrator, {_combined(best)} has the "
-        f"lowest NLL among those within 1 point of the best accuracy: {_said(best, *WORDS)}, "
-        f"{_ece(best)}. {_ties(found)}"
+        f"{choices}, {_combined(best)} has the lowest NLL among those within 1 point of the best "
+        f"accuracy: {_said(best, *WORDS)}, {_ece(best)}. {_ties(found)}"
     )
 
 
@@ -240,6 +254,13 @@ def _ties(found: Recipes) -> str:
 def _calibrators(data: StudyData, group: Group) -> str:
     rows = data.test(group)
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")
+    if len(base) == rows["method"].nunique() == 1:
+        (none,), others = base.to_dict("records"), rows[rows["calibrator"] != UNCALIBRATED]
+        lower = [
+            f"{WORDS[metric]}: {_with(others[others[f'{metric}_mean'] < none[f'{metric}_mean']])}"
+            for metric in ("nll", "brier")
+        ]
+        return f"Lower than without calibration, {'; '.join(lower)}." if len(others) else ""
     counts, everywhere = [], np.zeros(2, int)
     for name in data.calibrators:
         part = rows[rows["calibrator"] == name].set_index("method")
