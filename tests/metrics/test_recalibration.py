@@ -6,8 +6,11 @@ from scipy.optimize import minimize_scalar
 from tests.metrics.cases import calibrated, softmax
 
 from calgrid import metrics
+from calgrid.errors import ConfigError
 from calgrid.metrics import intervals, recalibration
-from calgrid.metrics.recalibration import directed_errors, log_probs, nll_parts
+from calgrid.metrics.recalibration import below_largest, directed_errors, nll_parts
+from calgrid.metrics.table import LABELLED
+from calgrid.statistics import paired_bootstrap
 
 
 def two_classes(margin, n, errors):
@@ -29,16 +32,16 @@ def test_refinement_by_hand_and_its_optimism(margin, n, errors, nll, refinement)
     case = two_classes(margin, n, errors)
     parts = nll_parts(case)
     assert metrics.nll(case, case.labels) == pytest.approx(nll, abs=1e-7)
-    assert parts.refinement.mean() == pytest.approx(refinement, abs=1e-7)
+    assert parts.loss.mean() == pytest.approx(refinement, abs=1e-7)
     # a well-specified temperature: half a parameter
-    assert parts.tempered.optimism == pytest.approx(1 / (2 * n), rel=1e-6)
+    assert parts.optimism == pytest.approx(1 / (2 * n), rel=1e-6)
     both = (f(case, case.labels) for f in (metrics.nll_refinement, metrics.nll_calibration))
     assert sum(both) == pytest.approx(nll, abs=1e-7)
 
 
 def test_the_same_temperature_splits_the_brier_score():
     case = two_classes(2, 4, 1)
-    scaled = softmax(nll_parts(case).tempered.beta * log_probs(case))
+    scaled = softmax(nll_parts(case).beta * below_largest(case))
     assert metrics.brier(case, case.labels) == pytest.approx(0.4092158, abs=1e-7)
     assert metrics.brier(scaled, case.labels) == pytest.approx(0.375, abs=1e-7)
 
@@ -48,19 +51,19 @@ def test_the_temperature_is_that_of_a_general_minimiser(sharpening):
     probs, labels = calibrated(400)
     case = metrics.check_probabilities(softmax(sharpening * np.log(probs)), labels)
     expected = minimize_scalar(
-        lambda beta: metrics.nll(softmax(beta * log_probs(case)), labels),
+        lambda beta: metrics.nll(softmax(beta * below_largest(case)), labels),
         bounds=recalibration.BETA_BOUNDS,
         method="bounded",
         options={"xatol": 1e-10},
     )
     parts = nll_parts(case)
-    assert parts.tempered.beta == pytest.approx(expected.x, rel=1e-5)
-    assert parts.refinement.mean() == pytest.approx(expected.fun, abs=1e-12)
+    assert parts.beta == pytest.approx(expected.x, rel=1e-5)
+    assert parts.loss.mean() == pytest.approx(expected.fun, abs=1e-12)
 
 
 def test_a_temperature_at_its_bound_is_not_corrected():
     probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
-    assert nll_parts(metrics.check_probabilities(probs, np.array([0, 0, 1]))).tempered.optimism == 0
+    assert nll_parts(metrics.check_probabilities(probs, np.array([0, 0, 1]))).optimism == 0
     assert np.isfinite(
         list(metrics.bootstrap(probs, [0, 0, 1], n_resamples=9)["nll_refinement"])
     ).all()
@@ -128,3 +131,16 @@ def test_no_sample_influences_its_own_map():
         same = np.isclose(before, after, rtol=1e-7).all(axis=1)
         assert same[fold == fold[7]].all()
         assert not same[fold != fold[7]].all()
+
+
+def test_large_sets_have_no_metrics_that_fit_maps(refuses):
+    rng = np.random.default_rng(0)
+    probs, labels = rng.dirichlet(np.ones(1000), 2001), rng.integers(0, 1000, 2001)
+    fitted = {"nll_calibration", "nll_refinement", "l1_ts", "l1_iso", "l2_ts", "l2_iso"}
+    values = metrics.evaluate(probs, labels)
+    bounds = metrics.bootstrap(probs, labels, n_resamples=3)
+    differences = metrics.bootstrap_difference(probs, probs, labels, n_resamples=3)
+    assert set(values) == set(bounds) == set(differences) == set(LABELLED) - fitted
+    assert all(LABELLED[name].is_computed(2000, 1000) for name in fitted)
+    with refuses(ConfigError, "l1_ts is computed for up to 2,000,000 probabilities", "2001 x 1000"):
+        paired_bootstrap({"a": [probs], "b": [probs]}, labels, metrics=["l1_ts"])

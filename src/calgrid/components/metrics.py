@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, Metric, Predictions
+from calgrid.metrics.table import MOST_FITTED
 
 #: what facts of a plugin metric may be; calgrid/metrics/table.py explains them
 FACTS: Mapping[str, tuple[Any, ...]] = {
@@ -55,6 +56,16 @@ def find_ranking_metric(name: str, where: str) -> Metric:
     if metric is None or metric.lower_is_better is None:
         raise registry.missing(["metric"], "metric", name, set(ranking) - {name}, where)
     return metric
+
+
+def check_computed(name: str, shape: tuple[int, ...]) -> None:
+    """Raise ConfigError if a metric is left out for probabilities of this shape (N, K)."""
+    n, k = shape
+    if not find_metric(name).is_computed(n, k):
+        raise ConfigError(
+            f"{name} is computed for up to {MOST_FITTED:,} probabilities, and these are {n} x {k}: "
+            "choose another metric, or fewer rows."
+        )
 
 
 def plugin_metrics(names: Iterable[str] | None = None) -> list[Metric]:

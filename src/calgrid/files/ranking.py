@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
-from calgrid.components.metrics import find_ranking_metric, plugin_metrics
+from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Metric, check_probabilities, evaluate
 from calgrid.metrics.intervals import Resampled, interval, resampled, tails_of
@@ -127,6 +127,7 @@ def rank_calibrators(
         calibrator can be fitted.
     """
     ranking_metric = find_ranking_metric(rank_by, "rank_by")
+    check_computed(rank_by, np.shape(logits))
     logits, labels = np.asarray(logits), np.asarray(labels)
     features = None if features is None else np.asarray(features)
     if not 2 <= folds <= len(logits):

@@ -28,7 +28,7 @@ from calgrid.metrics import (
 from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.failure import Confidences, sorted_correct
-from calgrid.metrics.table import Metric
+from calgrid.metrics.table import MOST_FITTED, Metric
 
 Floats = NDArray[np.float64]
 
@@ -57,16 +57,17 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
     """Estimators of the means over samples, of ``squared_ce`` and of the parts of the NLL, which are
     fast.
     """
-    return (
-        _means(predictions, n_bins),
-        _squared(predictions, n_bins),
-        _nll_parts(predictions, n_bins),
-    )
+    fast = _means(predictions, n_bins), _squared(predictions, n_bins)
+    if predictions.probs.size > MOST_FITTED:
+        return fast
+    return (*fast, _nll_parts(predictions, n_bins))
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
-    makers = (_binned, _ranked, _classwise, _kernel, _directed)
+    makers = [_binned, _ranked, _classwise, _kernel]
+    if predictions.probs.size <= MOST_FITTED:
+        makers.append(_directed)
     others = (make(predictions, n_bins) for make in makers)
     return (*deciding_estimators(predictions, n_bins), *others)
 
@@ -183,11 +184,9 @@ def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
     of two added samples, which move the temperature.
     """
     parts, n = recalibration.nll_parts(predictions), predictions.n_samples
-    slope, curvature = parts.tempered.slope, parts.tempered.curvature
-    means = np.column_stack(
-        [parts.refinement, scoring.nll_per_sample(predictions) - parts.refinement]
-    )
-    optimism = np.array([1, -1]) * parts.tempered.optimism
+    slope, curvature = parts.slope, parts.curvature
+    means = np.column_stack([parts.loss, scoring.nll_per_sample(predictions) - parts.loss])
+    optimism = np.array([1, -1]) * parts.optimism
 
     def estimate(weights: Floats) -> Draws:
         refinement, calibration = (weights @ means / n + optimism).T

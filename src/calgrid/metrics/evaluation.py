@@ -18,7 +18,8 @@ def evaluate(
     further: Iterable[Metric] = (),
     costly: bool = True,
 ) -> dict[str, float]:
-    """Value of every labelled metric by identifier, in the order of ``METRICS``.
+    """Value of every labelled metric by identifier, in the order of ``METRICS``; with more than two
+    million probabilities without those that fit maps (``Metric.fits``).
 
     Parameters
     ----------
@@ -35,7 +36,11 @@ def evaluate(
     0.5
     """
     predictions = check_probabilities(probs, labels)
-    metrics = [m for m in (*LABELLED.values(), *further) if costly or not m.costly]
+    metrics = [
+        metric
+        for metric in (*LABELLED.values(), *further)
+        if metric.is_computed(*predictions.probs.shape) and (costly or not metric.costly)
+    ]
     return {
         metric.id: metric.function(predictions, predictions.labels, n_bins) for metric in metrics
     }

@@ -120,7 +120,8 @@ def bootstrap(
     resamples = resampled(
         probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn
     )
-    metrics = (*LABELLED.values(), *further)
+    shape = check_probabilities(probs, labels).probs.shape
+    metrics = [metric for metric in (*LABELLED.values(), *further) if metric.is_computed(*shape)]
     if np.size(labels) < 2:
         return {metric.id: NO_INTERVAL for metric in metrics}
     return {metric.id: interval(metric, resamples, tails) for metric in metrics}
@@ -148,8 +149,11 @@ def bootstrap_difference(
     tails = tails_of(level)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
+    shape = check_probabilities(probs, labels).probs.shape
     return {
-        name: difference_interval(metric, first, second, tails) for name, metric in LABELLED.items()
+        name: difference_interval(metric, first, second, tails)
+        for name, metric in LABELLED.items()
+        if metric.is_computed(*shape)
     }
 
 
@@ -240,7 +244,7 @@ def resampled(
     others = [
         metric
         for metric in LABELLED.values()
-        if metric.interval != "none" and metric.id not in fast
+        if metric.interval != "none" and metric.is_computed(n, k) and metric.id not in fast
     ]
     if others or further:
         slow.append(function_estimator(predictions, [*others, *further], n_bins))

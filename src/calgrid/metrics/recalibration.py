@@ -41,16 +41,18 @@ N_FOLDS = 5
 
 
 class Tempered(NamedTuple):
-    """Best inverse temperature of some samples.
+    """Samples at an inverse temperature.
 
     Attributes
     ----------
     beta : inverse temperature.
+    loss : NLL of each sample, (N,).
     slope : derivative of the loss of each sample in beta, (N,).
     curvature : mean second derivative; infinite at a bound, where beta is not estimated.
     """
 
     beta: float
+    loss: Floats
     slope: Floats
     curvature: float
 
@@ -62,56 +64,61 @@ class Tempered(NamedTuple):
         return float(np.mean(self.slope**2) / (2 * self.curvature * len(self.slope)))
 
 
-def best_temperature(logits: Floats, labels: NDArray[np.int64], start: float = 1.0) -> Tempered:
+def best_temperature(below: Floats, labels: NDArray[np.int64], start: float = 1.0) -> float:
     """Inverse temperature in [0.01, 20] of lowest NLL, by Newton's method within a bracket.
 
     Parameters
     ----------
-    logits : (N, K). labels : (N,). start : first inverse temperature.
+    below : logits minus the largest of each row, (N, K). labels : (N,). start : first inverse
+        temperature.
     """
     if len(labels) > 4 * FIRST_ROWS:
         few = slice(None, None, len(labels) // FIRST_ROWS)
-        start = best_temperature(logits[few], labels[few], start).beta
-    below = logits - logits.max(axis=1, keepdims=True)
-    square, of_label = below**2, below[np.arange(len(labels)), labels]
+        start = best_temperature(below[few], labels[few], start)
     (low, high), beta = BETA_BOUNDS, start
     for _ in range(MAX_STEPS):
-        share = np.exp(beta * below)
-        total = share.sum(axis=1)
-        mean = np.einsum("nk,nk->n", share, below) / total
-        slope = mean - of_label
-        curvature = float(np.mean(np.einsum("nk,nk->n", share, square) / total - mean**2))
-        rises = float(slope.mean())
+        found = tempered_at(beta, below, labels)
+        rises, curvature = float(found.slope.mean()), found.curvature
         low, high = (low, beta) if rises > 0 else (beta, high)
         if rises**2 <= LEAST_FALL * curvature:
             break
         step = beta - rises / curvature if curvature > 0 else low
         beta = step if low < step < high else math.sqrt(low * high)
+    return beta
+
+
+def tempered_at(beta: float, below: Floats, labels: NDArray[np.int64]) -> Tempered:
+    """Loss of samples and its derivatives at an inverse temperature; parameters as in
+    :func:`best_temperature`.
+    """
+    of_label = below[np.arange(len(labels)), labels]
+    share = np.exp(beta * below)
+    total = share.sum(axis=1)
+    share *= below
+    mean = share.sum(axis=1) / total
+    square = np.einsum("nk,nk->n", share, below) / total
+    curvature = float(np.mean(square - mean**2))
     bound = min(beta / BETA_BOUNDS[0], BETA_BOUNDS[1] / beta) < 1 + 1e-3
-    return Tempered(beta, slope, math.inf if bound or curvature <= 0 else curvature)
+    unknown = bound or curvature <= 0
+    loss = np.log(total) - beta * of_label
+    return Tempered(beta, loss, mean - of_label, math.inf if unknown else curvature)
 
 
-def log_probs(predictions: Predictions) -> Floats:
-    """Logarithms of probabilities (N, K), as low as those of the NLL."""
-    return np.log(np.maximum(predictions.probs, PROBABILITY_FLOOR))
+def below_largest(predictions: Predictions) -> Floats:
+    """Logarithms of probabilities, as low as those of the NLL, minus the largest of each row, (N, K)."""
+    logits = np.log(np.maximum(predictions.probs, PROBABILITY_FLOOR))
+    logits -= logits.max(axis=1, keepdims=True)
+    return logits
 
 
-class Parts(NamedTuple):
-    """Refinement part of the NLL of each sample, (N,), and the temperature of all."""
-
-    refinement: Floats
-    tempered: Tempered
-
-
-def nll_parts(predictions: Predictions) -> Parts:
-    """Refinement of each sample at the best temperature, without its optimism."""
+def nll_parts(predictions: Predictions) -> Tempered:
+    """Refinement of each sample: its loss at the best temperature, without the optimism."""
     known = predictions.shared
     if "nll_parts" not in known:
-        logits = log_probs(predictions)
-        best = best_temperature(logits, predictions.labels)
-        scaled = Predictions(softmax(best.beta * logits, axis=1), predictions.labels)
-        known["nll_parts"] = Parts(nll_per_sample(scaled), best)
-    parts: Parts = known["nll_parts"]
+        below = below_largest(predictions)
+        beta = best_temperature(below, predictions.labels)
+        known["nll_parts"] = tempered_at(beta, below, predictions.labels)
+    parts: Tempered = known["nll_parts"]
     return parts
 
 
@@ -121,7 +128,7 @@ def nll_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     Parameters and errors as in :func:`calgrid.metrics.accuracy`.
     """
     parts = nll_parts(check_probabilities(probs, labels))
-    return float(parts.refinement.mean()) + parts.tempered.optimism
+    return float(parts.loss.mean()) + parts.optimism
 
 
 def nll_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -204,18 +211,18 @@ def tempered(predictions: Predictions) -> Floats:
     """Probabilities (N, K) scaled by the temperature of the other folds and mixed with the uniform
     distribution, as by the calibrator ``ts_mix``.
     """
-    logits, fold_of = log_probs(predictions), folds(predictions)
-    start = nll_parts(predictions).tempered.beta
-    recalibrated = np.empty_like(logits)
+    below, fold_of = below_largest(predictions), folds(predictions)
+    start = nll_parts(predictions).beta
+    recalibrated = np.empty_like(below)
     for fold in range(N_FOLDS):
         out = fold_of == fold
         others = ~out
         if not others.any():  # a single sample
             return predictions.probs
-        beta = best_temperature(logits[others], predictions.labels[others], start).beta
+        beta = best_temperature(below[others], predictions.labels[others], start)
         epsilon = 1 / (others.sum() + 1)
-        scaled = softmax(beta * logits[out], axis=1)
-        recalibrated[out] = (1 - epsilon) * scaled + epsilon / logits.shape[1]
+        scaled = softmax(beta * below[out], axis=1)
+        recalibrated[out] = (1 - epsilon) * scaled + epsilon / below.shape[1]
     return recalibrated
 
 

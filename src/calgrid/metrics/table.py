@@ -27,6 +27,10 @@ TOP_LABEL_ERRORS = (
 )
 
 
+#: probabilities (samples times classes) up to which metrics fit maps to them
+MOST_FITTED = 2_000_000
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric and its facts.
@@ -48,6 +52,8 @@ class Metric:
     interval_of : for a debiased error, the plain error with the same interval.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     costly : whether studies compute it on the clean test split alone.
+    fits : whether it fits a map to the probabilities, which takes longer than all others together:
+        it is left out for more than ``MOST_FITTED`` probabilities, see :meth:`is_computed`.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
         samples.
     """
@@ -63,7 +69,12 @@ class Metric:
     interval_of: str | None = None
     is_largest_gap: bool = False
     costly: bool = False
+    fits: bool = False
     score: Callable[[ArrayLike], ood.Floats] | None = None
+
+    def is_computed(self, n_samples: int, n_classes: int) -> bool:
+        """Whether it is among all metrics of a set of this size."""
+        return not self.fits or n_samples * n_classes <= MOST_FITTED
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -131,6 +142,7 @@ def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
         "score",
         interval="centred",
         costly=True,
+        fits=True,
     )
 
 
@@ -254,6 +266,7 @@ _ENTRIES = (
         "labelled",
         "nats",
         interval="unbiased",
+        fits=True,
     ),
     Metric(
         "nll_refinement",
@@ -264,6 +277,7 @@ _ENTRIES = (
         "labelled",
         "nats",
         interval="unbiased",
+        fits=True,
     ),
     Metric(
         "brier",

@@ -9,7 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.components.metrics import find_metric, find_ranking_metric, plugin_metrics
+from calgrid.components.metrics import (
+    check_computed,
+    find_metric,
+    find_ranking_metric,
+    plugin_metrics,
+)
 from calgrid.errors import DataError
 from calgrid.metrics.intervals import (
     DECIDING_RESAMPLES,
@@ -88,8 +93,10 @@ def paired_bootstrap(
     """
     check_level(level)
     _check_runs(runs)
+    shape = np.shape(next(iter(runs.values()))[0])
     for name in metrics:
         find_ranking_metric(name, "metrics")
+        check_computed(name, shape)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     options["further"] = plugin_metrics(metrics)
     scores = {
