@@ -74,6 +74,25 @@ def test_tables_of_results_are_what_the_code_above_them_prints(monkeypatch, page
         assert printed.getvalue() == table
 
 
+def test_the_first_table_of_the_readme_has_the_means_over_published_networks():
+    readme = (HOME / "README.md").read_text()
+    runs = pd.read_parquet(HOME / "docs" / "published_networks" / "metrics.parquet")
+    runs = runs[runs["split"] == "test"]
+    rows = re.findall(r"^\| `(\w+)`.*?((?: \| [\d.]+){4}) \|$", readme, re.MULTILINE)
+    assert len(rows) == 8
+    for calibrator, cells in rows:
+        of_calibrator = runs[runs["calibrator"] == calibrator]
+        networks = of_calibrator.groupby(["dataset", "backbone", "metric"], observed=True)["value"]
+        means = networks.mean().groupby(["dataset", "metric"], observed=True).mean()
+        expected = [
+            f"{100 * means['cifar10', 'ece_debiased']:.2f}",
+            f"{means['cifar10', 'nll']:.4f}",
+            f"{100 * means['cifar100', 'ece_debiased']:.2f}",
+            f"{means['cifar100', 'nll']:.3f}",
+        ]
+        assert cells.split(" | ")[1:] == expected
+
+
 def test_a_mean_and_a_test_on_photographs_follow_from_the_runs():
     folder = HOME / "docs" / "photographs"
     summary, runs = (pd.read_parquet(folder / f"{name}.parquet") for name in ("summary", "metrics"))

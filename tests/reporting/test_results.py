@@ -41,6 +41,12 @@ def test_tables_are_those_of_the_report(results, tables):
     assert {"methods", "calibrators"} <= set(results.tables())
     assert all((tables / f"{name}.csv").is_file() for name in results.tables())
     assert results.to_latex("methods") == (tables / "methods.tex").read_text()
+    names = {"ls": "smoothed labels", "ece_debiased": "ECE", "Seeds": "$n$"}
+    latex = results.to_latex("methods", metrics=["nll", "ece_debiased"], names=names)
+    header, *rows = [line for line in latex.splitlines() if " & " in line]
+    assert header.split(" & ")[-2:] == ["NLL (nats) $\\downarrow$", "ECE \\\\"]
+    assert any(row.startswith("smoothed labels & ") for row in rows)
+    assert all(row.count(" & ") == header.count(" & ") for row in rows)
     frame = results.table("methods")
     accuracy = results.metrics.query(
         "split == 'test' and calibrator == 'none' and metric == 'accuracy'"

@@ -2,12 +2,15 @@
 PyTorch.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, cast
 
 import pandas as pd
 
+from calgrid.components.metrics import find_metric
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics.binning import BinSums
@@ -92,9 +95,25 @@ class Results:
         """A table of the report, unrounded; shares are fractions."""
         return self._table(name).frame
 
-    def to_latex(self, name: str = "methods") -> str:
-        """A table of the report in LaTeX for the package booktabs, one tabular per section."""
-        return self._table(name).latex
+    def to_latex(
+        self,
+        name: str = "methods",
+        metrics: Sequence[str] = (),
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> str:
+        """A table of the report in LaTeX for the package booktabs, one tabular per section.
+
+        Parameters
+        ----------
+        metrics : columns of metrics in their order; all by default. Columns of words stay.
+        names : other names of methods, calibrators, metrics and headings:
+            ``{"fedlas_ls": "FeDLaS", "ece_debiased": "ECE"}``.
+        """
+        table = self._table(name)
+        for metric in metrics:
+            find_metric(metric)
+        sections = [section.chosen(metrics, names) for section in table.sections]
+        return dataclasses.replace(table, sections=sections).latex
 
     def compare(
         self,

@@ -3,14 +3,14 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from calgrid.components.metrics import find_metric
+from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 from calgrid.reporting.text import Markup, Rows
@@ -77,6 +77,28 @@ class Section:
         """Whether each column holds numbers."""
         columns = zip(*self.rows, strict=True)
         return [any(cell.sort is not None for cell in column) for column in columns]
+
+    def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
+        """The section with some of its metrics, all if there are none, and with other names.
+
+        Columns of words stay. ``names`` has ids of metrics, headings and words of cells.
+        """
+        of_metric = {text.heading(metric): metric for metric in metric_names()}
+        places = [i for i, heading in enumerate(self.header) if heading not in of_metric]
+        wanted = [text.heading(metric) for metric in metrics] or [
+            heading for heading in self.header if heading in of_metric
+        ]
+        places += [self.header.index(heading) for heading in wanted if heading in self.header]
+        header = [self.header[i] for i in places]
+        rows = [
+            [dataclasses.replace(row[i], text=names.get(row[i].text, row[i].text)) for i in places]
+            for row in self.rows
+        ]
+        return Section(
+            self.heading,
+            [names.get(of_metric.get(each, each), names.get(each, each)) for each in header],
+            rows,
+        )
 
     def written(self, markup: Markup) -> Rows:
         """Header and rows in a format."""
