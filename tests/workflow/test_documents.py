@@ -54,7 +54,9 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     logits = [
         f"data/{model}_{split}.npz" for model in ("plain", "smoothed") for split in ("val", "test")
     ]
-    for name in (*logits, "data/images/train.parquet", "data/images/test.parquet"):
+    (tmp_path / "data" / "weights").mkdir()
+    weights = [f"data/weights/{method}-{seed}.pth" for method in ("ce", "ls") for seed in (1, 2, 3)]
+    for name in (*logits, *weights, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
     (tmp_path / "data" / "animals").mkdir()
     (arena,) = [each for each in configurations if each["study"] == "arena"]

@@ -152,11 +152,11 @@ class Study:
         }
         self._check_questions()
 
-    def _with_lists(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_lists(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The configuration with the names in files of backbones."""
-        grids = config.get("grids")
+        grids = config.get("grids") if isinstance(config, Mapping) else None
         if not isinstance(grids, list):
-            return dict(config)
+            return config
         full = list(grids)
         for number, grid in enumerate(grids):
             if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):

@@ -74,7 +74,6 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     """
 
     def produce(folder: Path) -> dict[str, Any]:
-        _record.cache_clear()
         begin = time.monotonic()
         _check_rows_of_banks(manifest["runs"])
         write_record(folder / MANIFEST, manifest)
@@ -97,8 +96,15 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
 
 
-@functools.cache  # several files need each record
 def _record(folder: str, name: str) -> Record:
+    """A record, which several files need, read once unless it changes."""
+    path = Path(folder, name)
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read(folder, name, changed)
+
+
+@functools.cache
+def _read(folder: str, name: str, changed: int) -> Record:
     return Record.read(Path(folder), name)
 
 
