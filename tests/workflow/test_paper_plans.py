@@ -19,6 +19,10 @@ FEDLAS_DATA = (
     "cub200_448",
     "aircraft",
     "aircraft_448",
+    # CIFAR with validation images drawn by each of three seeds, beside the fixed ones
+    *("cifar10", "cifar100") * 3,
+    # Tiny-ImageNet is drawn by three seeds alone
+    *("tiny_imagenet",) * 2,
 )
 MACCAL_DATA = ("cifar10", "cifar100", "svhn", "tiny_imagenet", "cifar10_c", "cifar100_c")
 SMART_DATA = ("cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch")
