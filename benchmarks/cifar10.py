@@ -27,7 +27,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import Prepared, open_prepared, prepare
 from calgrid.jobs.network import read_images, training_images
-from calgrid.jobs.train import _build_trainer
+from calgrid.jobs.train import build_trainer
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
@@ -113,7 +113,7 @@ def by_calgrid(prepared: Prepared, spec: dict, folder: Path) -> Trained:
     environment.prepare(CPU, threads=1)
     protocol = spec["protocol"]
     begin = time.process_time()
-    trainer = _build_trainer(spec, prepared, None, CPU, folder, 1e9)
+    trainer = build_trainer(spec, prepared, None, CPU, folder, 1e9)
     validation, validate = 0.0, trainer._validation_logits
 
     def timed() -> torch.Tensor:

@@ -13,13 +13,14 @@ from tests.calibrators.cases import nll_of, shifted
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._objectives import Evidence, build_objective
-from calgrid.calibrators._probabilities import BLOCK, centred, logit_unit, row_blocks, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta, moments
+from calgrid.calibrators._probabilities import centred, logit_unit, softmax
+from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
 from calgrid.calibrators.hts import log_entropy
 from calgrid.calibrators.tva_ts import top_versus_all
 from calgrid.metrics import ece, nll
+from calgrid.metrics._moments import BLOCK, moments, row_blocks
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
 PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])

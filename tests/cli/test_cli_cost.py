@@ -101,7 +101,7 @@ def test_at_most_twenty_steps_or_a_minute_are_measured(plan, monkeypatch, second
         took = SimpleNamespace(seconds=seconds * counts[-1])
         return SimpleNamespace(run=lambda stop: took)
 
-    monkeypatch.setattr(speed, "_build_trainer", build)
+    monkeypatch.setattr(speed, "build_trainer", build)
     (key,) = plan.study.trained
     spec = plan.train(key)
     found = speed.images_per_second(spec, (3, 8, 8), 10, "cpu")

@@ -220,6 +220,13 @@ def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(b
         study()
 
 
+def test_a_bank_that_would_fill_the_memory_is_refused(bank, home, refuses):
+    with zipfile.ZipFile(bank, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bank.json", bytes(200_000_000))
+    with refuses(ConfigError, "external.b.file", "far more than its own size"):
+        Study({"study": "s", "external": {"b": TAKEN}}, home)
+
+
 def test_another_split_is_refused_as_a_pair(bank, home, refuses):
     own = entry("mine", 1)
     npz(Path("data/mine1_test.npz"), logits=logits_of("mine", 1)[VAL:], label=LABELS[VAL:][::-1])

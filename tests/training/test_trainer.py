@@ -7,7 +7,7 @@ import torch
 
 from calgrid.errors import DataError
 from calgrid.jobs import network
-from calgrid.jobs.train import _build_trainer
+from calgrid.jobs.train import build_trainer
 from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.lookahead import Lookahead
@@ -36,7 +36,7 @@ class StopAfter(StopRequest):
 
 
 def build(spec, prepared, folder, resume_every=1e9, first=None):
-    return _build_trainer(spec, prepared, first, CPU, folder, resume_every)
+    return build_trainer(spec, prepared, first, CPU, folder, resume_every)
 
 
 def run(spec, prepared, folder, first=None):
@@ -392,7 +392,7 @@ def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(
 
     def start(name):
         (tmp_path / name).mkdir(exist_ok=True)
-        return _build_trainer(make_spec(method), prepared, None, device, tmp_path / name, 1e9)
+        return build_trainer(make_spec(method), prepared, None, device, tmp_path / name, 1e9)
 
     whole = start("whole")
     position = whole.run(StopAfter(10**9))
@@ -410,9 +410,9 @@ def test_interrupted_on_a_gpu_a_deterministic_run_ends_with_the_same_bits(
 def test_cuda_run_learns_and_resumes(make_spec, prepared, tmp_path):
     device = torch.device("cuda")
     environment.prepare(device, 1)
-    trainer = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
+    trainer = build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
     trainer.run(StopAfter(10**9))
-    resumed = _build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
+    resumed = build_trainer(make_spec("fedlas_ls"), prepared, None, device, tmp_path, 0.0)
     assert (resumed.position.epoch, resumed.position.step) == (2, 3)
     assert resumed.run(StopAfter(10**9)).history[-1]["epoch"] == 2
 

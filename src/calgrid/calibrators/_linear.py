@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, Array, row_blocks, softmax
+from calgrid.calibrators._probabilities import Array, softmax
 from calgrid.errors import DataError
+from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
 
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
+from calgrid.metrics._moments import row_blocks
 
 Array = NDArray[np.float64]
 #: tolerance of row sums of low-precision probabilities, and of those that numbers must have to be
@@ -17,24 +18,14 @@ ROW_SUM_TOLERANCE = 1e-2
 PROBABILITY_TOLERANCE = 1e-3
 #: below this the probabilities of the other classes do not determine how the rest is shared
 NOTHING_LEFT = 1e-12
-#: entries of one block of rows: a few arrays of this size fit into the processor's cache
-BLOCK = 1 << 16
 #: ln of the smallest normal float32, which stands for ln 0
 LOG_TINY = float(np.log(np.finfo(np.float32).tiny))
-#: smaller exponents are lost in a sum with exp(0), and lead to denormal numbers, which are slow
-LEAST_EXPONENT = -700.0
 #: median standard deviation of a row in units: about that of the published CIFAR-10 ResNet-50
 #: trained with cross-entropy (4.8), so that temperatures, learning rates and bounds of the papers
 #: apply
 TYPICAL_SPREAD = 5.0
 #: larger multiples of the median gap of a row are masks such as -1e9, which are ignored
 MOST_GAP = 100.0
-
-
-def row_blocks(n_samples: int, n_classes: int, size: int = BLOCK) -> list[slice]:
-    """Split N rows into slices of at most ``size`` entries, at least one row."""
-    rows = max(1, size // n_classes)
-    return [slice(begin, min(begin + rows, n_samples)) for begin in range(0, n_samples, rows)]
 
 
 def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:

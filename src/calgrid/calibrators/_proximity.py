@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import Array, row_blocks
+from calgrid.calibrators._probabilities import Array
+from calgrid.metrics._moments import row_blocks
 
 #: maximum number of distances in memory
 _BLOCK = 1 << 22

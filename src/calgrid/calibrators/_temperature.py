@@ -11,14 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._probabilities import (
-    LEAST_EXPONENT,
-    Array,
-    in_units,
-    logit_unit,
-    possible_labels,
-    row_blocks,
-)
+from calgrid.calibrators._probabilities import Array, in_units, logit_unit, possible_labels
+from calgrid.metrics._moments import moments
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
@@ -92,39 +86,6 @@ class TemperatureFit:
             "at_upper_bound": self.at_upper_bound,
             "warnings": self.warnings,
         }
-
-
-def moments(logits: Array, beta: float | Array) -> tuple[Array, Array, Array]:
-    """Return, for each sample, ``ln sum_k exp(beta z_k)``, and mean and variance of z under
-    ``softmax(beta z)``.
-
-    The mean is the first derivative in beta of the logarithm, the variance the second. One pass
-    over the logits, in blocks that fit into the processor's cache.
-
-    Parameters
-    ----------
-    logits : ``(N, K)`` with row maximum 0; -inf allowed.
-    beta : inverse temperature, one for all samples or ``(N,)``.
-    """
-    n_samples, n_classes = logits.shape
-    total, first, second = np.empty((3, n_samples))
-    betas = np.broadcast_to(np.asarray(beta, dtype=np.float64).reshape(-1, 1), (n_samples, 1))
-    floor = LEAST_EXPONENT / betas
-    ones = np.ones(n_classes)
-    for block in row_blocks(n_samples, n_classes):
-        # smaller terms are lost in the sum; -inf times 0 would be NaN, and denormal numbers are
-        # slow
-        finite = np.maximum(logits[block], floor[block])
-        weights = finite * betas[block]
-        np.exp(weights, out=weights)
-        np.matmul(weights, ones, out=total[block])
-        weights *= finite
-        np.matmul(weights, ones, out=first[block])
-        np.vecdot(weights, finite, out=second[block])
-    first /= total
-    second /= total
-    second -= first**2
-    return np.log(total, out=total), first, second
 
 
 def temperature_range(

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import centred, row_blocks, softmax
+from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import decade, fit_in_units, temperature_range
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import row_blocks
 from calgrid.metrics.binning import bin_index
 
 Indices = NDArray[np.intp]

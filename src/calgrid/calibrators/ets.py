@@ -8,17 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._probabilities import (
-    LEAST_EXPONENT,
-    in_units,
-    logit_unit,
-    row_blocks,
-    softmax,
-)
+from calgrid.calibrators._probabilities import in_units, logit_unit, softmax
 from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
 
 #: minimum weight of the plain softmax, so that the uniform distribution alone does not make all
 #: classes equal

@@ -4,11 +4,12 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
+from calgrid.metrics._moments import row_blocks
 
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
 #: neighbours)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import Evidence
-from calgrid.calibrators._probabilities import possible_labels, row_blocks, softmax
+from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import row_blocks
 
 SOURCE = (
     "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic "

@@ -8,14 +8,10 @@ from scipy.optimize import minimize
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
-from calgrid.calibrators._temperature import (
-    BETA_BOUNDS,
-    fit_in_units,
-    moments,
-    temperature_range,
-)
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_in_units, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import moments
 
 #: minimum entropy in nats
 LEAST_ENTROPY = 1e-12

@@ -11,7 +11,6 @@ from calgrid.calibrators._probabilities import (
     in_units,
     logit_unit,
     never_certain,
-    row_blocks,
     softmax,
     top_label,
     top_label_map,
@@ -20,6 +19,7 @@ from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import row_blocks
 
 #: minimum number of correct, and of wrong, samples for a density estimate
 FEWEST = 5

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import LEAST_EXPONENT, in_units, row_blocks, softmax
+from calgrid.calibrators._probabilities import in_units, softmax
 from calgrid.calibrators._temperature import decade
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
+from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
 from calgrid.metrics.binning import bin_index
 
 #: temperatures 0.1, 0.2, ..., 10.0

@@ -6,10 +6,11 @@ import numpy as np
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
 from calgrid.calibrators._network import sigmoid, softplus
-from calgrid.calibrators._probabilities import row_blocks, softmax
+from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import Objective, lowest_beta
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
+from calgrid.metrics._moments import row_blocks
 
 
 def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:

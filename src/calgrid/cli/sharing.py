@@ -24,6 +24,7 @@ from calgrid import __version__
 from calgrid.cli.maintenance import SILENT_SECONDS, damage, record_of
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.files.bank import check_unpacked
 from calgrid.storage.atomic import replacing, require_writable
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.records import (
@@ -44,8 +45,6 @@ CRATE = "ro-crate-metadata.json"
 LEFT_OUT = ("results", "data_root", "device", "plugins")
 #: results of runs in an archive: five levels, then the folder of a job and its files
 RESULT = re.compile(r"runs/([^/]+/){5}(train|predict|calibrate|probe_[a-z0-9_]+)-[0-9a-f]+/.+")
-#: an archive may unpack to at most so many times its size, plus so many bytes
-UNPACKED_RATIO, UNPACKED_BYTES = 20, 10**8
 
 
 def pack(options: argparse.Namespace) -> None:
@@ -240,9 +239,7 @@ def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
             not RESULT.fullmatch(name) or ".." in parts
         ):
             raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")
-    size = sum(member.file_size for member in archive.infolist())
-    if size > UNPACKED_RATIO * path.stat().st_size + UNPACKED_BYTES:
-        raise DataError(f"{path} would unpack to {size / 1e9:.1f} GB, far more than its own size.")
+    check_unpacked(archive, path)
 
 
 def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:

@@ -25,6 +25,10 @@ from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
 FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")
 
 
+#: an archive may unpack to at most so many times its size, plus so many bytes
+UNPACKED_RATIO, UNPACKED_BYTES = 20, 10**8
+
+
 @dataclass(frozen=True)
 class BankRun:
     """A run of a bank.
@@ -132,4 +136,12 @@ def opened(path: Path) -> Iterator[Bank]:
     except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise DataError(f"The bank {path} is not a readable archive ({error}).") from None
     with archive:
+        check_unpacked(archive, path)
         yield Bank(path, archive)
+
+
+def check_unpacked(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise DataError if an archive would fill the memory or the disk."""
+    size = sum(member.file_size for member in archive.infolist())
+    if size > UNPACKED_RATIO * path.stat().st_size + UNPACKED_BYTES:
+        raise DataError(f"{path} would unpack to {size / 1e9:.1f} GB, far more than its own size.")

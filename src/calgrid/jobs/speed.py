@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.datasets import ImageSplit, Prepared
-from calgrid.jobs.train import _build_trainer
+from calgrid.jobs.train import build_trainer
 from calgrid.specs import Protocol, TrainSpec
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
@@ -48,7 +48,7 @@ def images_per_second(
             StopRequest() as stop,
             contextlib.redirect_stderr(io.StringIO()),  # losses on random images say nothing
         ):
-            trainer = _build_trainer(short, data, None, where, Path(folder), math.inf)
+            trainer = build_trainer(short, data, None, where, Path(folder), math.inf)
             return trainer.run(stop).seconds
 
     first = seconds(1)  # slower than the next ones

@@ -64,7 +64,7 @@ def train(
 
     def produce(folder: Path) -> Mapping[str, Any]:
         prepared.verify()
-        trainer = _build_trainer(spec, prepared, first, where, folder, resume_every)
+        trainer = build_trainer(spec, prepared, first, where, folder, resume_every)
         with StopRequest() as stop:
             position = trainer.run(stop)
         return _write_outputs(folder, spec, trainer, position, where)
@@ -87,7 +87,7 @@ def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch
     return states[f"{wanted['checkpoint']}.model"]
 
 
-def _build_trainer(
+def build_trainer(
     spec: TrainSpec,
     prepared: Prepared,
     first: Mapping[str, torch.Tensor] | None,
@@ -95,6 +95,7 @@ def _build_trainer(
     folder: Path,
     resume_every: float,
 ) -> Trainer:
+    """Trainer of a run from its prepared data, and the state of its first stage or None."""
     key, protocol = spec["key"], spec["protocol"]
     classes, seed = prepared.n_classes, key["seed"]
     check_images(key, protocol, prepared)

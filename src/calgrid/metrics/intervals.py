@@ -68,7 +68,7 @@ from calgrid.metrics._estimators import (
     smooth_estimator,
     soft_estimator,
 )
-from calgrid.metrics._inputs import Probabilities, check_bins, check_probabilities
+from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
 from calgrid.metrics.evaluation import ood_scores
 from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 
@@ -122,9 +122,7 @@ def bootstrap(
     )
     shape = check_probabilities(probs, labels).probs.shape
     metrics = [metric for metric in (*LABELLED.values(), *further) if metric.is_computed(*shape)]
-    if np.size(labels) < 2:
-        return {metric.id: NO_INTERVAL for metric in metrics}
-    return {metric.id: interval(metric, resamples, tails) for metric in metrics}
+    return _intervals(metrics, resamples, tails, shape[0])
 
 
 def bootstrap_difference(
@@ -176,9 +174,8 @@ def bootstrap_ood(
     """
     tails = tails_of(level)
     resamples = resampled_ood(probs_id, probs_ood, n_resamples=n_resamples, seed=seed)
-    if min(len(np.asarray(probs_id)), len(np.asarray(probs_ood))) < 2:
-        return dict.fromkeys(OOD, NO_INTERVAL)
-    return {name: interval(metric, resamples, tails) for name, metric in OOD.items()}
+    fewest = min(len(np.asarray(probs_id)), len(np.asarray(probs_ood)))
+    return _intervals(OOD.values(), resamples, tails, fewest)
 
 
 def bootstrap_soft(
@@ -202,9 +199,7 @@ def bootstrap_soft(
     resamples = resampled_soft(
         probs, distribution, n_resamples=n_resamples, seed=seed, n_bins=n_bins
     )
-    if len(np.asarray(probs)) < 2:
-        return dict.fromkeys(SOFT, NO_INTERVAL)
-    return {name: interval(metric, resamples, tails) for name, metric in SOFT.items()}
+    return _intervals(SOFT.values(), resamples, tails, len(np.asarray(probs)))
 
 
 class Resampled(NamedTuple):
@@ -219,6 +214,14 @@ class Resampled(NamedTuple):
     values: Mapping[str, float]
     drawn: Mapping[str, Floats]
     noise: Mapping[str, Floats]
+
+
+def _intervals(
+    metrics: Iterable[Metric], resamples: Resampled, tails: tuple[float, float], n_samples: int
+) -> Intervals:
+    if n_samples < 2:
+        return {metric.id: NO_INTERVAL for metric in metrics}
+    return {metric.id: interval(metric, resamples, tails) for metric in metrics}
 
 
 def resampled(
@@ -255,13 +258,7 @@ def resampled(
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
-    draws = _join(blocks)
-    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {
-        name: metrics[name].function(predictions, predictions.labels, n_bins)
-        for name in draws.values
-    }
-    return Resampled(values, draws.values, draws.noise)
+    return _with_values(_join(blocks), predictions, n_bins, further)
 
 
 def resampled_means(
@@ -283,9 +280,15 @@ def resampled_means(
     for start in range(0, n_resamples, rows):
         weights = counts[start : start + rows].astype(np.float64)
         blocks += [estimate(weights) for estimate in estimators]
-    draws = _join(blocks)
+    return _with_values(_join(blocks), predictions, n_bins)
+
+
+def _with_values(
+    draws: Draws, predictions: Predictions, n_bins: int, further: Iterable[Metric] = ()
+) -> Resampled:
+    metrics = {**LABELLED, **{metric.id: metric for metric in further}}
     values = {
-        name: LABELLED[name].function(predictions, predictions.labels, n_bins)
+        name: metrics[name].function(predictions, predictions.labels, n_bins)
         for name in draws.values
     }
     return Resampled(values, draws.values, draws.noise)

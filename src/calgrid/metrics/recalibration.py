@@ -25,6 +25,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics._moments import moments
 from calgrid.metrics.scoring import PROBABILITY_FLOOR, nll_per_sample
 
 Floats = NDArray[np.float64]
@@ -92,15 +93,11 @@ def tempered_at(beta: float, below: Floats, labels: NDArray[np.int64]) -> Temper
     :func:`best_temperature`.
     """
     of_label = below[np.arange(len(labels)), labels]
-    share = np.exp(beta * below)
-    total = share.sum(axis=1)
-    share *= below
-    mean = share.sum(axis=1) / total
-    square = np.einsum("nk,nk->n", share, below) / total
-    curvature = float(np.mean(square - mean**2))
+    log_total, mean, variance = moments(below, beta)
+    curvature = float(np.mean(variance))
     bound = min(beta / BETA_BOUNDS[0], BETA_BOUNDS[1] / beta) < 1 + 1e-3
     unknown = bound or curvature <= 0
-    loss = np.log(total) - beta * of_label
+    loss = log_total - beta * of_label
     return Tempered(beta, loss, mean - of_label, math.inf if unknown else curvature)
 
 

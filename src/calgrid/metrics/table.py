@@ -25,8 +25,6 @@ TOP_LABEL_ERRORS = (
     *("ece", "ece_debiased", "aece", "aece_eq", "ece_sweep", "mce", "rmsce", "rmsce_debiased"),
     *("ks", "smce", "smece"),
 )
-
-
 #: probabilities (samples times classes) up to which metrics fit maps to them
 MOST_FITTED = 2_000_000
 
