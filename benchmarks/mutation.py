@@ -126,7 +126,7 @@ MUTATIONS = (
     ),
     Mutation(
         "temperature: the variance of the logits is a second moment",
-        "calibrators",
+        "metrics",
         "    second -= first**2\n",
         "",
         "tests/calibrators/test_temperature_family.py",
