@@ -2,6 +2,11 @@
 
 import sys
 
-from calgrid.cli import main
+from calgrid import forkserver
 
-sys.exit(main())
+code = forkserver.run()
+if code is None:
+    from calgrid.cli.main import main
+
+    code = main()
+sys.exit(code)

@@ -11,6 +11,7 @@ from collections import Counter
 from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from calgrid import forkserver
 from calgrid.cli import joblogs
 from calgrid.storage.publish import FORCED
 
@@ -58,6 +59,9 @@ onstart:
     except CalgridError as error:
         raise WorkflowError(str(error)) from None
     JOBS.write_plan(PLAN)
+    # A conda environment has libraries of its own.
+    if LOCAL and not IN_CONDA:
+        forkserver.start()
     settings = workflow.dag_settings
     if settings.forceall or settings.forcetargets or settings.forcerun:
         os.environ[FORCED] = str(time.time())

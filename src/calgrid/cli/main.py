@@ -14,6 +14,7 @@ from calgrid import __version__
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.errors import CalgridError, StateError, visible_lines
+from calgrid.forkserver import THREADS
 from calgrid.optional import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # results
         count = 1 if options.command in IN_PROCESSES else options.threads
         # numpy and torch read these variables once, when they are imported
-        for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        for variable in THREADS:
             os.environ[variable] = str(count)
     module, _, function = options.run.partition(":")
     in_log = module == "jobs" and not sys.stderr.isatty()
