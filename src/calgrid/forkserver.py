@@ -84,12 +84,14 @@ def run() -> int | None:
             server.connect(address)
         except OSError:
             return None
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until they can be passed on
         socket.send_fds(server, [b"\0"], [0, 1, 2])
         server.sendall(json.dumps(request).encode() + b"\n")
         with server.makefile("rb") as answers:
             job = int(answers.readline() or 0)
             for number in FORWARDED if job else ():
                 signal.signal(number, lambda received, _: _send(job, received))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
             code = answers.readline()
     if not code:
         sys.stderr.write("calgrid: the process that forks for jobs was killed; run again.\n")
