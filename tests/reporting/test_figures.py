@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -59,6 +60,15 @@ def test_pictures_of_lines_are_complete_and_say_no_date(figures):
         assert content.startswith(b"%PDF")
         assert content.rstrip().endswith(b"%%EOF")
         assert b"CreationDate" not in content
+
+
+def test_pictures_fit_a_page_or_a_column_of_a_paper_with_readable_text(figures):
+    for path in figures.glob("*.pdf"):
+        width = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", path.read_bytes()).group(1))
+        panels = path.name.startswith(("reliability", "corruption_reduction"))
+        assert width <= 72 * (style.WIDTH if panels else style.COLUMN) + 0.1
+        words = path.with_suffix(".svg").read_text()
+        assert min(map(float, re.findall(r'<text style="font-size: ([\d.]+)px', words))) >= 8
 
 
 def test_ends_of_cut_intervals_are_arrows(study):

@@ -40,33 +40,30 @@ def plot_reliability(
     sums = _of_one(probabilities, labels, n_bins)
     with mpl.rc_context(style.RC):
         if ax is None:
-            _, ax = plt.subplots(figsize=(4.2, 3.6), layout="constrained")
+            _, ax = plt.subplots(figsize=(style.COLUMN, 3.2), layout="constrained")
         curve(ax, sums)
         ax.set(xlabel="Confidence (%)", ylabel="Accuracy (%)")
         ax.set_title(f"ECE {text.format_with_unit('ece', ece(probabilities, labels, n_bins))}")
-        ax.legend(handles=handles(several=False), loc="upper left", fontsize=7)
+        ax.legend(handles=handles(several=False), loc="upper left", fontsize=8)
     return ax
 
 
 @mpl.rc_context(style.RC)
 def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
-    """Draw diagrams with histograms side by side, by their names."""
-    figure, pairs = points.stacked(len(parts), 2.4, 2.75, 3.2)
+    """Draw diagrams with histograms by their names, two on the width of a column of a paper."""
+    figure, pairs = points.stacked(len(parts), style.COLUMN / 2, 2.75, 3.2, style.COLUMN)
     for place, ((upper, lower), (name, (probabilities, labels, line))) in enumerate(
         zip(pairs, parts.items(), strict=True)
     ):
         sums = _of_one(probabilities, labels, n_bins)
         curve(upper, sums)
         histogram(lower, sums)
-        upper.set_title(f"{name}\n{line}", fontsize=7.5, linespacing=1.3)
+        upper.set_title(f"{name}\n{line}".replace(" [", "\n["), fontsize=8, linespacing=1.3)
         upper.tick_params(labelbottom=False)
         if place % points.COLUMNS == 0:
             upper.set_ylabel("Accuracy (%)")
             lower.set_ylabel("Share (%)")
-    columns = 3 if len(parts) > 1 else 1
-    figure.legend(
-        handles=handles(several=False), loc="outside upper center", ncols=columns, fontsize=7
-    )
+    style.legend_above(figure, handles(several=False), 3)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
 

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions
+from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import CONDITION
 
@@ -19,11 +20,13 @@ class Frame:
     ----------
     study, group : the source of the numbers.
     rows : all numbers that are drawn, as :meth:`Content.collect` returned them.
+    width : of the figure in inches, if its content has no width of its own.
     """
 
     study: StudyData
     group: Group
     rows: pd.DataFrame
+    width: float = style.WIDTH
 
     @property
     def label(self) -> str:
@@ -87,6 +90,7 @@ class FigureKind:
     each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and
         backbone (``condition``), for each protocol, data set and checkpoint (``dataset``) or once
         (``study``).
+    column : whether its PDF has the width of one column of a paper.
     """
 
     id: str
@@ -94,6 +98,7 @@ class FigureKind:
     category: str
     content: Content
     each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
+    column: bool = False
 
     def _place(self, group: Group) -> dict[str, str]:
         return {name: getattr(group, name) for name in SHARED[self.each]}

@@ -232,6 +232,6 @@ def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
     histogram(lower, of_one_seed)
     upper.tick_params(labelbottom=False)
     upper.set(ylabel="Accuracy (%)", title=f"test split, {text.count(len(data), 'image')}")
-    upper.legend(handles=handles(several=False), loc="upper left", fontsize=7)
+    upper.legend(handles=handles(several=False), loc="upper left", fontsize=8)
     lower.set(xlabel="Confidence (%)", ylabel="Share (%)")
     return figure

@@ -73,6 +73,6 @@ def _picture(ax: Axes, row: pd.Series) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     right = row["class"] == row["answer"]
-    said = row["class"] if right else f"{row['class']}: {row['answer']}"
-    ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=6.5, pad=2)
-    ax.set_xlabel(f"{row['indicator']:+.1f}", fontsize=6.5, labelpad=1)
+    said = row["class"] if right else f"{row['class']}:\n{row['answer']}"
+    ax.set_title(f"{said}\n{100 * row['confidence']:.0f} %", fontsize=8, pad=2)
+    ax.set_xlabel(f"{row['indicator']:+.1f}", fontsize=8, labelpad=1)

@@ -1,5 +1,6 @@
 """Figures of a study as reproducible PNG, SVG and PDF files, and an index for the report."""
 
+import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,9 +41,9 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}
 METHODS, CALIBRATORS = "Methods", "Calibrators"
 #: figures of every study; :func:`figure_kinds` adds those of papers
 FIGURES = (
-    FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL),
+    FigureKind("nll_intervals", "NLL and Brier score", METHODS, intervals.NLL, column=True),
     FigureKind("reliability", "Reliability diagrams", METHODS, reliability),
-    FigureKind("over_under", "Over- and under-confidence", METHODS, over_under),
+    FigureKind("over_under", "Over- and under-confidence", METHODS, over_under, column=True),
     FigureKind("sensitivity", "Hyper-parameters of methods", METHODS, sensitivity.METHODS),
     FigureKind(
         "critical_difference",
@@ -51,10 +52,19 @@ FIGURES = (
         critical_difference.METHODS,
         each="study",
     ),
-    FigureKind("ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE),
-    FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter),
-    FigureKind("survey", "ECE against accuracy of networks", CALIBRATORS, survey, each="dataset"),
-    FigureKind("pareto", "NLL against the time of training", "Costs", pareto),
+    FigureKind(
+        "ece_intervals", "Calibration error and accuracy", CALIBRATORS, intervals.ECE, column=True
+    ),
+    FigureKind("accuracy_ece", "Accuracy against ECE", CALIBRATORS, scatter, column=True),
+    FigureKind(
+        "survey",
+        "ECE against accuracy of networks",
+        CALIBRATORS,
+        survey,
+        each="dataset",
+        column=True,
+    ),
+    FigureKind("pareto", "NLL against the time of training", "Costs", pareto, column=True),
     FigureKind(
         "calibrator_sensitivity",
         "Hyper-parameters of calibrators",
@@ -69,8 +79,10 @@ FIGURES = (
         each="study",
     ),
     FigureKind("conformal", "Size and coverage of conformal sets", CALIBRATORS, conformal),
-    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity),
-    FigureKind("training", "Training curves", "Training", histories.TRAINING, each="condition"),
+    FigureKind("shift_severity", "Severity of corruptions", "Shift", severity, column=True),
+    FigureKind(
+        "training", "Training curves", "Training", histories.TRAINING, each="condition", column=True
+    ),
 )
 
 
@@ -89,8 +101,9 @@ def write_figures(
     """Draw all figures for which there are data, and write ``index.json``.
 
     For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed
-    figures and ours. Returns the paths of the files written, the index last. Raises DataError: a
-    file of the study is missing or damaged.
+    figures and ours. PDFs have the width of a page of a paper (178 mm), or of one of its columns
+    (85 mm). Returns the paths of the files written, the index last. Raises DataError: a file of the
+    study is missing or damaged.
 
     Parameters
     ----------
@@ -107,8 +120,7 @@ def write_figures(
             if len(rows):
                 frame = Frame(data, group, rows)
                 entries.append(kind.entry(frame))
-                with mpl.rc_context(style.RC):
-                    _save(kind.content.draw(frame), Path(out, entries[-1]["file"]), formats)
+                _write(kind, frame, Path(out, entries[-1]["file"]), formats)
     paths = [
         Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats
     ]
@@ -117,6 +129,15 @@ def write_figures(
             paths.append(Path(out, f"{table.id}.{suffix}"))
             write_text(paths[-1], content)
     return [*paths, write_index(out, entries)]
+
+
+@mpl.rc_context(style.RC)
+def _write(kind: FigureKind, frame: Frame, path: Path, formats: Sequence[str]) -> None:
+    narrow = [suffix for suffix in formats if kind.column and suffix == ".pdf"]
+    wide = [suffix for suffix in formats if suffix not in narrow]
+    for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):
+        if chosen:
+            _save(kind.content.draw(dataclasses.replace(frame, width=width)), path, chosen)
 
 
 def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:

@@ -69,8 +69,7 @@ def draw(frame: Frame) -> Figure:
         )
         for name in calibrators
     ]
-    figure.legend(handles=dots, title="score", loc="outside right upper", alignment="left")
-    figure.legend(handles=shapes, title="calibrator", loc="outside right lower", alignment="left")
+    style.legend_beside(figure, {"score": dots, "calibrator": shapes})
     return figure
 
 

@@ -71,7 +71,7 @@ class Histories(NamedTuple):
         to the highest.
         """
         methods = frame.methods()
-        figure = style.new_figure(style.WIDTH, max(self.height, 0.19 * len(methods) + 0.8))
+        figure = style.new_figure(frame.width, max(self.height, 0.19 * len(methods) + 0.8))
         axes = figure.subplots(len(self.curves), 1, sharex=True)
         for ax, (column, shown) in zip(axes, self.curves.items(), strict=True):
             ax.set_ylabel(shown.label)
@@ -157,8 +157,8 @@ def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
     figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     handles = style.line_handles(methods, methods)
     if epochs:
-        handles.append(style.handle(color=style.GREY, linestyle=":", label="learning rate drops"))
-    figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
+        handles.append(style.handle(color=style.GREY, linestyle=":", label="rate drops"))
+    style.legend_beside(figure, {"method": handles})
 
 
 def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:

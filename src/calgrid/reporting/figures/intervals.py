@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import Frame
@@ -72,20 +73,25 @@ class Intervals:
         centre = rows["method"].map(methods.index).astype(float)
         offset = rows["calibrator"].map(calibrators.index) - (len(calibrators) - 1) / 2
         height = len(methods) * max(0.3, 0.13 * (len(calibrators) + 1)) + 1.1
-        figure = style.new_figure(style.WIDTH, height)
-        widths = {"width_ratios": [3, *[2] * (len(self.metrics) - 1)]}
+        figure = style.new_figure(frame.width, height)
+        wide = frame.width > style.COLUMN
+        widths = {"width_ratios": [3 if wide else 2, *[2] * (len(self.metrics) - 1)]}
         axes = figure.subplots(1, len(self.metrics), sharey=True, gridspec_kw=widths)
         for ax, metric in zip(axes, self.metrics, strict=True):
             style.stripes(ax, methods)
             _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
-            ax.set_xlabel(text.in_unit(metric))
+            ax.set_xlabel(
+                text.in_unit(metric) if wide else text.in_unit(metric).replace(" (", "\n(")
+            )
+            if not wide and ax.get_xscale() == "linear":
+                ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
         looks = {name: style.marker_look(calibrators, name) for name in calibrators}
         handles = [
             style.handle(markersize=5, label=style.calibrator_label(name), **look)
             for name, look in looks.items()
         ]
         handles += [style.null_handle()] if "ece" in self.metrics else []
-        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
+        style.legend_above(figure, handles, 6)
         return figure
 
 

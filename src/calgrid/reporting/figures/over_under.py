@@ -51,7 +51,7 @@ def caption(frame: Frame) -> str:
 def draw(frame: Frame) -> Figure:
     """Draw two bars per method."""
     rows = frame.rows
-    figure = style.new_figure(style.WIDTH, 0.42 * len(rows) + 1.1)
+    figure = style.new_figure(frame.width, 0.42 * len(rows) + 1.1)
     ax = figure.subplots()
     style.stripes(ax, list(rows["method"]))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
@@ -66,7 +66,7 @@ def draw(frame: Frame) -> Figure:
         style.arrows(ax, rows["y"].to_numpy() + offset, low.clip(0), high, "black")
     ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
-    figure.legend(handles=[*handles, style.null_handle()], loc="outside upper center", ncols=3)
+    style.legend_above(figure, [*handles, style.null_handle()], 3)
     return figure
 
 

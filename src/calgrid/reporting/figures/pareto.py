@@ -28,8 +28,8 @@ def caption(frame: Frame) -> str:
     return (
         f"NLL against training time (first stage included) on {frame.label}, clean test "
         f"split "
-        f"({frame.images}), {captions.seeds(frame.rows)}; labels: accuracy in percent. Hollow: "
-        f"uncalibrated, filled: "
+        f"({frame.images}), {captions.seeds(frame.rows)}; in brackets the accuracy without "
+        f"calibration. Hollow: uncalibrated, filled: "
         f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, "
         f"where no cheaper choice "
         f"has a lower NLL: {names}. {captions.SECONDS}"
@@ -45,7 +45,7 @@ def front(rows: pd.DataFrame) -> pd.DataFrame:
 
 def draw(frame: Frame) -> Figure:
     """Draw one marker per method and calibrator."""
-    figure = style.new_figure(style.WIDTH, 4.2)
+    figure = style.new_figure(frame.width, 4.2)
     ax = figure.subplots()
     methods = frame.methods()
     for _, row in frame.rows.iterrows():
@@ -56,11 +56,17 @@ def draw(frame: Frame) -> Figure:
     )
     ax.set_xlabel("Training (s)")
     ax.set_ylabel(text.in_unit("nll"))
+    bare = frame.rows[frame.rows["calibrator"] == UNCALIBRATED].set_index("method")["accuracy_mean"]
+    reached = bare.map(lambda value: f" ({text.format_with_unit('accuracy', value)})")
     handles = [
-        style.handle(linestyle="", label=name, **style.marker_look(methods, name))
+        style.handle(
+            linestyle="",
+            label=name + reached.get(name, ""),
+            **style.marker_look(methods, name),
+        )
         for name in methods
     ]
-    figure.legend(handles=handles, loc="outside right upper", alignment="left")
+    style.legend_beside(figure, {"method": handles})
     return figure
 
 
@@ -70,8 +76,3 @@ def _mark(ax: Axes, row: pd.Series, methods: list[str]) -> None:
     ax.plot(
         row["seconds"], row["nll_mean"], markerfacecolor=face, markersize=7, linestyle="", **look
     )
-    if row["calibrator"] == UNCALIBRATED:
-        label = text.format_metric("accuracy", row["accuracy_mean"])
-        ax.annotate(
-            label, (row["seconds"], row["nll_mean"]), (6, 4), textcoords="offset points", fontsize=7
-        )

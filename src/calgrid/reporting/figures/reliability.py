@@ -55,15 +55,13 @@ def draw(frame: Frame) -> Figure:
     """Draw one panel per method and calibrator, by rank."""
     rows = frame.rows
     columns = min(points.COLUMNS, len(rows))
-    figure, pairs = points.stacked(len(rows), 2 if columns == points.COLUMNS else 2.4, 2.75, 3.2)
+    figure, pairs = points.stacked(len(rows), style.WIDTH / max(columns, 3), 2.75, 3.2)
     for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
         curve(upper, row["sums"])
         histogram(lower, row["sums"])
         _label(upper, lower, row, first=place % columns == 0)
     several = int(rows["n_seeds"].max()) > 1
-    figure.legend(
-        handles=handles(several), loc="outside upper center", ncols=4 if columns > 2 else 2
-    )
+    style.legend_above(figure, handles(several), 4)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
 
@@ -129,9 +127,9 @@ def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
         for metric in ("accuracy", "ece", "ece_null")
     }
     upper.set_title(
-        f"accuracy {facts['accuracy']}, NLL {row['nll_mean']:.3f}\nECE {facts['ece']}, null "
-        f"{facts['ece_null']}",
-        fontsize=7.5,
+        f"accuracy {facts['accuracy']}\nECE {facts['ece']}, null {facts['ece_null']}\n"
+        f"NLL {row['nll_mean']:.3f}",
+        fontsize=8,
         linespacing=1.3,
     )
     upper.annotate(

@@ -44,10 +44,14 @@ def draw(frame: Frame) -> Figure:
         if len(near) == len(rows)
         else {"all": rows, "within 1 point of the best accuracy": near}
     )
-    figure = style.new_figure(style.WIDTH, max(4.2, 0.2 * (len(methods) + len(calibrators)) + 1.2))
-    axes = figure.subplots(
-        1, len(panels), squeeze=False, gridspec_kw={"width_ratios": [2, 3][: len(panels)]}
-    )[0]
+    if frame.width > style.COLUMN:
+        height = max(4.2, 0.2 * (len(methods) + len(calibrators)) + 1.2)
+        figure = style.new_figure(frame.width, height)
+        ratios = {"width_ratios": [2, 3][: len(panels)]}
+        axes = figure.subplots(1, len(panels), squeeze=False, gridspec_kw=ratios)[0]
+    else:
+        figure = style.new_figure(frame.width, 2.6 * len(panels) + 1)
+        axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for ax, (title, part) in zip(axes, panels.items(), strict=True):
         _points(ax, part, methods, calibrators)
         ax.set_xlabel(text.in_unit("accuracy"))
@@ -104,5 +108,4 @@ def _legends(figure: Figure, methods: list[str], calibrators: list[str]) -> None
         )
         for name in calibrators
     ]
-    figure.legend(handles=dots, title="method", loc="outside right upper", alignment="left")
-    figure.legend(handles=shapes, title="calibrator", loc="outside right lower", alignment="left")
+    style.legend_beside(figure, {"method": dots, "calibrator": shapes})

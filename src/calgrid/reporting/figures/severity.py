@@ -37,7 +37,7 @@ def draw(frame: Frame) -> Figure:
     """Draw one line per method; one column for uncalibrated networks and one for a calibrator."""
     rows, methods = frame.rows, frame.methods()
     shown = [name for name in frame.study.few_calibrators() if (rows["calibrator"] == name).any()]
-    figure = style.new_figure(style.WIDTH, 7.0)
+    figure = style.new_figure(frame.width, 7.0)
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
     for column, calibrator in enumerate(shown):
         part = rows[rows["calibrator"] == calibrator]
@@ -50,7 +50,7 @@ def draw(frame: Frame) -> Figure:
     for line, metric in enumerate(METRICS):
         axes[line, 0].set_ylabel(text.in_unit(metric))
     handles = style.line_handles(methods, methods)
-    figure.legend(handles=handles, loc="outside right upper", title="method", alignment="left")
+    style.legend_beside(figure, {"method": handles})
     return figure
 
 

@@ -49,7 +49,7 @@ def _shown_calibrator(frame: Frame) -> str:
 
 def draw(frame: Frame) -> Figure:
     """Draw one hollow and one filled marker per network, and a dot for each other calibrator."""
-    figure = style.new_figure(style.WIDTH, 4.6)
+    figure = style.new_figure(frame.width, 4.6)
     ax = figure.subplots()
     rows = frame.rows.assign(
         x=style.scaled("accuracy", frame.rows["accuracy_mean"].to_numpy(float)),
@@ -78,7 +78,7 @@ def draw(frame: Frame) -> Figure:
             style.handle(linestyle="", marker=".", color=style.GREY, label="other calibrators")
         )
     if handles:
-        figure.legend(handles=handles, loc="outside upper center", ncols=3)
+        style.legend_above(figure, handles, 3)
     return figure
 
 
@@ -97,5 +97,5 @@ def _name(ax: Axes, row: pd.Series, name: str, middle: float) -> None:
     """Name a network at its largest error, on the side that has more room."""
     side, align = (-5, "right") if row["x"] > middle else (5, "left")
     ax.annotate(
-        name, (row["x"], row["y"]), (side, 4), textcoords="offset points", fontsize=7, ha=align
+        name, (row["x"], row["y"]), (side, 4), textcoords="offset points", fontsize=8, ha=align
     )

@@ -19,24 +19,26 @@ from calgrid.reporting.plotting import style
 POINTS = 5000
 #: largest number of panels side by side
 COLUMNS = 4
+#: least width of a sheet in inches, for its legend
+LEAST = 4.2
 #: right or wrong -> colour, label, area, opacity; wrong answers are few and drawn last
 ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14, 0.9)}
 
 
-def _sheet(count: int, width: float, height: float) -> tuple[Figure, int, int]:
-    """Figure for ``count`` cells of ``width`` x ``height`` inches, with its numbers of lines and
-    columns.
+def _sheet(count: int, width: float, height: float, least: float) -> tuple[Figure, int, int]:
+    """Figure for ``count`` cells of ``width`` x ``height`` inches, at least ``least`` wide, with its
+    numbers of lines and columns.
     """
     columns = min(COLUMNS, count)
     lines = -(-count // columns)
-    return style.new_figure(max(4.2, width * columns), 0.9 + height * lines), lines, columns
+    return style.new_figure(max(least, width * columns), 0.9 + height * lines), lines, columns
 
 
 def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Make a figure of ``count`` panels with shared axes, each two inches wide and ``height``
-    inches high.
+    """Make a figure of ``count`` panels with shared axes, four on the width of a page and each
+    ``height`` inches high.
     """
-    figure, lines, columns = _sheet(count, 2.0, height)
+    figure, lines, columns = _sheet(count, style.WIDTH / COLUMNS, height, LEAST)
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax in axes[count:]:
         ax.remove()
@@ -46,13 +48,13 @@ def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
 
 
 def stacked(
-    count: int, width: float, height: float, ratio: float
+    count: int, width: float, height: float, ratio: float, least: float = LEAST
 ) -> tuple[Figure, list[tuple[Axes, Axes]]]:
     """Make a figure of ``count`` pairs of axes, the upper ``ratio`` times as high as the lower.
 
-    ``width`` and ``height`` are those of a pair, in inches.
+    ``width`` and ``height`` are those of a pair, in inches; the figure is at least ``least`` wide.
     """
-    figure, lines, columns = _sheet(count, width, height)
+    figure, lines, columns = _sheet(count, width, height, least)
     grid = figure.add_gridspec(2 * lines, columns, height_ratios=[ratio, 1] * lines)
     pairs = []
     for place in range(count):

@@ -1,12 +1,13 @@
 """Style of all figures: sizes, fonts, and a palette for colour-blind readers."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,9 +20,15 @@ from calgrid.reporting.study import UNCALIBRATED
 Look = dict[str, Any]
 Colour = tuple[float, float, float]
 Numbers = TypeVar("Numbers", float, np.ndarray, pd.Series)
-#: inches; text of 9 points is readable when the figure is shown 900 pixels wide
-WIDTH = 8.0
+#: inches: a page of a paper, and one of its two columns (178 and 85 mm); text has 8 points or more
+WIDTH, COLUMN = 7.0, 3.35
 DPI = 150
+#: widths in a legend, about: symbol with its spaces, and a letter
+ENTRY, LETTER = 0.5, 0.066
+BESIDE: tuple[Literal["outside right upper", "outside right lower"], ...] = (
+    "outside right upper",
+    "outside right lower",
+)
 #: right end of an axis if all values are 0
 SMALLEST_AXIS = 1e-6
 #: seaborn's colour-blind palette by decreasing contrast, without its yellow, pale pink and light
@@ -59,6 +66,32 @@ def new_figure(width: float, height: float) -> Figure:
     """Empty figure, in inches, with constrained layout."""
     with mpl.rc_context(RC):
         return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def legend_above(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
+    """Add a legend above the panels, in at most so many columns, fewer where they do not fit."""
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=_fitting(figure, handles, columns)
+    )
+
+
+def legend_beside(figure: Figure, handles: Mapping[str, Sequence[Artist]]) -> None:
+    """Add one or two legends, title -> entries, at the right; in a column of a paper one below."""
+    if figure.get_figwidth() > COLUMN:
+        for place, (title, entries) in zip(BESIDE, handles.items(), strict=False):
+            figure.legend(handles=entries, title=title, loc=place, alignment="left")
+        return
+    entries = [entry for part in handles.values() for entry in part]
+    figure.legend(handles=entries, loc="outside lower center", ncols=_fitting(figure, entries, 4))
+
+
+def _fitting(figure: Figure, handles: Sequence[Artist], columns: int) -> int:
+    """Columns of a legend, at most ``columns``, whose labels fit into the width of a figure."""
+    widths = [ENTRY + LETTER * len(str(entry.get_label())) for entry in handles]
+    most = min(columns, len(handles))
+    if len(handles) <= columns and sum(widths) < figure.get_figwidth():
+        return most
+    return max(1, min(most, int(figure.get_figwidth() / max(widths))))
 
 
 def colour(names: Sequence[str], name: str) -> Colour:
