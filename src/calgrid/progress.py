@@ -2,11 +2,12 @@
 
 import sys
 import time
-from typing import Self
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Self
 
 from calgrid.errors import visible_lines
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 #: seconds between two lines in a log
 LOG_INTERVAL = 10.0
@@ -14,7 +15,12 @@ LOG_INTERVAL = 10.0
 
 def log(message: str) -> None:
     """Write one line to standard error, which Snakemake redirects to log files."""
-    tqdm.write(visible_lines(message), file=sys.stderr)
+    if sys.stderr.isatty():
+        from tqdm import tqdm  # noqa: PLC0415  (jobs have no terminal, and need no bar)
+
+        tqdm.write(visible_lines(message), file=sys.stderr)
+    else:
+        sys.stderr.write(f"{visible_lines(message)}\n")
 
 
 def _duration(seconds: float) -> str:
@@ -43,6 +49,8 @@ class Progress:
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
+            from tqdm import tqdm  # noqa: PLC0415
+
             self._bar = tqdm(
                 total=self.total, initial=self.done, desc=self.title, unit=self.unit, leave=False
             )

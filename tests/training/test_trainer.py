@@ -443,3 +443,24 @@ def test_the_optimiser_is_that_of_the_protocol(name):
         else ("lr", "momentum", "weight_decay", "nesterov")
     )
     assert {key: group[key] for key in used} == {key: settings[key] for key in used}
+
+
+@pytest.mark.slow
+def test_a_training_does_not_load_the_compiler(run_python):
+    program = """
+import sys, torch
+from calgrid.jobs import train
+from calgrid.training import environment
+from calgrid.training.trainer import build_optimizer
+environment.prepare(torch.device("cpu"), 1, True)
+settings = dict(lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True, norm_bias_factor=1)
+for name in ("sgd", "adamw"):
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = build_optimizer([weight], {"name": name, **settings})
+    weight.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
+"""
+    assert run_python(program).strip() == "[]"

@@ -16,7 +16,6 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +160,7 @@ def _chunks(job: ScoringJob, several: bool) -> tuple[list[Chunk], list[Chunk]]:
 
 
 def _cost(chunk: ChunkResult) -> dict[str, Any]:
-    cost = asdict(chunk)
-    del cost["results"]
-    return cost
+    return {name: value for name, value in vars(chunk).items() if name != "results"}
 
 
 def _write_diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,7 +186,9 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
         result = ChunkResult(scorer.checkpoint, scorer.family, chunk.group, name, seconds, results)
         scored.append(result)
         if seconds > KEPT_SECONDS:
-            write_record(path, asdict(result))
+            # dataclasses.asdict would copy every number
+            kept = {**vars(result), "results": [vars(each) for each in results]}
+            write_record(path, kept, indent=None)
     return scored
 
 

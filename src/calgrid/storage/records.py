@@ -52,10 +52,10 @@ def digest_of(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file with a checksum of its content, atomically."""
+def write_record(path: Path, content: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Write a JSON file with a checksum of its content, atomically; ``indent`` as in ``write_json``."""
     plain = json.loads(json.dumps(dict(content)))  # as read later: no tuples, keys are strings
-    write_json(path, {**plain, CHECKSUM: digest_of(plain)})
+    write_json(path, {**plain, CHECKSUM: digest_of(plain)}, indent)
 
 
 def read_record(path: Path, what: str = "record") -> dict[str, Any]:

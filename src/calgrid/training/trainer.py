@@ -8,12 +8,13 @@ always on the CPU (same type of processor and number of threads), on a GPU if th
 """
 
 import copy
+import inspect
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -343,8 +344,8 @@ def build_optimizer(
     if faster := [each for each in parameters if id(each) in apart]:
         groups.append({"params": faster, "factor": factor, "weight_decay": weight_decay / factor})
     if settings["name"] == "adamw":
-        return torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay)
-    return torch.optim.SGD(
+        return _without_compiler(torch.optim.AdamW)(groups, lr=lr, weight_decay=weight_decay)
+    return _without_compiler(torch.optim.SGD)(
         groups,
         lr=lr,
         momentum=settings["momentum"],
@@ -353,3 +354,16 @@ def build_optimizer(
         # also on a CPU, where the default, one tensor after the other, gives the same numbers later
         foreach=True,
     )
+
+
+_Kind = TypeVar("_Kind", bound=type[torch.optim.Optimizer])
+
+
+def _without_compiler(kind: _Kind) -> _Kind:
+    """The optimizer without wrappers that only ``torch.compile`` needs: their first call imports
+    PyTorch's compiler, which takes longer than a small training.
+    """
+    wrapped = ("add_param_group", "zero_grad", "step", "state_dict", "load_state_dict")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in wrapped}
+    methods["step"] = torch.no_grad()(methods["step"])
+    return cast(_Kind, type(kind.__name__, (kind,), methods))
