@@ -245,7 +245,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
                     "aece": np.abs(adaptive).sum(axis=1) / n,
                     "aece_eq": np.abs(_ordered.run_gaps(one, ranks, n_bins)).sum(axis=1) / n,
                     "ece_sweep": swept,
-                    "ks": np.abs(one.cumulated[:, ends]).max(axis=1) / n,
+                    "ks": _weighted.largest_at(one.cumulated, ends) / n,
                 }
             )
         failure = Confidences(ends, ranks.before, drawn_correct.cumulated)

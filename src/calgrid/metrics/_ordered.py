@@ -107,7 +107,10 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
 def _separated(correct: Carried) -> NDArray[np.bool_]:
     """Whether all drawn errors precede all drawn correct predictions, (R,)."""
     errors = np.flatnonzero(correct.values == 0)
-    return (correct.weights[:, errors] * correct.cumulated[:, errors]).sum(axis=1) == 0
+    weights, before = (
+        np.take(each, errors, axis=1) for each in (correct.weights, correct.cumulated)
+    )
+    return np.einsum("rn,rn->r", weights, before) == 0
 
 
 def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:

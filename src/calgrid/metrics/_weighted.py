@@ -52,6 +52,15 @@ def tie_ends(ascending: Floats) -> NDArray[np.intp]:
     return np.flatnonzero(np.append(np.diff(ascending) > 0, True)) + 1
 
 
+def largest_at(sums: Floats, ends: NDArray[np.intp]) -> Floats:
+    """Largest absolute value, (R,), of cumulative sums (R, N + 1) at the positions of
+    :func:`tie_ends`.
+    """
+    tied = len(ends) < sums.shape[1] - 1
+    there = np.take(sums, ends, axis=1) if tied else sums[:, 1:]
+    return np.maximum(np.abs(there.max(axis=1)), np.abs(there.min(axis=1)))
+
+
 def adaptive_positions(confidence: Floats, ranks: Ranks, n_bins: int) -> NDArray[np.intp]:
     """Positions of the edges of equal-mass bins in the sorted samples, (R, M + 1), as in
     focal_calibration.

@@ -27,9 +27,23 @@ class Confidences:
     """
 
     def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
-        self._upto = before[:, np.append(0, ends)]
-        self._wrong_upto = self._upto - correct_before[:, np.append(0, ends)]
         self._n = before.shape[1] - 1
+        if len(ends) < self._n:  # ties
+            places = np.append(0, ends)
+            before = np.take(before, places, axis=1)
+            correct_before = np.take(correct_before, places, axis=1)
+        self._upto = before
+        self._wrong_upto = before - correct_before
+
+    @cached_property
+    def _size(self) -> Floats:
+        """Number of predictions at each distinct confidence, (R, G)."""
+        return np.diff(self._upto, axis=1)
+
+    @cached_property
+    def _wrong_here(self) -> Floats:
+        """Number of errors at each distinct confidence, (R, G)."""
+        return np.diff(self._wrong_upto, axis=1)
 
     @cached_property
     def wrong(self) -> Floats:
@@ -53,9 +67,8 @@ class Confidences:
         """P(a correct prediction is more confident than an error) + P(equal) / 2, (R,); NaN without
         either.
         """
-        wrong = np.diff(self._wrong_upto, axis=1)
-        correct = np.diff(self._upto, axis=1) - wrong
-        wins = (correct * (self._wrong_upto[:, :-1] + wrong / 2)).sum(axis=1)
+        correct = self._size - self._wrong_here
+        wins = (correct * (self._wrong_upto[:, :-1] + self._wrong_here / 2)).sum(axis=1)
         return _ratio(wins, self.wrong * (self._n - self.wrong))
 
     def fpr95(self) -> Floats:
@@ -76,18 +89,17 @@ class Confidences:
         NaN if undefined.
         """
         wrong_upto, upto = self._wrong_upto[:, 1:], self._upto[:, 1:]
-        share = np.divide(wrong_upto, upto, out=np.zeros_like(upto), where=upto > 0)
-        total = (np.diff(self._wrong_upto, axis=1) * share).sum(axis=1)
+        share = wrong_upto / np.maximum(upto, 1)
+        total = (self._wrong_here * share).sum(axis=1)
         return _ratio(total, np.where(self.wrong < self._n, self.wrong, 0))
 
     def _area(self, by_rank: Floats) -> Floats:
         """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get
         their mean.
         """
-        area = np.append(0, np.cumsum(by_rank))[(self._n - self._upto).astype(np.intp)]
-        size = np.diff(self._upto, axis=1)
-        mean = np.divide(-np.diff(area, axis=1), size, out=np.zeros_like(size), where=size > 0)
-        return (mean * np.diff(self._wrong_upto, axis=1)).sum(axis=1)
+        area = np.append(0, np.cumsum(by_rank)).take((self._n - self._upto).astype(np.intp))
+        mean = (area[:, :-1] - area[:, 1:]) / np.maximum(self._size, 1)
+        return (mean * self._wrong_here).sum(axis=1)
 
 
 def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
