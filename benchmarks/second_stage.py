@@ -42,6 +42,7 @@ PROTOCOL = {
     "crop_size": None,
     "clip_grad_norm": 2.0,
     "checkpoints": ["last"],
+    "disjoint_validation": False,
 }
 
 
