@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/chaos.py                      25 kills across a grid of 8 runs, some minutes on 2 cores
+    python benchmarks/chaos.py      25 kills across a grid of 8 runs, some minutes on 2 cores
     python benchmarks/chaos.py --kills 60 --seed 2
     python benchmarks/chaos.py --signals INT TERM HUP QUIT STOP
 

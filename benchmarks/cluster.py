@@ -36,7 +36,7 @@ SAME = (
 
 
 def main() -> int:
-    """Return 0 if all files are the same, 1 if one differs, 2 if there can be no such cluster here."""
+    """Return 0 if all files are the same, 1 if one differs, 2 without such a cluster."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd, asked by sacct")
     parser.add_argument(

@@ -90,7 +90,7 @@ def pair(
 
 
 def population(probs: Floats, truth: Floats, calibrated: bool) -> dict[str, float]:
-    """Each labelled metric of infinitely many samples, from a posterior (N, K) in place of labels."""
+    """Labelled metrics of infinitely many samples, from a posterior (N, K), not labels."""
     n, k = probs.shape
     confidence, top = probs.max(axis=1), probs.argmax(axis=1)
     right = truth[np.arange(n), top]

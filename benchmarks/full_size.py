@@ -3,10 +3,12 @@ ask for.
 
 ::
 
-    python benchmarks/full_size.py                                                   calibration at full size
-    python benchmarks/full_size.py --val 500 --test 500 --rows 500                   a small trial
-    python benchmarks/full_size.py --only costs                                      of every calibrator
-    python benchmarks/full_size.py --only jobs --configfile config/config.yaml       of a study that was run here
+    # calibration at full size, and a small trial
+    python benchmarks/full_size.py
+    python benchmarks/full_size.py --val 500 --test 500 --rows 500
+    # costs of every calibrator, and jobs of a study that was run here
+    python benchmarks/full_size.py --only costs
+    python benchmarks/full_size.py --only jobs --configfile config/config.yaml
 
 ``costs``      seconds of fit and prediction of every calibrator.
 ``calibrate``  the job ``calibrate`` of a run of ``config/papers/smart/study.yaml`` with its nine
@@ -120,7 +122,7 @@ def parse() -> argparse.Namespace:
 
 
 # logits
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Network:
@@ -136,7 +138,7 @@ class Network:
     def rows(
         self, count: int, clarity: float, seed: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Logits (N, K) and features (N, d) in float32, and labels (N,) int32, of made-up pictures."""
+        """Logits (N, K), features (N, d) in float32, labels (N,) int32, of made-up pictures."""
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, len(self.bias), count).astype(np.int32)
         features = rng.standard_normal((count, self.weight.shape[1]), dtype=np.float32)
@@ -155,7 +157,7 @@ class Network:
 
 
 def calibrate(folder: Path, options: argparse.Namespace) -> None:
-    """Print seconds of each calibrator and condition, memory, and what follows for the whole job."""
+    """Print seconds of each calibrator and condition, memory, and those of the whole job."""
     spec = specification(options)
     run, out = folder / "predict", folder / "calibrate"
     make_run(run, spec, options)
@@ -320,7 +322,7 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 # costs
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def costs(folder: Path, options: argparse.Namespace) -> None:
@@ -352,7 +354,7 @@ def processor_seconds(function: Callable[..., object], *arguments: object) -> fl
 
 
 # jobs
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def jobs(folder: Path, options: argparse.Namespace) -> None:

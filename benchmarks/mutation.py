@@ -2,9 +2,9 @@
 
 ::
 
-    python benchmarks/mutation.py                  the tests of the broken unit for each line (some minutes)
-    python benchmarks/mutation.py --full           everything that `make test` runs, for each line (hours)
-    python benchmarks/mutation.py --only holm      mutations whose name holds a word
+    python benchmarks/mutation.py               the tests of the broken unit for each line (minutes)
+    python benchmarks/mutation.py --full        all that `make test` runs, for each line (hours)
+    python benchmarks/mutation.py --only holm   mutations whose name holds a word
     python benchmarks/mutation.py --tests tests/statistics --only holm
 
 Each mutation replaces one text in a copy of the repository; it must stand there exactly once, else

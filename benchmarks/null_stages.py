@@ -83,7 +83,7 @@ def predict(
 
 
 def calibrate(template: Path, spec: Mapping[str, Any], out: Path) -> None:
-    """Files of a calibration: the numbers of the real run, each lowered by up to a tenth at random."""
+    """Files of a calibration: those of the real run, lowered by up to a tenth at random."""
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415

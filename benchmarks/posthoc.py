@@ -181,7 +181,7 @@ def score(probs: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> dict[s
 def peers(
     probs: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, str, float, float, float, float]]:
-    """Metric, package, its seconds and ours, its value and ours, of each package that is installed."""
+    """Metric, package, its seconds and ours, its value and ours, of installed packages."""
     warnings.simplefilter("ignore")
     confidence, correct = probs.max(axis=1), (probs.argmax(axis=1) == labels).astype(float)
     rows = []

@@ -1,7 +1,7 @@
 """Compare the numbers of two finished studies, bit for bit, without fingerprints and order of rows.
 
-Usage: ``python benchmarks/same_numbers.py results/digits other_results/digits``. The exit code is 1 if
-``metrics.parquet``, ``summary.parquet`` or ``shift_summary.parquet`` differ.
+Usage: ``python benchmarks/same_numbers.py results/digits other_results/digits``. The exit code is 1
+if ``metrics.parquet``, ``summary.parquet`` or ``shift_summary.parquet`` differ.
 """
 
 import sys

@@ -3,15 +3,17 @@ tables and report.
 
 ::
 
-    python benchmarks/scale.py                                   all sizes and figures (hours)
-    python benchmarks/scale.py --runs 100 --only planning        one size, one figure
-    python benchmarks/scale.py --folder f --keep                 a later call takes the made-up results of this one
+    python benchmarks/scale.py                              all sizes and figures (hours)
+    python benchmarks/scale.py --runs 100 --only planning   one size, one figure
+    python benchmarks/scale.py --folder f --keep            made-up results for a later call
 
-``planning``     a dry run of the whole grid: seconds and memory of Snakemake, and the share of calgrid in the seconds.
-``execution``    the grid really run by Snakemake, with stages that compute nothing (``null_stages.py``): they copy the
-                 files of one real run of the default study. Data, manifest and aggregation are
-                 real.
-``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones with random changes.
+``planning``     a dry run of the whole grid: seconds and memory of Snakemake, and the share of
+                 calgrid in the seconds.
+``execution``    the grid really run by Snakemake, with stages that compute nothing
+                 (``null_stages.py``): they copy the files of one real run of the default study.
+                 Data, manifest and aggregation are real.
+``aggregation``  ``calgrid aggregate`` on the numbers of all runs, which are copies of real ones
+                 with random changes.
 ``tables``, ``figures``, ``report``    these commands, on the result.
 
 In the end a law, a + b n for n runs, is fitted to the processor seconds and the peak memory of each
@@ -65,7 +67,14 @@ BACKBONES = ["resnet8", "resnet18", "resnet20", "resnet110"]
 CALIBRATORS = ["none", "ts", "iso", "smart"]
 SHIFTS = ["digits_c", "ood/photos"]
 PARTS = ("Snakefile", "profiles", "workflow", "config", "envs", "src")
-NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
+NULL_MAIN = """import sys
+
+sys.path.insert(0, {folder!r})
+
+from null_stages import main
+
+sys.exit(main())
+"""
 
 
 def main() -> None:
@@ -251,7 +260,7 @@ class Bench:
 
 
 # measurements
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def planning(bench: Bench) -> Figures:
@@ -289,7 +298,7 @@ def execution(bench: Bench) -> Figures:
 
 
 def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
-    """Mean seconds and processor seconds of the null stages of one run as processes of their own."""
+    """Mean seconds and processor seconds of the null stages of a run as own processes."""
     key = next(iter(bench.plan.study.evaluations))
     folders = {
         "train": bench.plan.train_folder(key),

@@ -7,10 +7,10 @@
 
 ``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
 ``grid``      seconds of the default grid and its report, from nothing, in a new folder.
-``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000 runs (3,000 jobs) minus
-              that of one run (3 jobs), divided by the difference in jobs; the median of the
-              repeats. The seconds of processor time are given, too: other work on the machine
-              stretches the others.
+``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000
+              runs (3,000 jobs) minus that of one run (3 jobs), divided by the difference in jobs;
+              the median of the repeats. The seconds of processor time are given, too: other work on
+              the machine stretches the others.
 
 Everything is written to temporary folders, which are removed.
 """
@@ -103,7 +103,7 @@ def _lines(path: Path) -> list[str]:
 
 
 # measurements
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def setup(options: argparse.Namespace) -> Figures:

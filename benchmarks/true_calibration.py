@@ -4,8 +4,8 @@ computable.
 ::
 
     snakemake --cores all --configfile config/studies/true_calibration.yaml
-    python benchmarks/true_calibration.py results                      200,000 fresh images, all runs of the study
-    python benchmarks/true_calibration.py results --images 20000       a quick look
+    python benchmarks/true_calibration.py results                    200,000 fresh images a run
+    python benchmarks/true_calibration.py results --images 20000     a quick look
 
 Every run of the study predicts the classes of fresh images of the same process, of which the
 posterior is known; its calibrators are fitted on its val split again. The truth of a model is the

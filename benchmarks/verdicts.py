@@ -2,12 +2,12 @@
 
     python benchmarks/verdicts.py --out benchmarks/verdicts.md
 
-Part 1: eight methods and a baseline with simulated networks. The posterior of an image is softmax(z)
-with z normal. The logits of a method are factor * (z + a fixed error of the method on each image +
-an error of each seed on each image), with a factor that varies over seeds. All methods are equal in
-expectation; for power, one has another factor. Part 2: normal differences over seeds and test
-images, of methods with equal deviations or with one of fourfold deviation. Part 3: two models of
-one seed, whose calibration differs or not, for test sets of several sizes.
+Part 1: eight methods and a baseline with simulated networks. The posterior of an image is
+softmax(z) with z normal. The logits of a method are factor * (z + a fixed error of the method on
+each image + an error of each seed on each image), with a factor that varies over seeds. All methods
+are equal in expectation; for power, one has another factor. Part 2: normal differences over seeds
+and test images, of methods with equal deviations or with one of fourfold deviation. Part 3: two
+models of one seed, whose calibration differs or not, for test sets of several sizes.
 """
 
 import argparse
@@ -51,8 +51,10 @@ def wrapped(line: str) -> str:
 
 INTRODUCTION = """# Level and power of verdicts
 
-`python benchmarks/verdicts.py --out benchmarks/verdicts.md`; the docstring of the script has the simulations. The rule
-is that of [statistics](../docs/statistics.md): `better` or `worse` at a family-wise error of 5 %, with 8 methods
+`python benchmarks/verdicts.py --out benchmarks/verdicts.md`; the docstring of the script has the \
+simulations. The rule
+is that of [statistics](../docs/statistics.md): `better` or `worse` at a family-wise error of 5 %, \
+with 8 methods
 against a baseline. A rate of 5 % is measured as 1 to 10 % in 100 sets, as 0 to 15 % in 20.
 """
 
@@ -67,9 +69,9 @@ def networks(sets: int) -> Iterator[str]:
     """Part 1."""
     yield "## Simulated networks\n"
     yield (
-        "Any false: share of studies in % with a false verdict on any of 8 equal methods. Found: share "
-        "in which the one method with logits times 1.3 is found (worse NLL and Brier score, by their "
-        "calibration part; its accuracy and refinement are the same).\n"
+        "Any false: share of studies in % with a false verdict on any of 8 equal methods. Found: "
+        "share in which the one method with logits times 1.3 is found (worse NLL and Brier score, "
+        "by their calibration part; its accuracy and refinement are the same).\n"
     )
     rows = []
     for n in (500, 2000, 10_000):
@@ -140,10 +142,11 @@ def normal() -> Iterator[str]:
     """Part 2."""
     yield "## Normal differences\n"
     yield (
-        "Images: variance of a difference over test images, in variances of its mean over seeds. Any "
-        "false in % of 2,000 families, without and with one method (or half of the methods) of fourfold "
-        "deviation. Found: one of the methods that differs by so many standard deviations over seeds of a "
-        "method, in %. Detectable: with a power of 80 %, without variance over images.\n"
+        "Images: variance of a difference over test images, in variances of its mean over seeds. "
+        "Any false in % of 2,000 families, without and with one method (or half of the methods) of "
+        "fourfold deviation. Found: one of the methods that differs by so many standard deviations "
+        "over seeds of a method, in %. Detectable: with a power of 80 %, without variance over "
+        "images.\n"
     )
     rows = []
     for seeds in (2, 3, 5, 10):
@@ -206,8 +209,8 @@ def pairs(sets: int) -> Iterator[str]:
     """Part 3."""
     yield "## The squared calibration error of two models\n"
     yield (
-        "One network each, ten classes; coverage of the interval of the difference, and share of test "
-        "sets with a verdict, in %.\n"
+        "One network each, ten classes; coverage of the interval of the difference, and share of "
+        "test sets with a verdict, in %.\n"
     )
     cases = {
         "calibrated, sharp against flat": sharp_and_flat,

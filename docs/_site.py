@@ -248,7 +248,10 @@ def _results(spec: registry.ComponentSpec) -> str:
         for name, row in means.iterrows()
     ]
     header = (other.capitalize(), "Accuracy (%)", "ECE debiased (%)", "ECE (%)", "NLL (nats)")
-    said = "Mean over three seeds on clean test images of [photographs](../photographs.md), a small network:"
+    said = (
+        "Mean over three seeds on clean test images of [photographs](../photographs.md), a small "
+        "network:"
+    )
     return f"## On photographs\n\n{said}\n\n{_table(header, rows)}"
 
 

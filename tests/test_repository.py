@@ -144,7 +144,7 @@ def test_makefile_and_default_configuration_name_the_same_study():
 
 
 # safe reading
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_no_file_is_read_in_a_way_that_could_run_what_it_holds():

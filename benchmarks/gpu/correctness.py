@@ -123,7 +123,7 @@ def resumed(runs: Runs, name: str) -> dict[str, object]:
 
 
 def against_cpu(runs: Runs, name: str, precision: str) -> dict[str, object]:
-    """Compare an epoch of training, and the logits of one network, on this device and on the CPU."""
+    """Compare an epoch of training, and the logits of a network, on this device and the CPU."""
     for copy, on in (("", device()), ("_cpu", "cpu")):
         runs.calgrid(*runs.train_command(name, copy, on))
         runs.calgrid(*runs.predict_command(name, on, runs.out(name) / "model.safetensors", copy))

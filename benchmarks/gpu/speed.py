@@ -253,7 +253,7 @@ def usual(backbone: str, precision: str, where: torch.device, size: int, epochs:
 
 
 def at_once(count: int, backbone: str, options: Any) -> float:
-    """Images a second of several processes that train on the one device at the same time, together."""
+    """Images a second of all of several processes that train on one device at a time."""
     command = [sys.executable, __file__, "--one", backbone, "bf16", "--out", str(options.out)]
     command += ["--rehearse"] if options.rehearse else []
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]

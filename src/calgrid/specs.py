@@ -121,8 +121,8 @@ class FirstStage(TypedDict):
 
 
 class CheckpointFile(TypedDict):
-    """A file of weights: its name and its folder below ``data_root``; of a published one the address,
-    of the user's own the identity.
+    """A file of weights: its name and its folder below ``data_root``; of a published one the
+    address, of the user's own the identity.
     """
 
     name: str
@@ -222,8 +222,8 @@ class External(TypedDict):
     """External logits: files below ``data_root``, their content, and the split of their rows.
 
     Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of
-    the rows of val. ``group`` is a group of a file of CalArena, which has both. ``bank`` is a run of
-    a bank: its folder, and the SHA-256 of its files of logits.
+    the rows of val. ``group`` is a group of a file of CalArena, which has both. ``bank`` is a run
+    of a bank: its folder, and the SHA-256 of its files of logits.
     """
 
     name: str
@@ -319,7 +319,8 @@ class CalibrateSpec(TypedDict):
 
     ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
     ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
-    is a part of that block of the configuration; ``diagnostics`` are modules (``calgrid.jobs.diagnostics``).
+    is a part of that block of the configuration; ``diagnostics`` are modules
+    (``calgrid.jobs.diagnostics``).
     """
 
     key: Key

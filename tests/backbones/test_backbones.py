@@ -75,7 +75,7 @@ def test_resnet8_has_the_size_counted_by_hand():
 
 
 def test_resnet20_has_the_published_size_and_two_projections():
-    """269,722 with shortcuts of option A; two 1x1 convolutions with batch normalisation come to it."""
+    """269,722 with shortcuts of option A, and two 1x1 convolutions with batch normalisation."""
     projections = (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64)
     assert count_parameters(build("resnet20")) == 269_722 + projections == 272_474
 

@@ -1,4 +1,4 @@
-"""Calibrators that read features: proximity, density ratio, parts by proximity, feature clipping."""
+"""Calibrators of features: proximity, density ratio, parts by proximity, clipping."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def plain_proximity(queries, points, k, leave_out=False):
 
 
 # proximity
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_proximity_of_hand_computed_points():
@@ -68,7 +68,7 @@ def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(pr
 
 
 # density ratio
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", [1 << 22, 100])

@@ -15,9 +15,7 @@ from calgrid.calibrators.gc_ts import PartitionLoss
 from calgrid.metrics import nll
 
 
-def test_the_loss_of_each_partition_is_the_likelihood_of_its_mixture_plus_the_penalty_and_has_its_gradient(
-    problem,
-):
+def test_the_loss_of_a_partition_is_the_likelihood_of_its_mixture_plus_the_penalty(problem):
     generator = np.random.default_rng(3)
     weights = generator.uniform(size=(3, 600)) * (generator.uniform(size=(3, 600)) < 0.6)
     weights /= weights.sum(axis=1, keepdims=True)

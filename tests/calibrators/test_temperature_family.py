@@ -72,7 +72,7 @@ def test_impossible_classes_add_nothing_to_moments():
 
 
 def as_objective(function):
-    """A function of ln beta with its derivative, as a loss of beta that is equal for all samples."""
+    """A function of ln beta with its derivative, as a loss of beta of all samples."""
     return lambda beta, rows: (function(np.log(beta))[0], function(np.log(beta))[1] / beta)
 
 

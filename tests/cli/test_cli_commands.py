@@ -276,7 +276,7 @@ class TestCheck:
 
 
 class TestPlans:
-    """``--plan``: the specifications of all jobs by their folders, and the manifest of the study."""
+    """``--plan``: the specifications of all jobs by folders, and the study's manifest."""
 
     @pytest.mark.parametrize("command", JOBS)
     def test_a_job_that_the_plan_lacks_or_describes_incompletely(self, fails, command, tmp_path):

@@ -1,4 +1,4 @@
-"""``calgrid verify``, ``clean``, ``pack`` and ``merge`` on small results that were written by hand."""
+"""``calgrid verify``, ``clean``, ``pack`` and ``merge`` on small handwritten results."""
 
 import zipfile
 from pathlib import Path

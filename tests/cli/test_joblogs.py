@@ -31,7 +31,8 @@ def test_a_stage_begins_its_log_with_where_it_runs_and_a_command_of_users_does_n
     first, last = capsys.readouterr().err.splitlines()
     where = f"process {os.getpid()} on {socket.gethostname()}, SLURM job 93"
     assert re.fullmatch(
-        rf"=== calgrid import, attempt 1, \d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, {re.escape(where)}",
+        r"=== calgrid import, attempt 1, \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, "
+        + re.escape(where),
         first,
     )
     assert last.startswith("calgrid import: ")
@@ -153,7 +154,10 @@ def test_a_report_stays_short_however_many_jobs_failed():
     assert text.startswith(
         "100 jobs failed:\n  logs/train/seed0.log\n  and 59 more\n    out of memory\n"
     )
-    again = "Try the first of them alone: snakemake runs/seed0/train.json --profile slurm --configfile my.yaml\n"
+    again = (
+        "Try the first of them alone: snakemake runs/seed0/train.json --profile slurm "
+        "--configfile my.yaml\n"
+    )
     assert f"out of memory\n    {again}" in text
     assert "Try it alone: snakemake 'a file' --profile" in text
     assert "  and 37 more for other reasons" in text

@@ -233,7 +233,8 @@ from calgrid.configuration.study import Study
 def fingerprints(config, home):
     study = Study(config, home)
     plan = Plan(study)
-    found = {"data": plan.data("digits"), "tables": plan._code("tables"), "figures": plan._code("figures")}
+    found = {"data": plan.data("digits")}
+    found |= {name: plan._code(name) for name in ("tables", "figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):

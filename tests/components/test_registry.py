@@ -30,7 +30,13 @@ class Mine(Loss):
     """
 
     def __init__(
-        self, classes: int, *, margin: float = 10.0, steps: int = 3, form: Literal["a", "b"] = "a", fast: bool = True
+        self,
+        classes: int,
+        *,
+        margin: float = 10.0,
+        steps: int = 3,
+        form: Literal["a", "b"] = "a",
+        fast: bool = True,
     ) -> None:
         pass
 
@@ -91,17 +97,15 @@ FAMILY = '''
 from calgrid.datasets._common import LIMITS, SIZES, Pictures
 from calgrid.components.registry import register
 
-COMMON = {"role": "dataset"}
+COMMON = {"role": "dataset", "download": False, "limits": LIMITS}
 
 
-@register(id="small", source="a paper", **COMMON, label="Small", download=False, sizes=SIZES, limits=LIMITS)
+@register(id="small", source="a paper", **COMMON, label="Small", sizes=SIZES)
 class Small(Pictures):
     """A small one."""
 
 
-@register(
-    id="large", source="a paper", role="dataset", label="L", download=False, sizes={**SIZES, "test": 9}, limits=LIMITS
-)
+@register(id="large", source="a paper", **COMMON, label="L", sizes={**SIZES, "test": 9})
 class Large(Pictures):
     """A large one."""
 

@@ -1,4 +1,4 @@
-"""A plan: which change of the configuration makes which job run again, and what the rules are told."""
+"""A plan: which change of the configuration reruns which job, and what rules are told."""
 
 import json
 

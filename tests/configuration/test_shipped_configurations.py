@@ -235,7 +235,7 @@ def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_co
 
 
 class TestHyperparametersOfPapers:
-    """What the studies resolve is what `hyperparameters.yaml` of each paper lists with its source."""
+    """What the studies resolve is what `hyperparameters.yaml` of each paper lists."""
 
     def listed(self, name):
         path = HOME / f"config/papers/{name}/hyperparameters.yaml"

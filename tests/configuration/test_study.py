@@ -148,7 +148,8 @@ from pathlib import Path
 from calgrid.configuration.jobs import Jobs
 jobs = Jobs(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
 jobs.plan.manifest()
-print(len(jobs.plan.study.runs), {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"} & set(sys.modules))
+heavy = {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"}
+print(len(jobs.plan.study.runs), heavy & set(sys.modules))
 """
     config = make_config({"calibrators": ["none", "ts", "smart"], "shifts": ["digits_c"]})
     assert run_python(program, json.dumps(config), home) == "2 set()\n"

@@ -96,7 +96,7 @@ def test_no_images_have_no_posterior():
 
 
 def test_all_stored_images_of_one_pixel_exhaust_the_law():
-    """Bayes' rule: averaging the posterior over everything that can be stored gives the prior back."""
+    """Bayes' rule: the posterior averaged over all that can be stored is the prior."""
     bank, labels = np.array([[10, 200], [90, 90], [240, 0]], np.uint8), np.array([0, 1, 0])
     images = np.array(list(itertools.product(range(256), range(256))), np.uint8)
     cells = np.exp(log_cells(np.arange(256, dtype=np.uint8), 70.0))

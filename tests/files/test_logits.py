@@ -1,4 +1,4 @@
-"""Files of other people: what is stated is read to the last bit, everything else is one sentence."""
+"""Files of other people: what is stated is read to the last bit, all else is one sentence."""
 
 import io
 import os
@@ -198,7 +198,7 @@ def test_missing_and_damaged_files_and_folders(tmp_path, refuses, name):
 
 
 # forms
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def wide(path, names, logits, label, **others):

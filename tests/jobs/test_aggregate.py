@@ -1,5 +1,5 @@
-"""Job aggregate on made-up results: all rows once, the same statistics for each condition as for all,
-memory that is bounded.
+"""Job aggregate on made-up results: all rows once, the same statistics for each condition as for
+all, memory that is bounded.
 """
 
 import itertools

@@ -118,7 +118,7 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
 
 
 def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path, capsys):
-    """All validation labels agree with the network, so that temperature scaling makes it certain."""
+    """All validation labels agree with the network: temperature scaling makes it certain."""
     out = copied(run, tmp_path)
     for checkpoint in ("best", "last"):
         relabel(
@@ -170,8 +170,7 @@ class TestSameShift:
         expected = evaluate(probs, shifted.label[rest], costly=False)
         found = same.query(
             "checkpoint == 'last' and calibrator == 'ts' and fit_on == 'same_shift' and fit_seed "
-            "== 1 "
-            "and shift == @shift and severity == @severity"
+            "== 1 and shift == @shift and severity == @severity"
         )
         assert values(found) == pytest.approx(expected)
 
@@ -211,7 +210,7 @@ class TestRedrawn:
 
 
 class TestParts:
-    """The work goes from part to part: one is in memory, and what was made of it survives a kill."""
+    """The work goes from part to part: one is in memory, and its results survive a kill."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -472,7 +471,7 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
 
 
 # resamples
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_all_calibrators_share_resamples_and_corruptions_are_averaged(run, part, metrics):
@@ -499,7 +498,7 @@ def test_all_calibrators_share_resamples_and_corruptions_are_averaged(run, part,
 
 
 # conformal sets
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_sets_are_fitted_on_the_rows_that_no_calibrator_saw(run, part, tmp_path):

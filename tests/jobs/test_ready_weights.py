@@ -37,7 +37,7 @@ KEY = RunKey("published", "imagenet", "imagenet_resnet50", "ce", 1)
 
 @pytest.fixture
 def network(tmp_path, monkeypatch):
-    """A small residual network in the cache of torch.hub in the place of the published ResNet-50."""
+    """A small residual network in the cache of torch.hub in place of the ResNet-50."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setattr(ImageNetResNet50, "model", "resnet18")
     torch.manual_seed(3)

@@ -217,8 +217,8 @@ class TestEveryLoss:
         batch["logits"][rows, 1] = value
         message = (
             f"loss '{name}': logits of {len(rows)} of {N} rows of the batch are not finite, first "
-            f"row {min(rows)}: training diverged or the input is damaged; "
-            "lower the learning rate or clip gradients."
+            f"row {min(rows)}: training diverged or the input is damaged; lower the learning rate "
+            "or clip gradients."
         )
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
             loss(**batch)

@@ -1,4 +1,4 @@
-"""Errors of equal-mass bins, of the sweep and without bins equal plain loops over sorted samples."""
+"""Errors of equal-mass bins, the sweep and without bins equal loops over sorted samples."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_kolmogorov_smirnov_equals_a_loop_over_thresholds(case):
 @given(predictions())
 @settings(deadline=None, max_examples=50)
 def test_bounds_of_the_kernel_error(case):
-    """No smoothing removes the mean residual, and none makes more of the residuals than there is."""
+    """No smoothing removes the mean residual, and none makes more of the residuals."""
     confidence, correct = sorted_case(*case)
     found = metrics.smece(*case)
     assert (

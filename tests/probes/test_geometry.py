@@ -13,7 +13,7 @@ from calgrid.probes.profiles import difficulty_groups, sorted_profiles
 from calgrid.probes.prototypes import pairwise_angles
 
 # angles
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_angles_of_known_vectors():
@@ -61,7 +61,7 @@ def test_a_class_without_test_images_has_a_row_of_the_head_only(linear, case):
 
 
 # profiles
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_profiles_are_magnitudes_in_descending_order():
@@ -102,7 +102,7 @@ def test_profile_of_a_network_sums_to_its_norm(linear, case):
 
 
 # t-SNE
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_balanced_rows_are_bounded_seeded_and_equal():

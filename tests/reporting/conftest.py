@@ -1,4 +1,4 @@
-"""Studies made of random logits: written as the workflow writes them, small enough for every test."""
+"""Studies made of random logits, as the workflow writes them, small enough for tests."""
 
 import itertools
 import zlib
@@ -521,7 +521,7 @@ def study(make) -> Written:
 
 @pytest.fixture(scope="session")
 def ablation(make) -> Written:
-    """FeDLaS with the norm and other indicators, a method that sees validation data, and questions."""
+    """FeDLaS with several indicators, a method that sees validation data, and questions."""
     asked = [
         ("Is the gain more than noise?", "fedlas_ls", "ls"),
         ("Are validation data of use?", "adafocal", "ce"),

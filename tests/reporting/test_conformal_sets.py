@@ -1,4 +1,4 @@
-"""Table and figure of conformal sets: means over corruptions and seeds, only where there are sets."""
+"""Table and figure of conformal sets: means over corruptions and seeds, where there are sets."""
 
 import itertools
 

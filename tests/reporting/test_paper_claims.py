@@ -17,7 +17,7 @@ EVERY_CELL = "FeDLaS on top of label smoothing has a lower ECE than label smooth
 
 
 def runs(gains, seeds=(1, 2, 3, 4, 5), places=PLACES, jitter=0.0005):
-    """Rows of ls and fedlas_ls; ``gains``: how much lower the ECE of the second is, for each place."""
+    """Rows of ls and fedlas_ls; ``gains``: how much lower the second's ECE is, by place."""
     rows = []
     for (data, net), gain in zip(places, gains, strict=True):
         for seed in seeds:

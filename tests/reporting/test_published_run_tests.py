@@ -1,4 +1,4 @@
-"""Claims: what the tests of their pairs say, the verdict that follows, and how many seeds would do."""
+"""Claims: tests of their pairs, the verdict that follows, and how many seeds would do."""
 
 import math
 

@@ -501,8 +501,8 @@ def test_the_answer_says_what_was_found_and_what_was_not():
     )
     error = rows.iloc[:1].assign(metric="ece", decided_by="squared_ce")
     assert questions._answer(pd.concat([rows, error])) == (
-        "better NLL (Holm p < 0.001); worse Squared CE (Holm p 0.031); "
-        "tie in Brier (80 % power for 0.0123); equivalent in Accuracy"
+        "better NLL (Holm p < 0.001); worse Squared CE (Holm p 0.031); tie in Brier (80 % power "
+        "for 0.0123); equivalent in Accuracy"
     )
     assert questions._answer(rows.assign(verdict="no verdict")) == "no verdict"
 

@@ -120,7 +120,8 @@ WORDS = '=HYPERLINK("http://x")\r\n| <img src=x> [a](b) *b* & &lt; `c` \\ 5 < 6 
 
 def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
     assert text.markdown(WORDS) == (
-        '=HYPERLINK("http://x") \\| \\<img src=x> [a\\](b) \\*b\\* & \\&lt; \\`c\\` \\\\ 5 < 6 {$_%#}~^'
+        '=HYPERLINK("http://x") \\| \\<img src=x> [a\\](b) \\*b\\* & \\&lt; '
+        "\\`c\\` \\\\ 5 < 6 {$_%#}~^"
     )
     assert text.latex(WORDS).endswith(
         "5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}"

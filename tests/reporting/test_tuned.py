@@ -67,10 +67,9 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
     survive = int(table.loc["ls", "nll_p_holm"] < 0.05)
     assert said == [
         f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` "
-        f"has the lowest NLL, "
-        f"{table.loc[best, 'nll_mean']:.4f} nats; against `ce`, {table.loc['ce', 'nll_mean']:.4f} "
-        f"nats, {survive} of 1 "
-        "differences are significant over seeds and test images."
+        f"has the lowest NLL, {table.loc[best, 'nll_mean']:.4f} nats; against `ce`, "
+        f"{table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 differences are significant over "
+        "seeds and test images."
     ]
     del study.manifest["tuning"]
     assert not [sentence for sentence in findings(*study.opened()) if "Tuned" in sentence]

@@ -36,7 +36,10 @@ StorageUser=slurm
 StoragePass=slurm
 StorageLoc=slurm_acct_db
 """
-GRANT = "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm'; GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';"
+GRANT = (
+    "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm'; "
+    "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';"
+)
 
 
 def why_not() -> str:

@@ -62,7 +62,10 @@ SlurmdTimeout=60
 SlurmdParameters=config_overrides
 """
 NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none\n"
-NODE = "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=20000 Gres=gpu:1\n"
+NODE = (
+    "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=20000 "
+    "Gres=gpu:1\n"
+)
 PARTITIONS = """PartitionName=main Nodes=ALL Default=YES MaxTime=1440 PriorityTier=1
 PartitionName=urgent Nodes=ALL MaxTime=1440 PriorityTier=10
 """
@@ -246,7 +249,7 @@ class Cluster:
         return dict(line.split() for line in listed.splitlines())
 
     def jobs(self, comment=""):
-        """All jobs since the start, oldest first, whose comment (rule and wildcards) holds a text."""
+        """All jobs, oldest first, whose comment (rule and wildcards) holds a text."""
         lines = self.command("scontrol", "--oneliner", "show", "jobs").splitlines()
         found = [
             dict(re.findall(r"(\w[\w:/]*)=(\S*)", line))

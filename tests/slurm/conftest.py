@@ -30,7 +30,7 @@ class Grid(Repository):
     def start(
         self, *arguments: str, config: str = "tiny.yaml", **environment: str
     ) -> subprocess.Popen:
-        """A controller, its output in ``controller.log``; it is ended with the test at the latest."""
+        """A controller, its output in ``controller.log``; it ends with the test at the latest."""
         with (self.root / "controller.log").open("a") as log:
             controller = subprocess.Popen(
                 [

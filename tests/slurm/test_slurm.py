@@ -259,7 +259,7 @@ def warn(cluster, run):
 
 
 def preempt(cluster, run):
-    """A job of a partition of higher priority takes the node; SLURM puts ours back into the queue."""
+    """A job of a partition of higher priority takes the node; SLURM requeues ours."""
     with run.held() as job:
         writer = run.writer()
         options = (

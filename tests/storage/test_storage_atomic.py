@@ -117,7 +117,7 @@ def test_file_modes_follow_the_umask(tmp_path, umask, mode):
 
 
 def test_a_link_is_replaced_and_what_it_names_is_kept(tmp_path):
-    """Published outputs are hard links: writing one again must not change the other name's content."""
+    """Published outputs are hard links: writing one must not change the other's content."""
     (tmp_path / "one").write_text("old")
     os.link(tmp_path / "one", tmp_path / "two")
     write_text(tmp_path / "two", "new")

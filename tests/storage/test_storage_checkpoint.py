@@ -1,4 +1,4 @@
-"""Checkpoints and resume state: the same bytes, never another run's, nothing executed from a file."""
+"""Checkpoints and resume state: the same bytes, never another run's, nothing executed."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Results of jobs appear complete or not at all, resume state survives, nothing is computed twice."""
+"""Results of jobs are complete or absent, resume state survives, nothing is made twice."""
 
 import errno
 import json

@@ -159,7 +159,7 @@ def test_every_bit_of_a_resume_state_counts(tmp_path, capsys):
     save_resume_state(path, {"epoch": 3, "states": {"w": torch.ones(100)}})
     for _ in damages(path):
         assert load_resume_state(path) is None
-        message = f"The resume state {path} is damaged: it is deleted and the run starts from its beginning."
-        assert message in capsys.readouterr().err
+        message = "is damaged: it is deleted and the run starts from its beginning."
+        assert f"The resume state {path} {message}" in capsys.readouterr().err
         assert not path.exists()
     assert load_resume_state(path)["epoch"] == 3

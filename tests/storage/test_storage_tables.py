@@ -1,4 +1,4 @@
-"""Result tables: tidy, small, the same bytes, readable in one line, never of another configuration."""
+"""Result tables: tidy, small, the same bytes, never of another configuration."""
 
 import duckdb
 import numpy as np
@@ -77,7 +77,7 @@ def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found
 
 
 # piece by piece
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_pieces_of_a_small_table_give_the_bytes_of_the_whole(path, frame, tmp_path):

@@ -19,7 +19,14 @@ PARTS = ("Snakefile", "slurm", "profiles", "workflow", "config", "envs", "src", 
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
 RUN = "results/runs/quick/digits/resnet8"
 METRICS = "results/tiny/metrics.parquet"
-NULL_MAIN = "import sys\n\nsys.path.insert(0, {folder!r})\n\nfrom null_stages import main\n\nsys.exit(main())\n"
+NULL_MAIN = """import sys
+
+sys.path.insert(0, {folder!r})
+
+from null_stages import main
+
+sys.exit(main())
+"""
 #: columns that tell the rows of a metrics file apart
 IDENTITY = ["method", "seed", "calibrator", "split", "shift", "severity", "metric"]
 #: rules after calibration, which any change of results reaches
@@ -130,7 +137,7 @@ class Repository:
         )
 
     def shell(self, commands: str) -> str:
-        """Run commands of a page of the documents, which must end well, and return what they print."""
+        """Run commands of a page of the documents, which must end well; return what they print."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {
             **os.environ,

@@ -59,7 +59,7 @@ class Study:
         self.second = jobs(ended.stdout + ended.stderr)
 
     def configure(self, name="own.yaml", external=True, mine=None, **changes):
-        """Write the configuration; further keywords are external runs, or ``probes`` and ``study``."""
+        """Write the configuration; keywords are external runs, or ``probes`` and ``study``."""
         config = copy.deepcopy(CONFIG)
         config |= {
             "study": changes.pop("study", "own"),

@@ -31,8 +31,8 @@ SMART_DATA = ("cifar10", "cifar100", "imagenet", "imagenet_c", "imagenet_lt", "i
 @pytest.mark.parametrize(
     ("name", "trained", "tested_again", "probes", "data"),
     [
-        # 15 methods x 6 columns x 3 seeds of Table 1, 9 methods x 4 columns of Table 2, 3 with dropout;
-        # CIFAR is tested with two pairs of constants
+        # 15 methods x 6 columns x 3 seeds of Table 1, 9 methods x 4 columns of Table 2, 3 with
+        # dropout; CIFAR is tested with two pairs of constants
         ("fedlas", 15 * 6 * 3 + 9 * 4 + 3, 15 * 4 * 3, 3, FEDLAS_DATA),
         # 16 methods and 10 with MaC-Cal on top x 9 columns; Table 5; other widths; Figures 1, 6 and
         # 7; masks on one network, t-SNE and angles of three

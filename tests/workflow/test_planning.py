@@ -58,6 +58,17 @@ def test_a_forced_job_plans_itself_alone(finished):
     )
 
 
+def test_a_file_of_the_study_is_made_again_by_its_name_if_another_configuration_made_it(finished):
+    page = "results/tiny/report.html"
+    assert finished.plan("tiny.yaml", "--", page) == set()
+    config = changed()
+    config["statistics"] = {"baseline": "mbls"}
+    finished.configure(config, "baseline.yaml")
+    assert finished.plan("baseline.yaml", "--", page) == AGGREGATION
+    assert finished.plan("baseline.yaml", "--", "results/tiny/summary.parquet") == {"aggregate"}
+    assert finished.plan("tiny.yaml", "--", page) == set()
+
+
 def test_a_backbone_with_a_slash_in_its_name_has_one_folder(finished):
     finished.configure(
         changed(backbones=["timm/test_vit.r160_in1k"], methods=["ce", "tst"]), "timm.yaml"

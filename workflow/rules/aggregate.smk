@@ -1,5 +1,6 @@
 rule aggregate:
     input:
+        JOBS.outdated("aggregate"),
         records=ancient(
             JOBS.results_of("train", "predict", "import", "ensemble", "calibrate", "probe")
         ),

@@ -1,6 +1,7 @@
 rule tables:
     input:
-        files=ancient(rules.aggregate.output.files),
+        JOBS.outdated("tables"),
+        files=ancient(rules.aggregate.output),
     output:
         record=JOBS.record("tables"),
         tables=report(
@@ -26,7 +27,8 @@ rule tables:
 
 rule figures:
     input:
-        files=ancient(rules.aggregate.output.files),
+        JOBS.outdated("figures"),
+        files=ancient(rules.aggregate.output),
     output:
         record=JOBS.record("figures"),
         figures=report(
@@ -52,9 +54,10 @@ rule figures:
 
 rule report:
     input:
-        files=ancient(rules.aggregate.output.files),
-        tables=ancient(rules.tables.output.tables),
-        figures=ancient(rules.figures.output.figures),
+        JOBS.outdated("report"),
+        files=ancient(rules.aggregate.output),
+        tables=ancient(rules.tables.output),
+        figures=ancient(rules.figures.output),
     output:
         record=JOBS.record("report"),
         page=f"{STUDY}/report.html",

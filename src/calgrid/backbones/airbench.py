@@ -103,16 +103,18 @@ def group(in_channels: int, out_channels: int) -> nn.Sequential:
 
 
 class AirBench(Backbone):
-    """Whitening, and three groups of two convolutions; the head has a bias, unlike the official
-    one.
+    """Whitening, and three groups of two convolutions, of ``widths`` channels; the head has a bias,
+    unlike the official one.
     """
 
-    def __init__(self, num_classes: int, widths: tuple[int, int, int]) -> None:
-        channels = itertools.pairwise((2 * VALUES, *widths))
+    widths: tuple[int, int, int]
+
+    def __init__(self, num_classes: int) -> None:
+        channels = itertools.pairwise((2 * VALUES, *self.widths))
         super().__init__(
             [nn.Sequential(Whitening(), nn.GELU()), *(group(*each) for each in channels)],
             nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), Scale()),
-            widths[-1],
+            self.widths[-1],
             num_classes,
         )
 
@@ -129,8 +131,7 @@ class AirBench(Backbone):
 class AirBench24(AirBench):
     """Widths 24-96-96: three eighths of the official ones."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, (24, 96, 96))
+    widths = (24, 96, 96)
 
 
 @register(
@@ -145,8 +146,7 @@ class AirBench24(AirBench):
 class AirBench32(AirBench):
     """Widths 32-128-128: half of the official ones."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, (32, 128, 128))
+    widths = (32, 128, 128)
 
 
 @register(
@@ -161,5 +161,4 @@ class AirBench32(AirBench):
 class AirBench64(AirBench):
     """Widths 64-256-256: the official network."""
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(num_classes, (64, 256, 256))
+    widths = (64, 256, 256)

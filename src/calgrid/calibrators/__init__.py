@@ -71,7 +71,7 @@ def load_calibrator(path: str | Path) -> Calibrator:
         calibrator.restore(state, description)
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise StateError(
-            f"The calibrator {path} does not fit this version of calgrid "
-            f"({error}); fit and save it again."
+            f"The calibrator {path} does not fit this version of calgrid ({error}); fit and save "
+            "it again."
         ) from None
     return calibrator

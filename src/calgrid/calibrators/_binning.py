@@ -14,7 +14,7 @@ Spacing = Literal["quantile", "width"]
 
 
 class Counts(NamedTuple):
-    """Sums over the samples of each bin, each float64 (B,): number, number of correct ones, scores."""
+    """Sums over the samples of each bin, each float64 (B,): number, correct ones, scores."""
 
     n: Array
     correct: Array

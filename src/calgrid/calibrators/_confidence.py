@@ -91,7 +91,7 @@ class RestTable:
         return chosen
 
     def __call__(self, beta: Array) -> tuple[Array, Array]:
-        """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for one beta per sample."""
+        """Return rest(beta) ``(N,)`` and its derivative in beta ``(N,)``, for a beta per sample."""
         position = (np.log(beta) - self._first) / self._step
         inside = np.clip(position, 0.0, self._last)
         node = np.minimum(inside.astype(np.intp), self._last - 1)

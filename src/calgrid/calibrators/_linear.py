@@ -68,7 +68,7 @@ class LinearMap(NamedTuple):
 
 
 class FullDesign:
-    """Scores ``x W^T + b`` of inputs ``(N, K)`` as a linear function of ``[W b]`` ``(K, K + 1)``."""
+    """Scores ``x W^T + b`` of inputs ``(N, K)``, a linear function of ``[W b]`` ``(K, K + 1)``."""
 
     #: of products with the Hessian, which only give directions: single, twice as fast
     precision = np.float32
@@ -94,7 +94,8 @@ class FullDesign:
 
 
 class SharedBlocks:
-    """Blocks ``s_k (C + m_k m_k^T) + 2 R_k`` of the Hessian, approximate, with one C for all classes.
+    """Blocks ``s_k (C + m_k m_k^T) + 2 R_k`` of the Hessian, approximate, with one C for all
+    classes.
 
     With the weights ``p_ik (1 - p_ik) / N``, s_k is their sum over the samples, m_k the mean of the
     inputs of class k, and C the covariance within classes. The penalties R_k of all classes are
@@ -478,8 +479,8 @@ def fit_linear(
     warnings = []
     if at_bound:
         warnings.append(
-            f"{at_bound} of {limited.sum()} weights with bounds ended "
-            "at one: the loss still falls beyond."
+            f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
+            "beyond."
         )
     if gradient_norm > LARGEST_GRADIENT:
         warnings.append(

@@ -8,7 +8,8 @@ from scipy.linalg import solve
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import Array
 
-#: expected decrease of the loss at which a fit ends; maximum number of steps, and of halvings of each
+#: expected decrease of the loss at which a fit ends; maximum number of steps, and of halvings of
+#: each
 TOLERANCE, MAX_STEPS, HALVINGS = 1e-15, 50, 30
 #: added to the diagonal of the Hessian, as a share of its largest entry: labels may be separable
 JITTER = 1e-12

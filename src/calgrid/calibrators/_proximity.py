@@ -4,10 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import Array
-from calgrid.metrics._moments import row_blocks
-
-#: maximum number of distances in memory
-_BLOCK = 1 << 22
+from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
 
 
 def unit_rows(features: Array) -> Array:
@@ -36,7 +33,7 @@ def proximity(known: NDArray[np.float32], k: int, features: Array | None = None)
         return np.ones(len(queries))
     squares = np.einsum("nd,nd->n", points, points)
     result = np.empty(len(queries))
-    for block in row_blocks(len(queries), len(points), _BLOCK):
+    for block in row_blocks(len(queries), len(points), PRODUCT_BLOCK):
         rows = queries[block]
         distance = squares - 2.0 * (rows @ points.T)
         distance += np.einsum("nd,nd->n", rows, rows)[:, None]

@@ -99,8 +99,8 @@ def temperature_range(
     warnings = []
     if at_bound.any():
         warnings.append(
-            f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest or "
-            "largest allowed."
+            f"The temperature of {at_bound.mean():.2%} of the validation samples is the smallest "
+            "or largest allowed."
         )
     return {
         "temperature_min": float(temperature.min()),

@@ -85,7 +85,7 @@ class NetworkObjective:
         return loss, self.network.gradient(parameters, layer_inputs, d_temperature * d_output)
 
     def traced(self, parameters: Array) -> dict[str, float]:
-        """Return NLL, ECE and the L2 norm of the gradient, as in Figs. 2 and 3 of the SMART paper."""
+        """Return NLL, ECE and L2 norm of the gradient, as in Figs. 2 and 3 of the SMART paper."""
         beta = 1.0 / self.link(self.network.forward(parameters, self.inputs)[0])[0]
         probability, _ = self.evidence.confidence(beta)
         cuts = make_cuts(probability, TRACE_BINS, "width")

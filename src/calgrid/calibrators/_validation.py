@@ -113,8 +113,8 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
         raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise DataError(
-            f"logits must be real numbers, got {array.dtype}; convert "
-            "them if they really are logits."
+            f"logits must be real numbers, got {array.dtype}; convert them if they really are "
+            "logits."
         )
     if n_classes is not None and array.shape[1] != n_classes:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Base class of calibrators: fit, predict and save, with checks; subclasses implement two methods."""
+"""Base class of calibrators: fit, predict and save, with checks; subclasses write two methods."""
 
 import importlib
 import time
@@ -54,8 +54,8 @@ def end_of_grid(name: str, chosen: float, grid: Sequence[float]) -> list[str]:
         return []
     end = "smallest" if chosen == min(grid) else "largest"
     return [
-        f"The {name} that was chosen, {chosen:g}, is the {end} of those "
-        "tried: one beyond may do better."
+        f"The {name} that was chosen, {chosen:g}, is the {end} of those tried: one beyond may do "
+        "better."
     ]
 
 
@@ -336,8 +336,8 @@ class Calibrator(ABC):
     def _require_fitted(self) -> None:
         if self.n_classes is None:
             raise StateError(
-                f"Calibrator '{self.id}' is not fitted; call fit(logits, "
-                "labels) first, or load a file."
+                f"Calibrator '{self.id}' is not fitted; call fit(logits, labels) first, or load a "
+                "file."
             )
 
     def _required_features(
@@ -347,8 +347,8 @@ class Calibrator(ABC):
             return None
         if features is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs features (N, d); export "
-                "the penultimate layer's output too."
+                f"Calibrator '{self.id}' needs features (N, d); export the penultimate layer's "
+                "output too."
             )
         return check_features(features, n_samples, width)
 
@@ -357,8 +357,8 @@ class Calibrator(ABC):
             return None
         if head is None:
             raise DataError(
-                f"Calibrator '{self.id}' needs head (weight, bias); export "
-                "the model's last layer too."
+                f"Calibrator '{self.id}' needs head (weight, bias); export the model's last layer "
+                "too."
             )
         return check_head(head, n_classes, features.shape[1])
 

@@ -20,7 +20,8 @@ FREE = ([0, 1, 2], [1, 2], [0, 2], [2])
 
 
 def fit_beta(log_score: Array, log_rest: Array, target: Array) -> Array:
-    """Return a, b >= 0 and c, ``(3,)``, of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) + c)``.
+    """Return a, b >= 0 and c, ``(3,)``, of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) +
+    c)``.
 
     Parameters
     ----------

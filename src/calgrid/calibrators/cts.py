@@ -33,7 +33,7 @@ class Others(NamedTuple):
 
 
 def candidates(low: float, high: float) -> Array:
-    """Temperatures ``(G,)`` from ``low`` to ``high`` in steps of a tenth, both rounded to tenths."""
+    """Temperatures ``(G,)`` ``low`` to ``high`` in steps of a tenth, both rounded to tenths."""
     return np.arange(round(10 * low), round(10 * high) + 1) / 10.0
 
 
@@ -233,12 +233,12 @@ class ClassTemperatureScaling(Calibrator):
 
     The authors' code (liorfrenkel1992/calibration) starts from the best ECE among T = 0.1, ...,
     10.0, and takes the same grid for the classes in one sweep; a later version moves each T by at
-    most 0.2. Start, grid, sweeps and the accuracy guard here are those of a public port,
-    calibench. The paper of SMART prints a grid of 0.1 to 10 and no guard; ``cts_smart`` in its study
-    is ``low=0.1, high=10, keep_accuracy=False``.
-    z is the logits minus the mean of their row, because the map is not invariant to a constant
-    added to a row; public code uses the logits without this. The grid is multiplied by a
-    power of ten if the unit of the logits is below 0.1 or above 10, as with cosines.
+    most 0.2. Start, grid, sweeps and the accuracy guard here are those of a public port, calibench.
+    The paper of SMART prints a grid of 0.1 to 10 and no guard; ``cts_smart`` in its study is
+    ``low=0.1, high=10, keep_accuracy=False``. z is the logits minus the mean of their row, because
+    the map is not invariant to a constant added to a row; public code uses the logits without this.
+    The grid is multiplied by a power of ten if the unit of the logits is below 0.1 or above 10, as
+    with cosines.
 
     ``fit_history``: ``loss`` (ECE at the start and after each sweep), ``sweeps``, ``changed``
     (classes whose temperature changed, for each sweep), ``start_temperature``, ``temperature_min``,

@@ -155,8 +155,8 @@ class EnsembleTemperatureScaling(Calibrator):
         if self.weights[2] > 1.0 - TIE_BREAK:
             self.weights = np.array([0.0, TIE_BREAK, 1.0 - TIE_BREAK])
             warnings.append(
-                "All weight is on the uniform distribution: the predictions "
-                "are unrelated to the labels."
+                "All weight is on the uniform distribution: the predictions are unrelated to the "
+                "labels."
             )
 
         def loss(weights: Array) -> float:

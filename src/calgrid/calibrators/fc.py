@@ -9,7 +9,7 @@ from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_gri
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
 
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
 #: neighbours)
@@ -20,8 +20,6 @@ KEPT_ACCURACY = 0.99
 #: tolerance between the logits of the head and the given ones, as a share of their largest gap:
 #: float32 sums need 1e-5, and a network in bfloat16 rounds by 4e-3
 TOLERANCE = 1e-2
-#: maximum number of features in memory
-_BLOCK = 1 << 22
 
 
 def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
@@ -30,7 +28,7 @@ def clipped_logits(features: Array, head: Head, threshold: float) -> Array:
     """
     weight, bias = head
     logits = np.empty((len(features), len(bias)))
-    for block in row_blocks(len(features), features.shape[1], _BLOCK):
+    for block in row_blocks(len(features), features.shape[1], PRODUCT_BLOCK):
         np.matmul(np.clip(features[block], -threshold, threshold), weight.T, out=logits[block])
     logits += bias
     logits -= logits.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""HTS: the temperature of a sample is a function of the entropy of its softmax, with two weights."""
+"""HTS: the temperature is a function of the entropy of its softmax, of two weights."""
 
 from typing import Any
 

@@ -71,8 +71,8 @@ def fit_venn_abers(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Ar
 
 
 @register(
-    source="Vovk, Petej, Fedorova, Large-scale probabilistic predictors with and without guarantees "
-    "of validity, NeurIPS 2015; code ip200/venn-abers",
+    source="Vovk, Petej, Fedorova, Large-scale probabilistic predictors with and without "
+    "guarantees of validity, NeurIPS 2015; code ip200/venn-abers",
     keeps_argmax=False,
     parameters="<= 3 K N",
 )

@@ -44,8 +44,8 @@ def smooth_labels(points: Array, labels: Labels, bandwidth: float, at: Array) ->
 
 
 @register(
-    source="Popordanoska, Sayer, Blaschko, A Consistent and Differentiable Lp Canonical Calibration "
-    "Error Estimator, NeurIPS 2022 (kernel); CalArena, arXiv 2605.30188 (calibrator)",
+    source="Popordanoska, Sayer, Blaschko, A Consistent and Differentiable Lp Canonical "
+    "Calibration Error Estimator, NeurIPS 2022 (kernel); CalArena, arXiv 2605.30188 (calibrator)",
     keeps_argmax=False,
     parameters="<= 10000 (K + 1)",
     limits={"bandwidth": "(0, inf)"},

@@ -19,14 +19,12 @@ from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
 
 #: minimum number of correct, and of wrong, samples for a density estimate
 FEWEST = 5
 #: standard deviation below which an axis is constant
 SMALLEST_SPREAD = 1e-4
-#: maximum number of kernels in memory
-_BLOCK = 1 << 22
 
 
 def log_density(queries: Array, points: Array) -> Array:
@@ -38,7 +36,7 @@ def log_density(queries: Array, points: Array) -> Array:
     widths = 1.06 * np.maximum(points.std(axis=0), SMALLEST_SPREAD) * len(points) ** (-1.0 / 6.0)
     queries, points = queries / widths, points / widths
     result = np.empty(len(queries))
-    for block in row_blocks(len(queries), len(points), _BLOCK):
+    for block in row_blocks(len(queries), len(points), PRODUCT_BLOCK):
         exponent = np.square(queries[block, :1] - points[:, 0])
         exponent += np.square(queries[block, 1:] - points[:, 1])
         exponent *= -0.5

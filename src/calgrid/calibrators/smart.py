@@ -1,4 +1,4 @@
-"""SMART: the temperature of a sample is a function of its logit margin, by a network of 49 weights."""
+"""SMART: the temperature is a function of the logit margin, by a network of 49 weights."""
 
 from typing import Any, Literal
 

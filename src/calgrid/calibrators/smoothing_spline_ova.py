@@ -50,7 +50,8 @@ def evaluate(knots: Array, values: Array, log_odds: Array) -> Array:
 
 def spline_basis(knots: Array) -> Array:
     """Return the values at the knots ``(D, D)`` of D natural cubic splines: two straight lines, and
-    others whose squared second derivatives have integral 1 and are orthogonal, in units of the range.
+    others whose squared second derivatives have integral 1 and are orthogonal, in units of the
+    range.
     """
     unit = (knots - knots[0]) / (knots[-1] - knots[0])
     second = CubicSpline(unit, np.eye(len(unit)), bc_type="natural")(unit, 2)

@@ -1,10 +1,9 @@
-"""``calgrid calibrate``: fits or ranks calibrators on one logits file and applies one to another."""
+"""``calgrid calibrate``: fit or rank calibrators on one logits file, apply one to another."""
 
 import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,7 +229,7 @@ def _rank(
     head: Head | None,
     target: Logits | None,
 ) -> tuple[list[Ranked], dict[str, str]]:
-    """Rank calibrators by cross-validation on the fit data; also return those that failed, and why."""
+    """Rank calibrators by cross-validation on the fit data; also return what failed, and why."""
     features = data.features if target is None or target.features is not None else None
     left_out: dict[str, str] = {}
     if list(names) == [ALL]:
@@ -376,7 +375,21 @@ def _write(
     if options.save:
         calibrator.save(options.save)
     if options.out:
-        _write_calibrated(options.out, calibrator, target, columns[calibrator.id])
+        probabilities = columns[calibrator.id]
+        with np.errstate(divide="ignore"):
+            log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
+        metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
+        if calibrator.class_names:
+            metadata["classes"] = list(calibrator.class_names)
+        calibrated = Logits(
+            target.index,
+            target.label,
+            log_probs,
+            distribution=target.distribution,
+            probabilities=probabilities,
+            metadata=metadata,
+        )
+        write_logits(options.out, calibrated)
     if options.plot and scores:
         parts = {
             name: (probabilities, target.label, line_of(scores[name]))
@@ -418,25 +431,6 @@ def _verdict_text(
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}, paired interval of the "
         f"difference [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]{alike}.\n"
     )
-
-
-def _write_calibrated(
-    path: Path, calibrator: Calibrator, target: Logits, probabilities: np.ndarray
-) -> None:
-    with np.errstate(divide="ignore"):
-        log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
-    metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-    if calibrator.class_names:
-        metadata["classes"] = list(calibrator.class_names)
-    calibrated = Logits(
-        target.index,
-        target.label,
-        log_probs,
-        distribution=target.distribution,
-        probabilities=probabilities,
-        metadata=metadata,
-    )
-    write_logits(path, calibrated)
 
 
 def _comparison_text(scores: Mapping[str, Mapping[str, Estimate]]) -> str:

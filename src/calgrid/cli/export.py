@@ -1,4 +1,4 @@
-"""``calgrid export``: a saved calibrator for other runtimes, or a finished study for other tools."""
+"""``calgrid export``: a saved calibrator for other runtimes, a finished study for other tools."""
 
 import argparse
 import sys

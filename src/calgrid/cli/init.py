@@ -14,7 +14,8 @@ from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 
 CONFIGURATION = """\
-# A small study of the embedded data set: minutes on two cores. All keys: calgrid/configuration/model.py.
+# A small study of the embedded data set: minutes on two cores.
+# All keys: calgrid/configuration/model.py.
 study: {name}
 plugins: [plugins]                   # methods of your own: calgrid new loss my_loss
 
@@ -43,7 +44,7 @@ rule default:
 
 
 def init(options: argparse.Namespace) -> None:
-    """Write configuration, Snakefile, profiles and a plugin folder; on an error nothing is written."""
+    """Write configuration, Snakefile, profiles and a plugin folder; on an error, nothing."""
     folder: Path = options.folder
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(

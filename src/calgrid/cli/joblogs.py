@@ -23,8 +23,7 @@ SLURM = {
     ),
     r"DUE TO TIME LIMIT|'TIMEOUT'": (
         "time limit reached: a training resumes from its saved state in the next attempt; else "
-        "raise retries, or "
-        "runtime of the rule (set-resources)"
+        "raise retries, or runtime of the rule (set-resources)"
     ),
     r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed: run the same command again",
     r"CANCELLED AT|'CANCELLED'": "cancelled: run the same command again",
@@ -60,7 +59,8 @@ def first_line(command: str, attempt: int) -> str:
     """Return the first line of an attempt: number, time, host, process and SLURM job."""
     job = f", SLURM job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return f"{MARK}{command}, attempt {attempt}, {now}, process {os.getpid()} on {socket.gethostname()}{job}"
+    where = f"process {os.getpid()} on {socket.gethostname()}{job}"
+    return f"{MARK}{command}, attempt {attempt}, {now}, {where}"
 
 
 def last_line() -> str:
@@ -70,7 +70,8 @@ def last_line() -> str:
 
 #: output of :class:`calgrid.progress.Progress`
 PROGRESS = re.compile(
-    r": (?P<unit>\w+) (?P<done>\d+)/(?P<total>\d+)(?P<numbers>(?:, \w+ \S+)*), (?P<left>[\d:]+) left$"
+    r": (?P<unit>\w+) (?P<done>\d+)/(?P<total>\d+)(?P<numbers>(?:, \w+ \S+)*), "
+    r"(?P<left>[\d:]+) left$"
 )
 
 
@@ -155,8 +156,7 @@ def report(
     if not failed:
         return (
             "Stopped: finished results are kept, and a training resumes from its last saved state; "
-            "run the same "
-            "command again."
+            "run the same command again."
         )
     logs: dict[str, list[str]] = {}
     for log, job in failed.items():

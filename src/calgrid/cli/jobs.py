@@ -38,7 +38,7 @@ def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> specs.Spec:
 
 
 def data(options: argparse.Namespace) -> None:
-    """Prepare a data set or shift family; machine and duration are recorded outside the manifest."""
+    """Prepare a data set or shift family; machine and duration stand outside the manifest."""
     from calgrid.datasets import prepare
 
     spec = _spec(options, specs.DataSpec)

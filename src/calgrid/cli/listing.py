@@ -47,7 +47,11 @@ def list_kind(options: argparse.Namespace) -> None:
     _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
         entries = list(_entries(options.kind))
-        text = _lines(entries)
+        width = max(len(entry["id"]) for entry in entries) + 2
+        text = ""
+        for entry in entries:
+            plugin = f" (plugin: {entry['file']})" if "file" in entry else ""
+            text += f"{entry['id']:{width}s}{entry['summary']}{plugin}\n"
     else:
         entries, text = _named(options.kind, options.id)
     sys.stdout.write(json.dumps(entries, indent=2, default=str) + "\n" if options.json else text)
@@ -62,7 +66,10 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
         id = kind
         kinds = [name for name in KINDS if name != "methods"]  # these are losses and procedures
     if id.startswith("timm/") and "backbones" in kinds:
-        entry = _timm_model(id)
+        model = id.removeprefix("timm/").partition(".")[0]
+        weights = sorted(timm_names().get(model, ()))
+        facts = {"id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
+        entry = {**_entry(describe(id)), **facts}
         return [entry], _sheet(entry, "backbone")
     known = list(KINDS) if len(kinds) > 1 else []
     named, sheets = [], []
@@ -145,14 +152,6 @@ def _external() -> Iterator[Entry]:
         }
 
 
-def _timm_model(id: str) -> Entry:
-    """Entry of a model of timm, with the names of its weights."""
-    entry = _entry(describe(id))
-    model = id.removeprefix("timm/").partition(".")[0]
-    weights = sorted(timm_names().get(model, ()))
-    return {**entry, "id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
-
-
 def _say_broken(command: str, kinds: Iterable[str]) -> None:
     """Report plugins and files of these kinds that are not valid components and are ignored."""
     for sentence in [
@@ -174,16 +173,6 @@ def _entry(spec: registry.ComponentSpec) -> Entry:
         "dataset_defaults": dict(spec.dataset_defaults),
         "facts": {name: fact for name, fact in spec.info.items() if name != "limits"},
     }
-
-
-def _lines(entries: Iterable[Mapping[str, Any]]) -> str:
-    """Return one line per component: identifier, summary, and the file of a plugin's component."""
-    rows = [
-        (e["id"], e["summary"] + (f" (plugin: {e['file']})" if "file" in e else ""))
-        for e in entries
-    ]
-    width = max(len(id) for id, _ in rows) + 2
-    return "".join(f"{id:{width}s}{summary}\n" for id, summary in rows)
 
 
 def _sheet(entry: Mapping[str, Any], kind: str) -> str:
@@ -234,8 +223,7 @@ def check(options: argparse.Namespace) -> None:
     if study.config.device == "cuda" and not gpu_here():
         log(
             "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops "
-            "with an error here, "
-            "and on a cluster each job needs a GPU."
+            "with an error here, and on a cluster each job needs a GPU."
         )
     sys.stdout.writelines(f"{line}\n" for line in _power(study))
     for key in study.runs:

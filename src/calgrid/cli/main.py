@@ -30,8 +30,7 @@ IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid "
-    "metrics --kind "
-    "probabilities prints the same numbers for it as calibrate"
+    "metrics --kind probabilities prints the same numbers for it as calibrate"
 )
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
@@ -207,7 +206,10 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
         choices=("logits", "probabilities"),
         help="kind of values in the files (logits, or that of a saved calibrator)",
     )
-    named = "name of the array or column of logits or probabilities, or the common prefix of one column per class"
+    named = (
+        "name of the array or column of logits or probabilities, or the common prefix of one "
+        "column per class"
+    )
     parser.add_argument("--values-key", metavar="NAME", help=named)
     parser.add_argument("--label-key", metavar="NAME", help="name of the array or column of labels")
     order = "class names in the order of the columns, if labels or columns have class names"
@@ -318,7 +320,8 @@ def _file_commands(commands: Commands) -> None:
     parser.add_argument(
         "--networks",
         action="store_true",
-        help="the question is about these networks, not about methods: a verdict with one file each",
+        help="the question is about these networks, not about methods: a verdict with one file "
+        "each",
     )
     shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     parser.add_argument(
@@ -327,7 +330,10 @@ def _file_commands(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
-    help = "Write the HTML report of a network's logits, with tables and figures, before and after calibration."
+    help = (
+        "Write the HTML report of a network's logits, with tables and figures, before and after "
+        "calibration."
+    )
     parser = _command(commands, "report-logits", "report_logits:report_logits", help)
     parser.add_argument(
         "name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html"

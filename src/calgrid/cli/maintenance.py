@@ -132,7 +132,7 @@ def remove(path: Path) -> None:
 
 
 def clean(options: argparse.Namespace) -> None:
-    """List results that no study uses, or those of some runs of a study, and remove them if told."""
+    """List results that no study uses, or those of some runs, and remove them if told."""
     if options.runs and options.configuration is None:
         raise ConfigError("--run needs the configuration of the study: calgrid clean STUDY.yaml.")
     if options.runs:
@@ -140,7 +140,8 @@ def clean(options: argparse.Namespace) -> None:
         folders = branch(plan, options.runs)
         title = f"results of {', '.join(options.runs)} and of what depends on them"
     else:
-        used = used_folders(options.results, _studies(options.results))
+        studies = sorted({path.parent for path in options.results.glob(f"*/{HIDDEN}")})
+        used = used_folders(options.results, studies)
         folders = [path for path in result_folders(options.results) if path not in used]
         title = "results that no study uses"
     folders = [path for path in folders if path.is_dir() and not _is_locked(path)]
@@ -157,10 +158,6 @@ def clean(options: argparse.Namespace) -> None:
     for folder in tqdm(folders, "remove", leave=False, delay=SILENT_SECONDS):
         remove(folder)
     sys.stdout.write(f"Removed {len(folders)} folders.\n")
-
-
-def _studies(results: Path) -> list[Path]:
-    return sorted({path.parent for path in results.glob(f"*/{HIDDEN}")})
 
 
 def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:

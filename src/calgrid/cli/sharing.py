@@ -77,14 +77,6 @@ def publish(options: argparse.Namespace) -> None:
     sys.stdout.write(f"{page}: rankings, licence and citation\n")
 
 
-def _totals(study: Path) -> Record:
-    """Record of the numbers of a finished study."""
-    totals = summary_record(study, "aggregate")
-    if totals is None:
-        raise StateError(f"The study in {study} is not finished: call snakemake first.")
-    return totals
-
-
 def _origin(options: argparse.Namespace) -> dict[str, Any]:
     return {"creators": options.creator, "licence": options.licence, "cite": options.cite}
 
@@ -95,16 +87,32 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
         name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT
     }
     _refuse_absolute_paths(configuration)
-    folders = _packed_folders(study, manifest)
+    below = [_below_results(manifest, folder) for folder in manifest["folders"]]
+    folders = [study.parent / folder for folder in below if folder.parts[0] == "runs"]
+    runs = []
+    for run in manifest["runs"]:
+        calibrated = study.parent / _below_results(manifest, run["calibrate"])
+        spec = Record.read(calibrated, CALIBRATE).content["spec"]
+        runs.append(
+            {
+                "key": run["key"],
+                "predict": str(_below_results(manifest, run["predict"])),
+                "disjoint_validation": spec["disjoint_validation"],
+                "sees_validation": run["sees_validation"],
+            }
+        )
     bank = {
         "schema": 1,
         "calgrid": __version__,
         "origin": _origin(options),
-        "runs": [_bank_run(study, manifest, run) for run in manifest["runs"]],
+        "runs": runs,
     }
+    totals = summary_record(study, "aggregate")
+    if totals is None:
+        raise StateError(f"The study in {study} is not finished: call snakemake first.")
     entries: dict[str, Path | str] = {
         STUDY: yaml.safe_dump(configuration, allow_unicode=True),
-        METRICS: _totals(study).verified(METRICS, "metrics file"),
+        METRICS: totals.verified(METRICS, "metrics file"),
         CRATE: json.dumps(_crate(options, study.name, folders), indent=2) + "\n",
         BANK: json.dumps({**bank, CHECKSUM: digest_of(bank)}, indent=2) + "\n",
     }
@@ -122,24 +130,6 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
 
 def _below_results(manifest: dict[str, Any], folder: str) -> PurePosixPath:
     return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
-
-
-def _packed_folders(study: Path, manifest: dict[str, Any]) -> list[Path]:
-    """Folders of the results of runs that a study was made from."""
-    below = [_below_results(manifest, folder) for folder in manifest["folders"]]
-    return [study.parent / folder for folder in below if folder.parts[0] == "runs"]
-
-
-def _bank_run(study: Path, manifest: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """A run of the archive for studies that compare their own with it."""
-    calibrated = study.parent / _below_results(manifest, run["calibrate"])
-    spec = Record.read(calibrated, CALIBRATE).content["spec"]
-    return {
-        "key": run["key"],
-        "predict": str(_below_results(manifest, run["predict"])),
-        "disjoint_validation": spec["disjoint_validation"],
-        "sees_validation": run["sees_validation"],
-    }
 
 
 def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
@@ -211,7 +201,11 @@ def merge(options: argparse.Namespace) -> None:
         try:
             with zipfile.ZipFile(options.archive) as archive:
                 _check_names(archive, options.archive)
-                _unpack(archive, unpacked)
+                for member in tqdm(archive.infolist(), "unpack", leave=False, delay=SILENT_SECONDS):
+                    target = unpacked / member.filename
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with archive.open(member) as source, target.open("xb") as copy:
+                        shutil.copyfileobj(source, copy)
         except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
             raise DataError(f"{options.archive} is not a readable archive ({error}).") from error
         folders = sorted(path for path in unpacked.glob("runs/*/*/*/*/*/*-*") if path.is_dir())
@@ -240,12 +234,3 @@ def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
         ):
             raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")
     check_unpacked(archive, path)
-
-
-def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Write the files of an archive below a folder; its links become plain files."""
-    for member in tqdm(archive.infolist(), "unpack", leave=False, delay=SILENT_SECONDS):
-        target = folder / member.filename
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with archive.open(member) as source, target.open("xb") as copy:
-            shutil.copyfileobj(source, copy)

@@ -156,7 +156,7 @@ def jobs(plan: Plan) -> list[JobState]:
 
 
 def slurm_queue() -> dict[str, str]:
-    """Numbers of this user's jobs in SLURM's queue by their comments, which name rule and folder."""
+    """Numbers of this user's jobs in SLURM's queue by comments, which name rule and folder."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--format=%k %i"]

@@ -84,17 +84,13 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
     """
     waiting = list(roots)
     digests: dict[str, str] = {}
+    neutral = tuple(f"{PACKAGE}.{prefix}." for prefix in NEUTRAL)
     while waiting:
         name = waiting.pop()
-        if name not in digests and not _is_neutral(name):
+        if name not in digests and not (name == PACKAGE or f"{name}.".startswith(neutral)):
             digests[name], imports = _read(name)
             waiting += imports
     return dict(sorted(digests.items()))
-
-
-def _is_neutral(name: str) -> bool:
-    neutral = tuple(f"{PACKAGE}.{prefix}." for prefix in NEUTRAL)
-    return name == PACKAGE or f"{name}.".startswith(neutral)
 
 
 @plugins.cached

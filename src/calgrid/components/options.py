@@ -114,7 +114,7 @@ class Option:
     range: Range | None = None
 
     def check(self, value: Any, where: str) -> Any:
-        """Return ``value`` in the declared type, or raise ConfigError with its location ``where``."""
+        """Return ``value`` in the declared type, or raise ConfigError with the place ``where``."""
         if self.choices:
             if value in self.choices:
                 return value
@@ -141,7 +141,8 @@ def read_options(
 
     Parameters
     ----------
-    parameters : keyword-only parameters of a constructor. limits : option -> its range in interval notation.
+    parameters : keyword-only parameters of a constructor. limits : option -> its range in interval
+        notation.
     where : file of the component, for messages.
 
     Raises

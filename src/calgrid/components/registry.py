@@ -203,7 +203,7 @@ def spec_of(component: Any) -> ComponentSpec:
 
 
 def _check_facts(kind: str, facts: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError unless a component has all required facts of its kind and no unknown ones."""
+    """Raise ConfigError unless a component has the facts of its kind and no unknown ones."""
     needed = REQUIRED.get(kind, ())
     known = (*needed, *DEFAULTS.get(kind, ()), *FURTHER.get(kind, ()), "limits")
     for name in facts:
@@ -407,7 +407,7 @@ def _described(component: ComponentSpec) -> str:
 
 @plugins.cached
 def specs(kind: str) -> Mapping[str, ComponentSpec]:
-    """All valid components of a kind by identifier, in alphabetical order, without importing them."""
+    """All valid components of a kind by identifier, in alphabetical order, not imported."""
     components = _files(kind).specs
     return MappingProxyType({id: components[of, id] for of, id in sorted(components) if of == kind})
 

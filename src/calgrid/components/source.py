@@ -41,7 +41,8 @@ def imported_from(node: ast.ImportFrom, module: str) -> str:
 
 @plugins.cached
 def declarations(module: str) -> dict[str, Any]:
-    """Return classes, registered functions and constants of a module of calgrid or a plugin by name.
+    """Return classes, registered functions and constants of a module of calgrid or a plugin by
+    name.
 
     The file is reduced to constants, ``@register(...)``, bases, and signatures of constructors,
     which run without torch. Names of other packages stand for empty classes.
@@ -85,7 +86,7 @@ def declarations(module: str) -> dict[str, Any]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the statements of a module; imports for annotations stand under ``if TYPE_CHECKING:``."""
+    """Yield statements of a module; imports for annotations stand under ``if TYPE_CHECKING:``."""
     for node in tree.body:
         yield from node.body if isinstance(node, ast.If) else [node]
 

@@ -117,7 +117,17 @@ def check_published(path: Path, where: str) -> None:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
-            _check_columns(columns := next(rows, []), f"{where}: '{path}'")
+            columns = next(rows, [])
+            if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
+                raise ConfigError(
+                    f"{where}: '{path}' lacks the column{'s' if missing[1:] else ''} "
+                    f"{', '.join(missing)} of published numbers; add them "
+                    "(config/papers/README.md)."
+                )
+            if double := [name for name in columns if columns.count(name) > 1]:
+                raise ConfigError(
+                    f"{where}: '{path}' has the column {double[0]} twice; remove one."
+                )
             for row in rows:
                 if row:
                     _check_row(columns, row, f"{where}: '{path}', line {rows.line_num}")
@@ -125,16 +135,6 @@ def check_published(path: Path, where: str) -> None:
         raise ConfigError(
             f"{where}: '{path}' is not a CSV file in UTF-8 ({error}); correct or remove it."
         ) from None
-
-
-def _check_columns(columns: Sequence[str], where: str) -> None:
-    if missing := [name for name in PUBLISHED_COLUMNS if name not in columns]:
-        raise ConfigError(
-            f"{where} lacks the column{'s' if missing[1:] else ''} {', '.join(missing)} of "
-            "published numbers; add them (config/papers/README.md)."
-        )
-    if double := [name for name in columns if columns.count(name) > 1]:
-        raise ConfigError(f"{where} has the column {double[0]} twice; remove one.")
 
 
 def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
@@ -216,9 +216,13 @@ def check_bank(external: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
         if not path.is_dir():
             _check_file(external.file, path_of, f"{where}.file")
         with opened(path) as bank:
-            runs = bank.runs
+            return _wanted_runs(bank.runs, external, where)
     except DataError as error:
         raise ConfigError(f"{where}.file: {error}") from None
+
+
+def _wanted_runs(runs: "list[BankRun]", external: Bank, where: str) -> "list[BankRun]":
+    """Runs of a bank that an entry names, which must exist."""
     filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
     for field, option in filters.items():
         wanted: Sequence[Any] | None = getattr(external, option)
@@ -249,14 +253,14 @@ def check_rows_of_bank(
         if external.sha256 not in (None, sha256_of(path) if path.is_file() else None):
             raise DataError(f"'{path}' has not the SHA-256 {external.sha256}; get it again.")
         with opened(path) as bank:
-            for run in check_bank(external, path_of, where):
+            for run in _wanted_runs(bank.runs, external, where):
                 expected = sizes.get(run.key[:3]) or {}
                 for split, (count, identity) in bank.identity(run).items():
                     first = rows.setdefault(sharing_rows(run.key, split), (run.key, identity))
                     if identity != first[1]:
                         raise ConfigError(
-                            f"{where}: {run.key.path} and {first[0].path} have other {split} images, "
-                            "so they cannot be compared image by image; take one of them."
+                            f"{where}: {run.key.path} and {first[0].path} have other {split} "
+                            "images, so they cannot be compared image by image; take one of them."
                         )
                     if count != (here := expected.get(split, count)):
                         raise ConfigError(
@@ -307,12 +311,23 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             )
         if protocol["val_draw"] == "seed" and not datasets.draws_val(dataset):
             raise ConfigError(
-                f"{where}.datasets: protocol '{grid.protocol}' draws validation images by the seed of "
-                f"the run, but '{dataset}' does not draw them from its training images; use a "
+                f"{where}.datasets: protocol '{grid.protocol}' draws validation images by the seed "
+                f"of the run, but '{dataset}' does not draw them from its training images; use a "
                 "protocol with val_draw: fixed."
             )
     for backbone in grid.backbones:
-        _check_backbone(backbone, grid, protocol, datasets, where)
+        found = measured(backbone, f"{where}.backbones")
+        if protocol["pretrained"] and not found.info["pretrained"]:
+            raise ConfigError(
+                f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "
+                f"'{backbone}' has none; use another backbone or pretrained: false."
+            )
+        for dataset in grid.datasets:
+            shape = datasets.spec(dataset).info.get("image_shape")
+            at = f"{where}.backbones for data set '{dataset}'"
+            if size := cropped(shape and shape[1:], protocol, at):
+                height, width = size
+                check_image_size(found, height, width, at)
     if not trains(protocol):
         _check_ready_weights(grid, protocol, datasets, where)
     known = {family for dataset in grid.datasets for family in datasets.families(dataset)}
@@ -321,33 +336,20 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             raise unknown_id("shift", shift, known, f"{where}.shifts")
 
 
-def _check_backbone(
-    backbone: str, grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
-) -> None:
-    """Check that a backbone exists, has the weights that the protocol starts from, and accepts the
-    image sizes.
-    """
-    found = measured(backbone, f"{where}.backbones")
-    if protocol["pretrained"] and not found.info["pretrained"]:
-        raise ConfigError(
-            f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "
-            f"'{backbone}' has none; use another backbone or pretrained: false."
-        )
-    for dataset in grid.datasets:
-        shape = datasets.spec(dataset).info.get("image_shape")
-        at = f"{where}.backbones for data set '{dataset}'"
-        if size := cropped(shape and shape[1:], protocol, at):
-            height, width = size
-            check_image_size(found, height, width, at)
-
-
 def _check_ready_weights(
     grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str
 ) -> None:
     """Check that published weights exist for methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid.protocol}'"
     if protocol["weights"] == OWN_FILE:
-        _check_own_weights(grid, protocol["weights_file"], where)
+        pattern = protocol["weights_file"]
+        for part in RUN_PARTS:
+            values = getattr(grid, f"{part}s")
+            if len(values) > 1 and part not in parts_of(pattern):
+                raise ConfigError(
+                    f"{where}.{part}s: weights_file '{pattern}' of protocol '{grid.protocol}' is "
+                    f"one file for all of them; write {{{part}}} into its name, or give one {part}."
+                )
         return
     if len(grid.seeds) > 1:
         raise ConfigError(
@@ -377,17 +379,6 @@ def _check_ready_weights(
                     f"weights of '{backbone}' have {', '.join(map(str, info['parameters']))}; "
                     "fine-tune them (pretrained: true)."
                 )
-
-
-def _check_own_weights(grid: Grid, pattern: str, where: str) -> None:
-    """Check that the runs of a grid have files of weights of their own."""
-    for part in RUN_PARTS:
-        values = getattr(grid, f"{part}s")
-        if len(values) > 1 and part not in parts_of(pattern):
-            raise ConfigError(
-                f"{where}.{part}s: weights_file '{pattern}' of protocol '{grid.protocol}' is one "
-                f"file for all of them; write {{{part}}} into its name, or give one {part}."
-            )
 
 
 def check_features(

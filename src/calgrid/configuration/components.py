@@ -178,7 +178,19 @@ class MethodCatalog(ComponentCatalog):
         self.overrides = tuple(overrides)
         self.datasets = datasets or DatasetCatalog({})
         for number, override in enumerate(self.overrides):
-            self._check_override(override, f"overrides[{number}]")
+            where = f"overrides[{number}]"
+            match = override.match
+            for method in match.method:
+                component = self.split(method, f"{where}.match").component
+                at = f"{where}.set for method '{method}'"
+                self.base(component).resolve({**self.changes(component), **override.set}, where=at)
+            for name in match.dataset:
+                self.datasets.spec(name, f"{where}.match")
+            for name in match.backbone:
+                describe(name, f"{where}.match")
+            if not match.method:
+                for name in override.set:
+                    self._check_for_any_method(name, override.set, f"{where}.set")
 
     def split(self, method: str, where: str = "") -> MethodParts:
         """Split an identifier.
@@ -200,37 +212,31 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: write '{component}', which is the same method.")
         inner = rest if plus else PLAIN
         if base.info["second_stage"]:
-            self._check_first_stage(inner, at)
+            parts = self.split(inner, at)
+            if parts.first_stage is not None:
+                raise ConfigError(
+                    f"{at}: '{inner}' is itself a second stage; use a one-stage method instead."
+                )
+            if not has_linear_head(self.base(parts.component)):
+                raise ConfigError(
+                    f"{at}: '{parts.component}' does not end in a linear layer, which a second "
+                    "stage needs; use another first stage."
+                )
             return MethodParts(component, first_stage=inner)
-        self._check_loss(base, inner, at)
-        return MethodParts(component, loss=inner)
-
-    def _check_first_stage(self, first: str, at: str) -> None:
-        parts = self.split(first, at)
-        if parts.first_stage is not None:
-            raise ConfigError(
-                f"{at}: '{first}' is itself a second stage; use a one-stage method instead."
-            )
-        if not has_linear_head(self.base(parts.component)):
-            raise ConfigError(
-                f"{at}: '{parts.component}' does not end in a linear layer, which a second stage "
-                "needs; use another first stage."
-            )
-
-    def _check_loss(self, procedure: registry.ComponentSpec, loss: str, at: str) -> None:
-        base = self.base(loss, at)
-        if base.kind != "loss":
-            raise ConfigError(f"{at}: '{loss}' is not a loss; put a loss after '{procedure.id}+'.")
-        rule: Any = procedure.info.get("losses")
+        trained = self.base(inner, at)
+        if trained.kind != "loss":
+            raise ConfigError(f"{at}: '{inner}' is not a loss; put a loss after '{base.id}+'.")
+        rule: Any = base.info.get("losses")
         if rule not in COMBINATIONS:
             raise ConfigError(
-                f"{plugins.shown(procedure.module)}: the fact 'losses' of @register must be one of "
+                f"{plugins.shown(base.module)}: the fact 'losses' of @register must be one of "
                 f"{', '.join(COMBINATIONS)}, got {rule!r}."
             )
         allows, why = COMBINATIONS[rule]
-        if not allows(base.info):
+        if not allows(trained.info):
             losses = [id for id, spec in registry.specs("loss").items() if allows(spec.info)]
-            raise ConfigError(f"{at}: '{procedure.id}' {why}; it can train: {', '.join(losses)}.")
+            raise ConfigError(f"{at}: '{base.id}' {why}; it can train: {', '.join(losses)}.")
+        return MethodParts(component, loss=inner)
 
     def resolve(self, method: str, context: RunContext) -> Method:
         """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set,
@@ -276,20 +282,6 @@ class MethodCatalog(ComponentCatalog):
             for number, override in enumerate(self.overrides)
             if not any(context.matches(override.match, method) for method, context in runs)
         ]
-
-    def _check_override(self, override: Override, where: str) -> None:
-        match = override.match
-        for method in match.method:
-            component = self.split(method, f"{where}.match").component
-            at = f"{where}.set for method '{method}'"
-            self.base(component).resolve({**self.changes(component), **override.set}, where=at)
-        for name in match.dataset:
-            self.datasets.spec(name, f"{where}.match")
-        for name in match.backbone:
-            describe(name, f"{where}.match")
-        if not match.method:
-            for name in override.set:
-                self._check_for_any_method(name, override.set, f"{where}.set")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its

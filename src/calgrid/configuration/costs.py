@@ -139,7 +139,7 @@ def backbone_info(backbone: str) -> Mapping[str, Any]:
 
 
 def _pass_seconds(study: Study, run: Run) -> float:
-    """GPU seconds of a forward and backward pass over an image, at the input size of the network."""
+    """GPU seconds of a forward and backward pass over an image, at the network's input size."""
     backbone = backbone_info(run.key.backbone)
     crop = run.protocol["crop_size"]
     shape = study.datasets.spec(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE

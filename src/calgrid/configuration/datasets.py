@@ -165,7 +165,12 @@ class DatasetCatalog:
         """Add a data set of the user's files."""
         entry = self.configured[name]
         like = _info_like(entry, where)
-        options = base.resolve({**_options_like(like, entry), **_options(entry)}, where=where)
+        given = {fact: like[fact] for fact in FACTS if fact in like}
+        if "image_shape" in like:
+            given["image_size"] = like["image_shape"][1]
+        if "val" not in entry:
+            given.update(like.get("drawn_val", {}))
+        options = base.resolve({**given, **_options(entry)}, where=where)
         if "test" in entry and "test_size" in entry:
             raise ConfigError(
                 f"{where}: give either 'test' or 'test_size', the number of training rows to draw "
@@ -188,7 +193,7 @@ class DatasetCatalog:
         self._store(name, base, options, info)
 
     def _add_shift(self, name: str, where: str) -> None:
-        """Add a shift family: computed from the test images of a data set, or of the user's files."""
+        """Add a shift family, computed from test images of a data set, or of the user's files."""
         entry = self.configured[name]
         kind = registry.spec("dataset", entry["base"])
         for key in ("families", "like"):
@@ -308,16 +313,6 @@ def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return like.info
 
 
-def _options_like(like: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Options from ``like``: facts of the registered data set, and its rule for drawing val."""
-    options = {fact: like[fact] for fact in FACTS if fact in like}
-    if "image_shape" in like:
-        options["image_size"] = like["image_shape"][1]
-    if "val" not in entry:
-        options.update(like.get("drawn_val", {}))
-    return options
-
-
 def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
     """Raise ConfigError unless all paths are below data_root."""
     for path in as_list(paths):
@@ -326,8 +321,8 @@ def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
             raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
 
 
-def _check_paths(options: Mapping[str, Any], where: str) -> None:
-    """Check the files of the splits: below data_root, and none in two splits."""
+def _check_files(options: dict[str, Any], where: str) -> None:
+    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
     for role in SOURCES:
         _check_below(options[role], f"{where}.{role}")
     for role in ("train", "test"):
@@ -340,11 +335,6 @@ def _check_paths(options: Mapping[str, Any], where: str) -> None:
                     f"{where}: '{path}' is in {one} and in {other}, which must have different "
                     f"images; {other}_size draws images from the training files."
                 )
-
-
-def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
-    _check_paths(options, where)
     if bool(as_list(options["val"])) == (options["val_size"] is not None):
         raise ConfigError(
             f"{where}: give either 'val' or 'val_size', the number of training rows to draw as val."

@@ -205,6 +205,22 @@ class Jobs:
         """Record of files of the study; its name says from what they were made."""
         return self.layout.summary_record(name, self.plan.summary_fingerprint(name))
 
+    def outdated(self, name: str) -> list[str]:
+        """A file of this moment, if files of the study are there without their record.
+
+        As an input it makes Snakemake replace these files, which other options or code made, even
+        where a call names only them. Their names have no fingerprint.
+        """
+        hidden = Path(self.layout.file(HIDDEN))
+        if Path(self.record(name)).is_file() or not hidden.is_dir():
+            return []
+        now = hidden / "outdated"
+        try:
+            now.touch()
+        except OSError:  # results of somebody else, of which this is only a dry run
+            return []
+        return [str(now)]
+
     def write_plan(self, path: str) -> None:
         """Write the specifications of all jobs and the manifest of the study."""
         write_record(Path(path), self.plan.file())

@@ -82,8 +82,8 @@ class Optimizer(Model):
         1.0,
         gt=0,
         le=10**4,
-        description="Factor of the learning rate of the biases of batch normalisation; their weight "
-        "decay is divided by it, so that each step shrinks them as before.",
+        description="Factor of the learning rate of the biases of batch normalisation; their "
+        "weight decay is divided by it, so that each step shrinks them as before.",
     )
 
 
@@ -266,7 +266,8 @@ class TrainingProtocol(Protocol):
     val_draw: Literal["fixed", "seed"] = Field(
         "fixed",
         description="Validation images that a data set draws from its training images - the same "
-        "draw for all runs, or a draw by the seed of the run, as in the code of FeDLaS. Test images "
+        "draw for all runs, or a draw by the seed of the run, as in the code of FeDLaS. Test "
+        "images "
         "are the same in both cases. Each draw is prepared and stored for itself.",
     )
     disjoint_validation: bool = Field(
@@ -571,8 +572,8 @@ class Statistics(Model):
         Annotated[list[Literal["thr", "aps", "raps", "saps"]], Field(min_length=1), Distinct] | None
     ) = Field(
         None,
-        description="Scores of conformal prediction sets (calgrid list conformal), which follow every "
-        "calibrator, at coverages of 90 and 95 %. A random half of the validation rows fits "
+        description="Scores of conformal prediction sets (calgrid list conformal), which follow "
+        "every calibrator, at coverages of 90 and 95 %. A random half of the validation rows fits "
         "the calibrator once more, the other half fits the sets.",
     )
     level: Fraction = Field(0.95, description="Confidence level of all intervals.")

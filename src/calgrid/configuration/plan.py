@@ -155,9 +155,14 @@ class Plan:
             "protocol": cast(specs.Protocol, training_options(run.protocol)),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
             "data": self.data(key.dataset, self.study.val_seed(key)),
-            "first_stage": self._first_stage(run),
+            "first_stage": None,
             "fingerprint": "",
         }
+        if run.first_stage is not None:
+            spec["first_stage"] = {
+                "fingerprint": self.train(run.first_stage)["fingerprint"],
+                "checkpoint": self.study.trained[run.first_stage].checkpoints[0],
+            }
         if trains(run.protocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
             modules = ["calgrid.jobs.train", registry.spec("loss", method.loss).module]
@@ -168,12 +173,6 @@ class Plan:
             source = sources.identity(self.study.config.data_root, file)
             spec["checkpoint"] = {"name": file, "folder": "", "source": source}
         return _sealed(spec, [*modules, *_network_modules(run)])
-
-    def _first_stage(self, run: Run) -> specs.FirstStage | None:
-        if run.first_stage is None:
-            return None
-        checkpoint = self.study.trained[run.first_stage].checkpoints[0]
-        return {"fingerprint": self.train(run.first_stage)["fingerprint"], "checkpoint": checkpoint}
 
     @functools.cache  # noqa: B019
     def predict(self, key: RunKey) -> specs.PredictSpec:
@@ -372,7 +371,7 @@ class Plan:
         return sha256_of(path)
 
     def _sees_validation(self, key: RunKey) -> bool:
-        """Whether the loss of a run, or of its first stage, uses validation data during training."""
+        """Whether the loss of a run, or of its first stage, uses validation data in training."""
         if key in self.study.ensembles:
             key = self.study.ensembles[key].members[0]
         if key in self.study.external:
@@ -536,7 +535,9 @@ class Plan:
         return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
     def summary_fingerprint(self, name: str) -> str:
-        """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``, ``report``."""
+        """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
+        ``report``.
+        """
         inputs: list[str] = []
         if name in ("plan", "aggregate"):
             return self.manifest()["fingerprint"]

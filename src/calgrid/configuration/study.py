@@ -115,8 +115,8 @@ class Study:
     Attributes
     ----------
     config : all options; ``model_fields_set`` of a part has the keys that were given.
-    runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that no grid names; the
-        order is stable.
+    runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that
+        no grid names; the order is stable.
     evaluations : evaluations of the runs that the configuration names.
     training : trained run -> the run whose network it tests: itself, or that of a protocol that
         only tests differently.
@@ -144,28 +144,6 @@ class Study:
         self.ensembles: dict[RunKey, Ensemble] = {}
         self.external: dict[RunKey, ExternalRun] = {}
         self.evaluations: dict[RunKey, Evaluation] = {}
-        self._expand()
-        self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
-            **self.trained,
-            **self.ensembles,
-            **self.external,
-        }
-        self._check_questions()
-
-    def _with_lists(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The configuration with the names in files of backbones."""
-        grids = config.get("grids") if isinstance(config, Mapping) else None
-        if not isinstance(grids, list):
-            return config
-        full = list(grids)
-        for number, grid in enumerate(grids):
-            if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):
-                what = f"grids[{number}].backbones: the list {path}"
-                names = read_names(self._here_or_ours(path), what)
-                full[number] = {**grid, "backbones": names}
-        return {**config, "grids": full}
-
-    def _expand(self) -> None:
         grids = self.config.grids
         for number, grid in enumerate(grids):
             self._add_grid(grid, f"grids[{number}]")
@@ -187,6 +165,25 @@ class Study:
             else:
                 checks.check_external(external, self.external_path, f"external.{name}")
                 self._add_external(name, external)
+        self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
+            **self.trained,
+            **self.ensembles,
+            **self.external,
+        }
+        self._check_questions()
+
+    def _with_lists(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The configuration with the names in files of backbones."""
+        grids = config.get("grids") if isinstance(config, Mapping) else None
+        if not isinstance(grids, list):
+            return config
+        full = list(grids)
+        for number, grid in enumerate(grids):
+            if isinstance(grid, dict) and isinstance(path := grid.get("backbones"), str):
+                what = f"grids[{number}].backbones: the list {path}"
+                names = read_names(self._here_or_ours(path), what)
+                full[number] = {**grid, "backbones": names}
+        return {**config, "grids": full}
 
     def _check_questions(self) -> None:
         statistics = self.config.statistics
@@ -249,13 +246,14 @@ class Study:
         for calibrator in (*calibrators.values(), *([first] if first else [])):
             if calibrator["needs"] != ["logits"]:
                 raise ConfigError(
-                    f"{where}: '{calibrator['name']}' needs features, which the ensemble '{method}' "
-                    "does not have; give ensembles a grid of their own."
+                    f"{where}: '{calibrator['name']}' needs features, which the ensemble "
+                    f"'{method}' does not have; give ensembles a grid of their own."
                 )
         if self.protocols.get(grid.protocol, where)["val_draw"] == "seed":
             raise ConfigError(
-                f"{where}: the members of '{method}' need the same validation images, which protocol "
-                f"'{grid.protocol}' draws for each seed; use a protocol with val_draw: fixed."
+                f"{where}: the members of '{method}' need the same validation images, which "
+                f"protocol '{grid.protocol}' draws for each seed; use a protocol with val_draw: "
+                "fixed."
             )
         pool: Literal["probability", "logit", "calibrated"] = "probability"
         if name.then is not None:

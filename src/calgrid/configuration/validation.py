@@ -112,12 +112,10 @@ def validated(model: type[Options], value: Any, what: str) -> Options:
     """
     try:
         return model.model_validate(value)
-    except ValidationError as error:
-        raise _config_error(error.errors(include_url=False)[0], what) from None
-
-
-def _config_error(error: Mapping[str, Any], what: str) -> ConfigError:
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    except ValidationError as invalid:
+        error = invalid.errors(include_url=False)[0]
+    kind, given = error["type"], error["input"]
+    context: Mapping[str, Any] = error.get("ctx", {})
     location = list(error["loc"])
     if location[-1:] == ["[key]"]:
         del location[-2:]
@@ -129,11 +127,11 @@ def _config_error(error: Mapping[str, Any], what: str) -> ConfigError:
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
     place = f"{what}: {''.join(parts).lstrip('.')}" if parts else what
     if isinstance(unknown := context.get("error"), UnknownKeyError):
-        return unknown_id("key", unknown.key, unknown.known, place)
+        raise unknown_id("key", unknown.key, unknown.known, place)
     if kind == "finite_number":
-        return ConfigError(f"{place} {not_finite(given)}.")
+        raise ConfigError(f"{place} {not_finite(given)}.")
     if kind in TYPES:
-        return ConfigError(f"{place} {_wrong_type(given, TYPES[kind])}.")
+        raise ConfigError(f"{place} {_wrong_type(given, TYPES[kind])}.")
     problem = PROBLEMS.get(kind, ": {message}").format(
         given=shown(given),
         length=len(given) if isinstance(given, str) else 0,
@@ -141,7 +139,7 @@ def _config_error(error: Mapping[str, Any], what: str) -> ConfigError:
         message=error["msg"],
         **context,
     )
-    return ConfigError(f"{place}{problem}.")
+    raise ConfigError(f"{place}{problem}.")
 
 
 def _wrong_type(given: Any, expected: str) -> str:

@@ -53,8 +53,8 @@ def draw_val(
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):
         raise DataError(
-            f"{split}_size is {size}, but the training files have {len(labels)} rows: use a smaller "
-            f"number."
+            f"{split}_size is {size}, but the training files have {len(labels)} rows: use a "
+            "smaller number."
         )
     stratified = rule["split"] == "stratified"
     # NumPy's legacy shuffle, whose stream never changes

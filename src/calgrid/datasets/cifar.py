@@ -2,10 +2,10 @@
 
 Images are rows of 3072 bytes, channel by channel. Training rows are numbered through the batches in
 order, as in torchvision. The archive below data_root may be packed anew, and its unpacked folder
-``cifar-10-batches-py`` or ``cifar-100-python`` can replace it: the files in it are verified by their
-published MD5. Labels of
-CIFAR-100 are the fine ones. Validation rows are the first of NumPy's legacy shuffle, not
-stratified: the split of focal_calibration (``random_seed=1``), the same for all seeds of a run.
+``cifar-10-batches-py`` or ``cifar-100-python`` can replace it: the files in it are verified by
+their published MD5. Labels of CIFAR-100 are the fine ones. Validation rows are the first of NumPy's
+legacy shuffle, not stratified: the split of focal_calibration (``random_seed=1``), the same for all
+seeds of a run.
 
 Images of both are normalised by the constants of CIFAR-10, as in the training of the official code
 of focal_calibration and FeDLaS. That code tests CIFAR-100 with the constants of ImageNet; here all
@@ -69,7 +69,7 @@ class Cifar(Dataset):
         return split_published((images, labels), tested, self.drawn_val, archive)
 
     def _archive(self, data_root: Path | None, folder: str) -> Path:
-        """Archive or unpacked folder below data_root; the downloaded archive if there is neither."""
+        """Archive or unpacked folder below data_root; the downloaded archive without either."""
         file = self.registered["files"][0]
         path = Path(data_root or "", file["name"])
         if data_root is not None and path.is_file() and tarfile.is_tarfile(path):

@@ -53,8 +53,7 @@ class CifarC(ShiftFamily):
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
                 raise DataError(
                     f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} "
-                    f"{images.shape}: "
-                    "replace it."
+                    f"{images.shape}: replace it."
                 )
             for number, severity in enumerate(severities):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)

@@ -184,7 +184,22 @@ def _check_built(
         duplicates = _check_disjoint(entry, splits)
     for name, splits_of_file in parts.items():
         for split in splits_of_file:
-            _check_split(entry, name, split)
+            if split.images.shape[1:] != tuple(entry.info["image_shape"]):
+                raise DataError(
+                    f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
+                    f"registered is {tuple(entry.info['image_shape'])}."
+                )
+            low, high = 0, entry.info["n_classes"] - 1
+            if entry.info["role"] == "ood":
+                low = high = NO_LABEL
+            if len(split) and not (low <= split.labels.min() and split.labels.max() <= high):
+                raise DataError(
+                    f"Labels of '{entry.id}' ({name}) must lie in {low}..{high}, found "
+                    f"{split.labels.min()}..{split.labels.max()}."
+                )
+            if split.distribution is not None:
+                shape = (len(split), entry.info["n_classes"])
+                validate_distribution(split.distribution, shape, f"'{entry.id}' ({name})")
     return duplicates
 
 
@@ -199,25 +214,6 @@ def _check_settings(entry: ComponentSpec, settings: Sequence[ShiftSetting]) -> N
         for setting in settings:
             for _ in chunked(setting.split.images):
                 pass  # decoded, which raises for damaged images
-
-
-def _check_split(entry: ComponentSpec, name: str, split: ImageSplit) -> None:
-    if split.images.shape[1:] != tuple(entry.info["image_shape"]):
-        raise DataError(
-            f"Images of '{entry.id}' ({name}) have the shape {split.images.shape[1:]}, "
-            f"registered is {tuple(entry.info['image_shape'])}."
-        )
-    low, high = 0, entry.info["n_classes"] - 1
-    if entry.info["role"] == "ood":
-        low = high = NO_LABEL
-    if len(split) and not (low <= split.labels.min() and split.labels.max() <= high):
-        raise DataError(
-            f"Labels of '{entry.id}' ({name}) must lie in {low}..{high}, "
-            f"found {split.labels.min()}..{split.labels.max()}."
-        )
-    if split.distribution is not None:
-        shape = (len(split), entry.info["n_classes"])
-        validate_distribution(split.distribution, shape, f"'{entry.id}' ({name})")
 
 
 def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:

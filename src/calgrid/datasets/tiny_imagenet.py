@@ -40,8 +40,7 @@ TRAIN = re.compile(rf"{ROOT}/train/[^/]+/images/[^/]+\.JPEG")
             "repeats": {"val": "test"},
             "warning": (
                 "the validation split is the test split: whatever was chosen or fitted on "
-                "validation data has seen "
-                "the test labels"
+                "validation data has seen the test labels"
             ),
         }
     },

@@ -1,7 +1,7 @@
 """Predictions of the benchmark CalArena (arXiv 2605.30188), HDF5 files.
 
-Each group ``dataset/model`` has ``probas_cal``, ``labels_cal`` and ``probas_test``, ``labels_test``:
-probabilities ``(n, K)``, or ``(n,)`` of class 1 of two, and labels ``(n,)``.
+Each group ``dataset/model`` has ``probas_cal``, ``labels_cal`` and ``probas_test``,
+``labels_test``: probabilities ``(n, K)``, or ``(n,)`` of class 1 of two, and labels ``(n,)``.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,8 @@ CONVERSIONS = {
     "numpy.savez('logits.npz', **safetensors.numpy.load_file('logits.safetensors'))",
     ".arrow": "convert it with "
     "datasets.Dataset.from_file('logits.arrow').to_parquet('logits.parquet')",
-    ".feather": "convert it with pandas.read_feather('logits.feather').to_parquet('logits.parquet')",
+    ".feather": "convert it with "
+    "pandas.read_feather('logits.feather').to_parquet('logits.parquet')",
     ".tsv": "convert it with "
     "pandas.read_csv('logits.tsv', sep='\\t').to_csv('logits.csv', index=False)",
     ".xlsx": "convert it with pandas.read_excel('logits.xlsx').to_csv('logits.csv', index=False)",
@@ -33,8 +34,8 @@ def check_format(path: Path, formats: tuple[str, ...] = FORMATS) -> None:
         return
     if path.is_dir():
         raise DataError(
-            f"{path} is a folder; give one file, for a data set of Hugging Face "
-            f"that of datasets.load_from_disk('{path}').to_parquet('logits.parquet')."
+            f"{path} is a folder; give one file, for a data set of Hugging Face that of "
+            f"datasets.load_from_disk('{path}').to_parquet('logits.parquet')."
         )
     if suffix in PICKLES:
         raise DataError(

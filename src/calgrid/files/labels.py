@@ -47,14 +47,12 @@ def class_numbers(
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1), classes
     yes_or_no = labels.dtype.kind == "b" and width == (2,)
-    if yes_or_no or (labels.dtype.kind == "f" and _are_whole(labels)):
+    whole = False
+    if labels.dtype.kind == "f":  # pandas stores whole numbers so in a column with gaps
+        whole = bool(((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all())
+    if yes_or_no or whole:
         return labels.astype(np.int64), classes
     return labels, classes
-
-
-def _are_whole(values: np.ndarray) -> bool:
-    """Whether floats are whole numbers: pandas stores integers so in a column with gaps."""
-    return bool(((values == np.rint(values)) & (np.abs(values) < LARGEST_EXACT)).all())
 
 
 def is_text(labels: np.ndarray) -> bool:

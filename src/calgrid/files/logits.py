@@ -1,4 +1,4 @@
-"""Logits and labels from people's files; the kind of the numbers is always stated, never guessed."""
+"""Logits and labels from people's files; the kind of the numbers is stated, never guessed."""
 
 import difflib
 import re
@@ -193,20 +193,20 @@ def _content(arrays: Arrays) -> str:
 def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[str] | None) -> str:
     if UNNAMED in arrays:
         return (
-            f"{path} contains one array without labels; give them with --labels "
-            f"(in a study, test_labels)"
+            f"{path} contains one array without labels; give them with --labels (in a study, "
+            "test_labels)"
         )
     of = f" ({shown_names(classes)})" if classes else ""
     return (
-        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per class{of}, "
-        f"and an array 'label' (N,), it contains {_content(arrays)}; give their names with "
-        f"--values-key and --label-key (in a study, values_key and label_key), those of columns "
-        f"also with --classes"
+        f"{path} must contain an array '{VALUE_NAMES[kind][0]}' (N, K), or one column per "
+        f"class{of}, and an array 'label' (N,), it contains {_content(arrays)}; give their names "
+        "with --values-key and --label-key (in a study, values_key and label_key), those of "
+        "columns also with --classes"
     )
 
 
 def _key_hint(arrays: Arrays, key: str | None) -> str:
-    """End of a message: the prefixes that several columns share, or the name next to a wrong key."""
+    """End of a message: the prefixes of several columns, or the name next to a wrong key."""
     starts = [match[0] for name in arrays if (match := re.match(r"[^_.:\- ]+[_.:\- ]", name))]
     shared = sorted({start for start in starts if starts.count(start) > 1})
     if key is None:
@@ -362,8 +362,8 @@ def _both_classes(values: np.ndarray, kind: str, path: Path) -> np.ndarray:
     if values.size and values.min() >= 0 and values.max() <= 1:
         log(
             f"Warning: {path} should contain logits, but all are between 0 and 1 like "
-            f"probabilities; if they are, give --kind probabilities "
-            f"(in a study, kind: probabilities)."
+            "probabilities; if they are, give --kind probabilities (in a study, kind: "
+            "probabilities)."
         )
     return np.column_stack([np.zeros_like(values), values])
 

@@ -53,8 +53,8 @@ class Ranked:
     scores: dict[str, Estimate]
     #: ranking metric minus that of the best, with a paired interval; zeros for the best
     difference: Estimate
-    #: against the best, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the others
-    #: are one family. Empty for the best
+    #: against the best, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the
+    #: others are one family. Empty for the best
     verdict: str
     seconds: float
     changed: float

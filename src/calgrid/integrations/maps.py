@@ -92,7 +92,7 @@ class Log(nn.Module):
 
 
 class Centred(nn.Module):
-    """Logits minus the mean of each row's finite ones; -inf becomes the row's largest minus a gap."""
+    """Logits minus the mean of a row's finite ones; -inf becomes the row's largest minus a gap."""
 
     def __init__(self, gap: float) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ def lines(scores: Sequence[Array], rates: Sequence[Array]) -> Piecewise:
 
 
 class TopLabel(nn.Module):
-    """A function of the confidence; the other classes share the rest in proportion to the softmax."""
+    """A function of the confidence; other classes share the rest in proportion to the softmax."""
 
     def __init__(self, function: Piecewise, nothing_left: float) -> None:
         super().__init__()

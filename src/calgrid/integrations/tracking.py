@@ -66,18 +66,16 @@ def tracked_runs(data: StudyData) -> Iterator[TrackedRun]:
             for part in ("loss", "procedure")
             for name, value in facts.get(part, {}).get("options", {}).items()
         }
+        results = {}
+        by_place = pd.concat([unshifted, means]).groupby(list(PLACE), observed=True, sort=False)
+        for place, value in by_place["value"].mean().dropna().items():
+            results[_name(dict(zip(PLACE, place, strict=True)))] = value
         yield TrackedRun(
             key,
             {**where, "fingerprint": run["fingerprint"], **options},
-            _results(pd.concat([unshifted, means])),
+            results,
             {int(row["epoch"]) + 1: _values(row) for _, row in history.iterrows()},
         )
-
-
-def _results(rows: pd.DataFrame) -> dict[str, float]:
-    """Means over the seeds of fits, by name."""
-    means = rows.groupby(list(PLACE), observed=True, sort=False)["value"].mean().dropna()
-    return {_name(dict(zip(PLACE, place, strict=True))): value for place, value in means.items()}
 
 
 def _name(place: Mapping[str, str]) -> str:

@@ -61,8 +61,8 @@ FACTS = ("loss", "procedure")
 #: key by which fits of calibrators are counted
 FIT = (*CONDITION, "calibrator")
 Fit = tuple[str, ...]
-#: name of a file of diagnostics -> its columns in addition to the key of the run, if they are always
-#: the same, and its reader
+#: name of a file of diagnostics -> its columns in addition to the key of the run, if they are
+#: always the same, and its reader
 Diagnosed = Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]]
 
 
@@ -240,7 +240,12 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
         yield {**key, "stage": stage, "item": "", **_job_cost(run["train"], TRAIN)}
         yield {**key, "stage": "predict", "item": "", **_job_cost(run["predict"], PREDICT)}
     if "members" in run:
-        yield {**key, "stage": "train", "item": "", **_sum_of([*run["members"]])}
+        costs = [_job_cost(folder, TRAIN) for folder in run["members"]]
+        total = dict(costs[0])
+        for name in ("seconds", "epochs", "parameters"):
+            total[name] = sum(cost[name] or 0 for cost in costs)
+        total["peak_memory_mb"] = max(cost["peak_memory_mb"] for cost in costs)
+        yield {**key, "stage": "train", "item": "", **total}
     for probe in run.get("probes", ()):
         yield {
             **key,
@@ -251,15 +256,6 @@ def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
         yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
-
-
-def _sum_of(folders: Sequence[str]) -> dict[str, Any]:
-    """Cost of several trainings together."""
-    costs = [_job_cost(folder, TRAIN) for folder in folders]
-    total = {
-        name: sum(cost[name] or 0 for cost in costs) for name in ("seconds", "epochs", "parameters")
-    }
-    return {**costs[0], **total, "peak_memory_mb": max(cost["peak_memory_mb"] for cost in costs)}
 
 
 def _job_cost(folder: str, name: str) -> dict[str, Any]:

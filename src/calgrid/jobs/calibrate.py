@@ -85,8 +85,13 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             fits += result.fits
             draws += result.draws
             sets += result.sets
-        metrics = _metrics_frame(rows)
-        warnings = [*_high_nll(metrics), *_fit_warnings(fits), *_refit_warnings(spec, results)]
+        filled = [{"shift": "", "severity": 0, **row} for row in rows]
+        metrics = pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))
+        warnings = _high_nll(metrics)
+        for fit in fits:
+            about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
+            warnings += [f"{about}: {warning}" for warning in fit["warnings"]]
+        warnings += _refit_warnings(spec, results)
         for warning in warnings:
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
@@ -97,10 +102,15 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         if sets:
             frame = pd.DataFrame(sets).astype(dict(CONFORMAL_COLUMNS))
             write_frame(folder / CONFORMAL, frame, {"fingerprint": spec["fingerprint"]})
+        costs = []
+        for chunk in chunks:
+            cost = dict(vars(chunk))
+            del cost["results"]
+            costs.append(cost)
         facts = {
             "spec": dict(spec),
             "fits": fits,
-            "chunks": [_cost(chunk) for chunk in chunks],
+            "chunks": costs,
             "warnings": warnings,
         }
         record = provenance.stage_record(facts, begin, "numpy", "scipy", "pandas")
@@ -122,11 +132,20 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
 
 
 def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResult]:
-    """Results of all chunks."""
+    """Results of all chunks: those of the clean splits, and those of the shift families."""
     spec = job.spec
     for name in logits_files(spec["checkpoints"], spec["families"]):
         logits.verified(name, "logits file")
-    clean, shifted = _chunks(job, several=threads > 1)
+    calibrators = tuple(range(len(spec["calibrators"])))
+    clean, shifted = [], []
+    for number, checkpoint in enumerate(spec["checkpoints"]):
+        if threads > 1:  # the processes divide the calibrators
+            clean += [Chunk(number, (calibrator,)) for calibrator in calibrators]
+        else:
+            clean.append(Chunk(number, calibrators))
+        for family, name in enumerate(spec["families"]):
+            groups = count_groups(job.predicted / logits_file(checkpoint, name))
+            shifted += [Chunk(number, calibrators, family, group) for group in range(groups)]
     scored: list[ChunkResult] = []
     total = len(clean) + len(shifted)
     with (
@@ -138,29 +157,6 @@ def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResul
                 scored += results
                 progress.advance()
     return scored
-
-
-def _chunks(job: ScoringJob, several: bool) -> tuple[list[Chunk], list[Chunk]]:
-    """Chunks of the clean splits and of the shift families.
-
-    The clean splits are one chunk, but ``several`` processes divide the calibrators.
-    """
-    spec = job.spec
-    calibrators = tuple(range(len(spec["calibrators"])))
-    clean, shifted = [], []
-    for number, checkpoint in enumerate(spec["checkpoints"]):
-        if several:
-            clean += [Chunk(number, (calibrator,)) for calibrator in calibrators]
-        else:
-            clean.append(Chunk(number, calibrators))
-        for family, name in enumerate(spec["families"]):
-            groups = count_groups(job.predicted / logits_file(checkpoint, name))
-            shifted += [Chunk(number, calibrators, family, group) for group in range(groups)]
-    return clean, shifted
-
-
-def _cost(chunk: ChunkResult) -> dict[str, Any]:
-    return {name: value for name, value in vars(chunk).items() if name != "results"}
 
 
 def _write_diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> None:
@@ -183,7 +179,7 @@ def _write_diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> None:
 
 
 def _high_nll(metrics: pd.DataFrame) -> list[str]:
-    """Warnings of calibrators with a much higher NLL than no calibration on the clean test split."""
+    """Warnings of calibrators whose NLL is much higher than without, on the clean test split."""
     on_test = (metrics["split"] == "test") & (metrics["fit_on"] == "val")
     nll = metrics[on_test & (metrics["metric"] == "nll")]
     bare = nll[nll["calibrator"] == "none"].set_index("checkpoint")["value"]
@@ -194,15 +190,6 @@ def _high_nll(metrics: pd.DataFrame) -> list[str]:
         f"{bare[row.checkpoint]:.4g}."
         for row in worse.itertuples()
     ]
-
-
-def _fit_warnings(fits: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Warnings of the fits on val."""
-    warnings = []
-    for fit in fits:
-        about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
-        warnings += [f"{about}: {warning}" for warning in fit["warnings"]]
-    return warnings
 
 
 def _refit_warnings(spec: CalibrateSpec, results: Iterable[Result]) -> list[str]:
@@ -246,9 +233,3 @@ def _mean_draws(rows: Sequence[Mapping[str, Any]], severity: int) -> dict[str, A
         for part in ("draws", "pairs")
     }
     return {**rows[0], "shift": MEAN_SHIFT, "severity": severity, **means}
-
-
-def _metrics_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows as a data frame with the columns and types of ``metrics.parquet``."""
-    filled = [{"shift": "", "severity": 0, **row} for row in rows]
-    return pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))

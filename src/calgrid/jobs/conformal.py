@@ -26,7 +26,7 @@ Rows = NDArray[np.intp]
 
 
 def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
-    """Return the rows that fit a calibrator, ascending, and those that fit sets, in random order."""
+    """Return the rows that fit a calibrator, ascending, and those for sets, in random order."""
     order = np.random.default_rng([seed, HALVES]).permutation(n_samples)
     middle = -(-n_samples // 2)
     return np.sort(order[:middle]), order[middle:]

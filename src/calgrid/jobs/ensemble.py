@@ -31,8 +31,8 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
     """Write the pooled logits of all splits and shift families; return False if they were there.
 
     ``folders`` are those of the members' logits, in the order of the specification. Probabilities
-    (``pool: probability``) and calibrated probabilities (``calibrated``) are averaged and written as
-    ln p in float32; ``logit`` averages logits. Raises DataError: members differ in their rows.
+    (``pool: probability``) and calibrated probabilities (``calibrated``) are averaged and written
+    as ln p in float32; ``logit`` averages logits. Raises DataError: members differ in their rows.
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
@@ -103,8 +103,8 @@ def _pooled(
                 if getattr(parts[0], column) is not None
             ):
                 raise DataError(
-                    f"The rows of {name} in {folder} are others than those in {folders[0]}; members "
-                    "of an ensemble must share their images: run both predictions again."
+                    f"The rows of {name} in {folder} are others than those in {folders[0]}; "
+                    "members of an ensemble must share their images: run both predictions again."
                 )
         pooled = parts[0]
         pooled.logits = mean_prediction(

@@ -72,6 +72,5 @@ def _check(counts: np.ndarray, data: Logits, path: Path) -> None:
     if bad.any():
         raise DataError(
             f"{path}: {int(bad.sum())} rows have a negative or non-finite count, or no count above "
-            f"0; the first is row "
-            f"{int(bad.argmax())}."
+            f"0; the first is row {int(bad.argmax())}."
         )

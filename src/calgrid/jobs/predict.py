@@ -40,15 +40,14 @@ from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, make_result
 from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
 from calgrid.training import environment
-from calgrid.training.data import Batch, DeviceImages, HostRows, views
+from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure
 
 Arrays = dict[str, np.ndarray]
-BATCH = 1024
 #: maximum rows of a row group of the logits of a shift family, unless one setting has more
 GROUP_ROWS = 2**16
 #: maximum images and bytes of a block, which is on the device at once
-BLOCK, BLOCK_BYTES = 16 * BATCH, 2**28
+BLOCK, BLOCK_BYTES = 16 * EVALUATION_BATCH, 2**28
 #: blocks that are read ahead while one is scored
 BLOCKS_AHEAD = 2
 
@@ -319,15 +318,6 @@ class _Exporter:
                 result[name][part.start - rows.start : part.stop - rows.start] = values
         return result["logits"], result.get("features")
 
-    def _averaged(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, K) and features (B, d) of a batch, averaged over views of its images."""
-        logits, features = [], []
-        for weight, images in views(batch.images, self.spec["test_views"]):
-            z, h = self.procedure.predict(self.network, replace(batch, images=images))
-            logits.append(weight * z)
-            features.append(weight * h)
-        return torch.stack(logits).sum(0), torch.stack(features).sum(0)
-
     @torch.no_grad()
     def _block(
         self, blocks: Iterator[np.ndarray], constants: Prepared, keep_features: bool
@@ -340,17 +330,20 @@ class _Exporter:
             block, np.zeros(len(block)), *constants.normalisation, self.device, *layout
         )
         found = HostRows(len(block), self.device)
-        for batch in split.batches(BATCH):
-            z, h = self._averaged(batch)
-            found.add("logits", z)
+        for batch in split.batches(EVALUATION_BATCH):
+            logits, features = [], []
+            for weight, images in views(batch.images, self.spec["test_views"]):
+                z, h = self.procedure.predict(self.network, replace(batch, images=images))
+                logits.append(weight * z)
+                features.append(weight * h)
+            found.add("logits", torch.stack(logits).sum(0))
             if keep_features:
-                found.add("features", h)
+                found.add("features", torch.stack(features).sum(0))
         result = found.arrays()
         if not np.isfinite(result["logits"]).all():
             raise DataError(
                 f"Run {'/'.join(map(str, self.spec['key'].values()))} has logits that are not "
-                f"finite, because its "
-                "training diverged; lower the learning rate or clip gradients."
+                "finite, because its training diverged; lower the learning rate or clip gradients."
             )
         return result
 

@@ -80,9 +80,8 @@ def _published_network(
     elif prepared.n_classes not in known:
         raise DataError(
             f"Data set '{key['dataset']}' has {prepared.n_classes} classes, but the published "
-            f"weights of "
-            f"'{key['backbone']}' have {', '.join(map(str, known))}; fine-tune them (pretrained: "
-            f"true)."
+            f"weights of '{key['backbone']}' have {', '.join(map(str, known))}; fine-tune them "
+            "(pretrained: true)."
         )
     network, _ = build_network(spec, prepared.n_classes, pretrained="checkpoint" not in spec)
     model = cast(Backbone, network)  # the standard procedure adds no layers

@@ -193,7 +193,7 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
 
 
 class Scorer:
-    """Scores calibrators on the rows of one chunk, which are read at first use and held in memory."""
+    """Scores calibrators on the rows of one chunk, read at first use and held in memory."""
 
     def __init__(self, job: ScoringJob, chunk: Chunk) -> None:
         self.spec, self.predicted, self.fits = job.spec, job.predicted, job.fits
@@ -264,8 +264,8 @@ class Scorer:
         """The calibrator fitted on val, or some ``rows`` of it, from the cache in the folder of the
         run if possible.
 
-        For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the fit, and
-        the record stores them.
+        For calibrators that are diagnosed, ``fit_history`` contains the losses and traces of the
+        fit, and the record stores them.
         """
         diagnosed = diagnosed_calibrators(self.spec["diagnostics"], self.spec["calibrators"])
         traced = entry["name"] in diagnosed and "trace" in entry["options"]

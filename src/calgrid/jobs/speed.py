@@ -41,7 +41,13 @@ def images_per_second(
 
     def seconds(steps: int) -> float:
         size = steps * protocol["batch_size"]
-        data = _random_images(size, image_shape, n_classes)
+        rng = np.random.default_rng(0)
+        splits = {}
+        for name, count in {"train": size, "val": VAL_IMAGES, "test": 1}.items():
+            images = rng.integers(0, 256, (count, *image_shape), dtype=np.uint8)
+            splits[name] = ImageSplit(images, np.arange(count) % n_classes)
+        half = (0.5, 0.5, 0.5)
+        data = Prepared("random", "dataset", n_classes, half, half, splits, (), {})
         short: TrainSpec = {**spec, "protocol": protocol}
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -57,13 +63,3 @@ def images_per_second(
         return protocol["batch_size"] / first
     one, more = seconds(1), seconds(1 + steps)
     return steps * protocol["batch_size"] / (more - one)
-
-
-def _random_images(size: int, image_shape: Sequence[int], n_classes: int) -> Prepared:
-    rng = np.random.default_rng(0)
-    splits = {}
-    for name, count in {"train": size, "val": VAL_IMAGES, "test": 1}.items():
-        images = rng.integers(0, 256, (count, *image_shape), dtype=np.uint8)
-        splits[name] = ImageSplit(images, np.arange(count) % n_classes)
-    half = (0.5, 0.5, 0.5)
-    return Prepared("random", "dataset", n_classes, half, half, splits, (), {})

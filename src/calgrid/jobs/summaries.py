@@ -38,7 +38,7 @@ SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
 
 def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Means over the corruptions of each severity, and their means over severities (severity -1)."""
+    """Means over the corruptions of each severity, and over these (severity -1)."""
     means = mean_over_shifts(metrics)
     return pd.concat([means, mean_over_severities(means)], ignore_index=True)
 

@@ -198,19 +198,16 @@ class Loss(nn.Module):
         if index is not None:
             self._check_integers("index", index, count)
         if labels.is_cpu or not self._labels_seen:
-            self._check_label_range(labels)
+            low, high = (int(bound) for bound in labels.aminmax())
+            if low < 0 or high >= self.num_classes:
+                wrong = low if low < 0 else high
+                raise DataError(
+                    f"loss '{self.id}': labels must lie in [0, {self.num_classes - 1}], got "
+                    f"{wrong}; check num_classes and the labels of the data set."
+                )
+            self._labels_seen = True
         if logits.is_cpu:
             self._check_finite(logits.detach())
-
-    def _check_label_range(self, labels: Tensor) -> None:
-        low, high = (int(bound) for bound in labels.aminmax())
-        if low < 0 or high >= self.num_classes:
-            wrong = low if low < 0 else high
-            raise DataError(
-                f"loss '{self.id}': labels must lie in [0, {self.num_classes - 1}], got {wrong}; "
-                "check num_classes and the labels of the data set."
-            )
-        self._labels_seen = True
 
     def _check_finite(self, logits: Tensor) -> None:
         # one pass; checked again below, because the sum of finite logits may overflow

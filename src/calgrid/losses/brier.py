@@ -1,4 +1,4 @@
-"""Brier score as a training loss (Brier, 1950; in the comparison of Mukhoti et al., NeurIPS 2020)."""
+"""Brier score as a training loss (Brier, 1950; compared by Mukhoti et al., NeurIPS 2020)."""
 
 from torch import Tensor
 

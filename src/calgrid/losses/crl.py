@@ -65,7 +65,10 @@ class CorrectnessRanking(Loss):
         """Return the loss of logits (N, C), labels and index (N,); parts ``ce`` and ``ranking``."""
         log_probs = logits.log_softmax(dim=1)
         ce = cross_entropy(log_probs, labels).mean()
-        gap = self._correctness_gap(self.counts.cover(cast(Tensor, index)))
+        seen = self.counts.cover(cast(Tensor, index))
+        counts = self.counts.rows[seen]
+        span = self.max_count - self.counts.rows.min()
+        gap = (counts - counts.roll(-1)) / torch.where(span > 0, span, math.inf)
         confidence = self._confidence(log_probs)
         lead = confidence - confidence.roll(-1)
         ranking = (gap.abs() - gap.sign() * lead).relu().mean()
@@ -84,12 +87,6 @@ class CorrectnessRanking(Loss):
         official code.
         """
         self.max_count.fill_(epoch + 1)
-
-    def _correctness_gap(self, index: Tensor) -> Tensor:
-        """``c_i - c_j`` (N,) of each sample and its partner."""
-        counts = self.counts.rows[index]
-        span = self.max_count - self.counts.rows.min()
-        return (counts - counts.roll(-1)) / torch.where(span > 0, span, math.inf)
 
     def _confidence(self, log_probs: Tensor) -> Tensor:
         if self.indicator == "entropy":

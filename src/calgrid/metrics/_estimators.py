@@ -54,8 +54,8 @@ OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
 def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators of the means over samples, of ``squared_ce`` and of the parts of the NLL, which are
-    fast.
+    """Estimators of the means over samples, of ``squared_ce`` and of the parts of the NLL, which
+    are fast.
     """
     fast = _means(predictions, n_bins), _squared(predictions, n_bins)
     if predictions.probs.size > MOST_FITTED:
@@ -180,8 +180,8 @@ def _squared(predictions: Predictions, n_bins: int) -> Estimator:
 
 
 def _nll_parts(predictions: Predictions, n_bins: int) -> Estimator:
-    """Estimator of the parts of the NLL: change at a fixed temperature, and as noise that by products
-    of two added samples, which move the temperature.
+    """Estimator of the parts of the NLL: change at a fixed temperature, and as noise that by
+    products of two added samples, which move the temperature.
     """
     parts, n = recalibration.nll_parts(predictions), predictions.n_samples
     slope, curvature = parts.slope, parts.curvature

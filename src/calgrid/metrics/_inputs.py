@@ -99,7 +99,14 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
         raise _bad_entry(name, rows, outside, rule)
     if lowest < 0 or highest > 1:
         rows = rows.clip(0, 1)
-    _check_sums(rows.sum(axis=1), name, tolerance)
+    sums = rows.sum(axis=1)
+    bad = np.abs(sums - 1) > tolerance
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to "
+            f"{sums[row]:.8g}."
+        )
     return rows
 
 
@@ -125,16 +132,6 @@ def _bad_entry(
 ) -> DataError:
     row, column = np.argwhere(bad)[0]
     return DataError(f"{name} {rule}, got {rows[row, column]:.6g} in row {row}, class {column}.")
-
-
-def _check_sums(sums: NDArray[np.float64], name: str, tolerance: float) -> None:
-    bad = np.abs(sums - 1) > tolerance
-    if bad.any():
-        row = int(bad.argmax())
-        raise DataError(
-            f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to "
-            f"{sums[row]:.8g}."
-        )
 
 
 def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[np.int64]:

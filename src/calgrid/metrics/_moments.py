@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 #: entries of one block of rows: a few arrays of this size fit into the processor's cache
 BLOCK = 1 << 16
+#: entries of one block of a product of matrices, which is faster in larger blocks
+PRODUCT_BLOCK = 1 << 22
 #: smaller exponents are lost in a sum with exp(0), and lead to denormal numbers, which are slow
 LEAST_EXPONENT = -700.0
 

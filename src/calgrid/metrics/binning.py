@@ -16,7 +16,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 @dataclass(frozen=True)
 class BinSums:
-    """Sums over the samples of each bin, float64 (..., M): count, confidence, correct predictions."""
+    """Sums over the samples of a bin, float64 (..., M): count, confidence, correct predictions."""
 
     count: Floats
     confidence: Floats

@@ -1,8 +1,9 @@
 """Conformal prediction sets: scores, thresholds and metrics of the sets.
 
 A set holds every class whose score is at most a threshold, a quantile of the scores of the labels
-of other samples. Where these samples and the test samples are exchangeable, a set contains the label
-with a probability of at least 1 - alpha (marginally, over both); under shift nothing is guaranteed.
+of other samples. Where these samples and the test samples are exchangeable, a set contains the
+label with a probability of at least 1 - alpha (marginally, over both); under shift nothing is
+guaranteed.
 """
 
 import math
@@ -68,7 +69,7 @@ def raps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array
 
 
 def saps(ranked: Ranked, u: Array, penalty: float = 0.0, free: int = 0) -> Array:
-    """Return u p of the largest probability, and for rank o >= 2 ``p_max + (o - 2 + u) penalty``."""
+    """Return u p of the largest probability, for rank o >= 2 ``p_max + (o - 2 + u) penalty``."""
     top = ranked.probs.max(axis=1, keepdims=True)
     beyond = top + (ranked.rank - 2 + u[:, None]) * penalty
     return np.where(ranked.rank == 1, u[:, None] * top, beyond)
@@ -176,9 +177,9 @@ def check_rows_of_sets(n_samples: int, alphas: Sequence[float] = ALPHAS) -> int:
     rest, least = n_samples - n_tuning, 1.0 / min(alphas) - 1.0
     if rest + 1e-9 < least:
         raise DataError(
-            f"Conformal sets at level {min(alphas):g} need at least {least:.0f} validation rows for "
-            f"their thresholds, got {rest} ({1 - TUNING_SHARE:.0%} of a half); use more validation "
-            "rows."
+            f"Conformal sets at level {min(alphas):g} need at least {least:.0f} validation rows "
+            f"for their thresholds, got {rest} ({1 - TUNING_SHARE:.0%} of a half); use more "
+            "validation rows."
         )
     return n_tuning
 

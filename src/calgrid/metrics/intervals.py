@@ -416,7 +416,7 @@ def tails_of(level: float) -> tuple[float, float]:
 
 
 def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> Interval:
-    """Interval (low, high) of a metric of one model, at two tail probabilities; NaN if it has none."""
+    """Interval (low, high) of a metric of one model, at two tail probabilities, or NaN."""
     metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
@@ -513,6 +513,6 @@ def sampling_variance(drawn: Floats, pairs: Floats | float = 0.0) -> Floats:
 
 
 def _spread(drawn: Floats, tails: tuple[float, float]) -> tuple[float, float]:
-    """Distances of the upper quantile of the draws above their mean, and of the lower one below it."""
+    """Distances of the upper quantile of draws above their mean, and of the lower one below."""
     low, high = quantiles(drawn, tails)
     return high - drawn.mean(), drawn.mean() - low

@@ -1,4 +1,4 @@
-"""Kernel smooth calibration error: a calibration measure without bins and with automatic bandwidth."""
+"""Kernel smooth calibration error: a measure without bins and with automatic bandwidth."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

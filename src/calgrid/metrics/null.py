@@ -39,7 +39,7 @@ def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float
 
 
 def _mean_deviation(p: NDArray[np.float64]) -> float:
-    """E|S - E S| for S the number of successes of independent trials with probabilities ``p`` (n,)."""
+    """E|S - E S| of the number S of successes of independent trials, probabilities ``p`` (n,)."""
     if not (p * (1 - p)).any():  # an empty or deterministic bin
         return 0.0
     first, period = _support(p)

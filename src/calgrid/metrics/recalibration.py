@@ -102,7 +102,9 @@ def tempered_at(beta: float, below: Floats, labels: NDArray[np.int64]) -> Temper
 
 
 def below_largest(predictions: Predictions) -> Floats:
-    """Logarithms of probabilities, as low as those of the NLL, minus the largest of each row, (N, K)."""
+    """Logarithms of probabilities, as low as those of the NLL, minus the largest of each row, (N,
+    K).
+    """
     logits = np.log(np.maximum(predictions.probs, PROBABILITY_FLOOR))
     logits -= logits.max(axis=1, keepdims=True)
     return logits
@@ -183,7 +185,7 @@ def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
 
 
 def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int, Floats]:
-    """Change of || . ||_p, p = 1 and 2, from p towards ``recalibrated`` (N, K), times y - p, (N,)."""
+    """Change of || . ||_p, p = 1, 2, from p towards ``recalibrated`` (N, K), times y - p, (N,)."""
     gap = recalibrated - predictions.probs
     rows = np.arange(predictions.n_samples)
     errors = {}

@@ -129,6 +129,20 @@ def _debiased(name: str, function: Callable[..., float], summary: str, source: s
     )
 
 
+def _nll_part(name: str, function: Callable[..., float], summary: str) -> Metric:
+    return Metric(
+        name,
+        function,
+        summary,
+        "Berta et al., arXiv 2501.19195",
+        True,
+        "labelled",
+        "nats",
+        interval="unbiased",
+        fits=True,
+    )
+
+
 def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
     return Metric(
         name,
@@ -255,27 +269,15 @@ _ENTRIES = (
         is_largest_gap=True,
     ),
     Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
-    Metric(
+    _nll_part(
         "nll_calibration",
         recalibration.nll_calibration,
         "part of the NLL that one temperature removes, bias corrected",
-        "Berta et al., arXiv 2501.19195",
-        True,
-        "labelled",
-        "nats",
-        interval="unbiased",
-        fits=True,
     ),
-    Metric(
+    _nll_part(
         "nll_refinement",
         recalibration.nll_refinement,
         "part of the NLL that one temperature leaves, bias corrected",
-        "Berta et al., arXiv 2501.19195",
-        True,
-        "labelled",
-        "nats",
-        interval="unbiased",
-        fits=True,
     ),
     Metric(
         "brier",
@@ -383,8 +385,8 @@ _ENTRIES = (
     Metric(
         "soft_ece",
         human.ece_human,
-        "ECE against the true probability of the predicted class, an "
-        "estimate without the noise of labels",
+        "ECE against the true probability of the predicted class, an estimate without the noise of "
+        "labels",
         _SOFT,
         True,
         "soft",

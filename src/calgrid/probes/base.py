@@ -1,4 +1,4 @@
-"""Base class of probes, and their input: a trained network in evaluation mode and the test images."""
+"""Base class of probes, and their input: a trained network and the test images."""
 
 import functools
 from abc import abstractmethod
@@ -16,12 +16,11 @@ from calgrid.datasets import Prepared
 from calgrid.errors import DataError
 from calgrid.procedures.masked_linear import MaskedLinear
 from calgrid.procedures.second_stage import FrozenFeatures
-from calgrid.training.data import Batch, DeviceImages
+from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages
 from calgrid.training.procedure import Procedure
 
-BATCH = 1024
 #: images on the device at once, because a test split may not fit
-CHUNK = 16 * BATCH
+CHUNK = 16 * EVALUATION_BATCH
 Array = NDArray[np.float64]
 
 
@@ -119,7 +118,7 @@ class Subject:
         with torch.no_grad():
             for begin in range(0, len(self.labels), CHUNK):
                 rows = np.arange(begin, min(begin + CHUNK, len(self.labels)))
-                for batch in self.images(rows).batches(BATCH):
+                for batch in self.images(rows).batches(EVALUATION_BATCH):
                     z, h = self.procedure.predict(self.network, batch)
                     logits.append(z.float().cpu())
                     features.append(h.float().cpu())
@@ -127,8 +126,7 @@ class Subject:
         if not np.isfinite(result.logits).all():
             raise DataError(
                 f"Run {self.run} has logits that are not finite: its training diverged; lower the "
-                f"learning rate or "
-                "clip gradients."
+                "learning rate or clip gradients."
             )
         return result
 

@@ -14,8 +14,8 @@ from calgrid.training.seeds import stream
 
 
 @register(
-    source="van der Maaten & Hinton, Visualizing data using t-SNE, JMLR 2008 (scikit-learn); MaC-Cal (arXiv "
-    "2508.09116), Fig. 2a, d",
+    source="van der Maaten & Hinton, Visualizing data using t-SNE, JMLR 2008 (scikit-learn); "
+    "MaC-Cal (arXiv 2508.09116), Fig. 2a, d",
     limits={
         "points": "[2, 20000]",
         "perplexity": "[1, 1000]",
@@ -72,8 +72,8 @@ class Embedding(Probe):
         if 3 * self.perplexity > len(rows):
             raise ConfigError(
                 f"probe 'embedding': perplexity {self.perplexity:g} needs more than "
-                f"{3 * self.perplexity:g} images, "
-                f"and there are {len(rows)} of equal numbers a class; lower it or raise points."
+                f"{3 * self.perplexity:g} images, and there are {len(rows)} of equal numbers a "
+                "class; lower it or raise points."
             )
         log_probs = log_softmax(subject.outputs.logits[rows])
         labels = subject.labels[rows]
@@ -110,8 +110,7 @@ def balanced_rows(labels: NDArray[np.int64], points: int, seed: int) -> NDArray[
     if points < len(classes):
         raise ConfigError(
             f"probe 'embedding': {points} points are fewer than the {len(classes)} classes; raise "
-            f"points to at least "
-            "that number."
+            "points to at least that number."
         )
     each = min(points // len(classes), int(counts.min()))
     rng = np.random.default_rng(stream(seed, "probe", "embedding"))

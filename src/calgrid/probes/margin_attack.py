@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from calgrid.components.registry import register
-from calgrid.probes.base import BATCH, Probe, Subject
-from calgrid.training.data import Batch
+from calgrid.probes.base import Probe, Subject
+from calgrid.training.data import EVALUATION_BATCH, Batch
 from calgrid.training.seeds import stream
 
 #: gradients need several times the memory of a forward pass
-ATTACKED_AT_ONCE = BATCH // 4
+ATTACKED_AT_ONCE = EVALUATION_BATCH // 4
 Changed = Callable[[Tensor], Tensor]
 
 
 @register(
-    source="SMART (arXiv 2506.23492), Fig. 1a; Goodfellow et al., Explaining and harnessing adversarial examples, "
-    "ICLR 2015, Sec. 4",
+    source="SMART (arXiv 2506.23492), Fig. 1a; Goodfellow et al., Explaining and harnessing "
+    "adversarial examples, ICLR 2015, Sec. 4",
     limits={
         "samples": "[2, inf)",
         "eps_max": "[1e-6, 1]",
@@ -37,7 +37,8 @@ class MarginAttack(Probe):
     direction of the attack, and the perturbation is the smallest length at which another class is
     predicted::
 
-        s = sign grad_x (-log p_c(x)),    eps*(x) = min { eps > 0 : argmax z(clip(x + eps s, 0, 1)) != c }
+        s = sign grad_x (-log p_c(x))
+        eps*(x) = min { eps > 0 : argmax z(clip(x + eps s, 0, 1)) != c }
 
     eps is the L-infinity norm in units of pixel values in [0, 1]: 1/255 is one step of an 8-bit
     image. The attack is on the predicted class, not on the label: it measures the distance to the

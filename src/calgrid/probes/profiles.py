@@ -67,7 +67,7 @@ def sorted_profiles(features: NDArray[np.float32]) -> Array:
 
 
 def difficulty_groups(label_log_probs: Array, images: int) -> dict[str, NDArray[np.intp]]:
-    """Rows of the easiest, the hardest and all images by the log-probability of their label (N,)."""
+    """Rows of the easiest, hardest and all images by the log-probability of their label (N,)."""
     order = np.argsort(-label_log_probs, kind="stable")
     count = max(1, min(images, len(order) // 2))
     return {"easy": order[:count], "hard": order[::-1][:count], "all": order}

@@ -9,8 +9,8 @@ from calgrid.probes.base import Array, Probe, Subject
 
 
 @register(
-    source="MaC-Cal (arXiv 2508.09116), Fig. 2b, e; centred angles as in Papyan, Han & Donoho, Neural collapse, PNAS "
-    "2020"
+    source="MaC-Cal (arXiv 2508.09116), Fig. 2b, e; centred angles as in Papyan, Han & Donoho, "
+    "Neural collapse, PNAS 2020"
 )
 class PrototypeAngles(Probe):
     """Pairwise angles between class prototypes, of three kinds.
@@ -57,7 +57,7 @@ def _angles(of: str, vectors: Array, classes: NDArray[np.int64]) -> pd.DataFrame
 
 
 def pairwise_angles(vectors: Array) -> Array:
-    """Angles (C, C) in degrees between vectors (C, d), to about 1e-6 degrees; NaN if one is zero."""
+    """Angles (C, C) in degrees between vectors (C, d), to about 1e-6; NaN if one is zero."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     units = np.divide(vectors, norms, out=np.full_like(vectors, np.nan), where=norms > 0)
     return np.degrees(np.arccos(np.clip(units @ units.T, -1.0, 1.0)))

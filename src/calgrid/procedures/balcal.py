@@ -47,7 +47,7 @@ def class_scaling(labels: Tensor, num_classes: int) -> Tensor:
 def accuracy_and_confidence(
     first: Tensor, second: Tensor, labels: Tensor, weight: float
 ) -> tuple[float, float]:
-    """Accuracy and mean largest probability of ``weight first + (1 - weight) second``, both (N, K)."""
+    """Accuracy and mean largest probability of ``weight first + (1 - weight) second`` (N, K)."""
     correct, confidence = torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.float64)
     for a, b, y in zip(first.split(CHUNK), second.split(CHUNK), labels.split(CHUNK), strict=True):
         top = (weight * a + (1.0 - weight) * b).softmax(dim=1).max(dim=1)
@@ -203,8 +203,8 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
         if backbone.num_features < num_classes:
             raise ConfigError(
                 "procedure 'balcal' needs at least as many features as classes, but the backbone "
-                f"has {backbone.num_features} features for {num_classes} "
-                "classes; use a wider backbone."
+                f"has {backbone.num_features} features for {num_classes} classes; use a wider "
+                "backbone."
             )
         return BalancedHeads(backbone, num_classes, self.beta)
 

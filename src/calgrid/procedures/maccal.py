@@ -208,7 +208,7 @@ class MaskedClassifierCalibration(SecondStage):
         return min(max(retention + change, self.p_min), 1.0)
 
     def resume_state(self) -> dict[str, Any]:
-        """Retention rate of the next masks, epoch of the current masks, number of epochs at p_min."""
+        """Retention rate of the next masks, epoch of the current ones, epochs at p_min."""
         return {
             "retention": self._retention,
             "masked_epoch": self._masked_epoch,

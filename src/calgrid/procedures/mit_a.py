@@ -1,4 +1,4 @@
-"""MIT-A: mixup inference in training, decoupled and remixed in all blocks (Wang et al., CVPR 2023)."""
+"""MIT-A: mixup inference in training, remixed in all blocks (Wang et al., CVPR 2023)."""
 
 from collections.abc import Iterable
 

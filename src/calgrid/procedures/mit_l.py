@@ -70,7 +70,7 @@ class MixupInferenceLast(Procedure):
     def forward_loss(
         self, model: Backbone, loss: LossFunction, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Return the decoupled logits (B, K) of the batch's own images and the mean of both losses."""
+        """Return the decoupled logits (B, K) of the batch's images and the mean of both losses."""
         partners = draw_partners(batch)
         logits, partner_logits = self.decoupled_logits(
             model, (batch.images, batch.images[partners])

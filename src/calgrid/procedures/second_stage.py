@@ -9,13 +9,11 @@ from torch import nn
 
 from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
-from calgrid.training.data import Batch, PaddingMode, Split
+from calgrid.training.data import EVALUATION_BATCH, Batch, PaddingMode, Split
 from calgrid.training.procedure import Procedure, State, Training
 
 #: facts of the second stages
 FACTS: Mapping[str, Any] = {"second_stage": True, "loss": "ce", "linear_head": False}
-#: batch size of the computation of features
-FEATURE_BATCH = 1024
 
 
 class FrozenFeatures(Network):
@@ -62,7 +60,7 @@ class FeatureTable:
         model.eval()
         self.labels = split.labels
         self._features = torch.cat(
-            [model.features(batch.images) for batch in split.batches(FEATURE_BATCH)]
+            [model.features(batch.images) for batch in split.batches(EVALUATION_BATCH)]
         )
 
     def __len__(self) -> int:

@@ -39,7 +39,7 @@ class VariationalHead(nn.Module):
         return self.mean(features).float(), F.logsigmoid(self.spread(features).float())
 
     def classify(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Return logits (N, K) of the latents ``mean + sigma noise``, noise (N, Z) standard normal."""
+        """Return logits (N, K) of latents ``mean + sigma noise``, noise (N, Z) standard normal."""
         return self.classifier(mean + (0.5 * log_variance).exp() * noise)
 
 

@@ -53,8 +53,7 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
         name, *cell = short.index[0]
         raise DataError(
             f"tuning: only {short.iloc[0]} of {wanted[name]} candidates of '{name}' have a "
-            f"validation {metric} on "
-            f"{', '.join(map(str, cell))}: run the others too."
+            f"validation {metric} on {', '.join(map(str, cell))}: run the others too."
         )
     lower = METRICS[metric].lower_is_better
     best = values.sort_values(["value", "place"], ascending=[lower, True], kind="stable")

@@ -59,35 +59,25 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
     are worse for skewed values, logits of single values far worse with many seeds. Source of the
     transform: Agresti, Categorical Data Analysis, on logit intervals of a proportion.
     """
-    several = summary["n_seeds"] > 1
-    low, high = _bounded(summary, student_reach(summary["std"], summary["n_seeds"], level))
-    return summary.assign(
-        ci_low=summary["ci_low"].mask(several, low), ci_high=summary["ci_high"].mask(several, high)
-    )
-
-
-def _bounded(summary: pd.DataFrame, reach: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Both ends of the interval of each mean, from the half-width of the unbounded interval."""
+    reach = student_reach(summary["std"], summary["n_seeds"], level)  # half-width, untransformed
     names = metric_names()
-    known = {
-        name: find_metric(name) if name in names else None for name in summary["metric"].unique()
-    }
-    least, most = (
-        summary["metric"]
-        .map({name: each.bounds[end] if each else far for name, each in known.items()})
-        .astype(float)
-        for end, far in ((0, -math.inf), (1, math.inf))
-    )
-    turned = summary["metric"].map(
-        {name: each is not None and each.is_bounded for name, each in known.items()}
-    )
+    lows, highs, bounded = {}, {}, {}
+    for name in summary["metric"].unique():
+        metric = find_metric(name) if name in names else None
+        lows[name], highs[name] = metric.bounds if metric else (-math.inf, math.inf)
+        bounded[name] = metric is not None and metric.is_bounded
+    least, most = (summary["metric"].map(ends).astype(float) for ends in (lows, highs))
+    turned = summary["metric"].map(bounded)
     mean = summary["mean"]
     room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
     factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
     low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
     bends = factor.notna()
-    return low.where(bends, (mean - reach).clip(least, most)), high.where(
-        bends, (mean + reach).clip(least, most)
+    low = low.where(bends, (mean - reach).clip(least, most))
+    high = high.where(bends, (mean + reach).clip(least, most))
+    several = summary["n_seeds"] > 1
+    return summary.assign(
+        ci_low=summary["ci_low"].mask(several, low), ci_high=summary["ci_high"].mask(several, high)
     )
 
 

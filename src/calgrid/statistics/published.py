@@ -1,4 +1,4 @@
-"""Published numbers: converted to the units of the metrics, and matched to the rows of a summary."""
+"""Published numbers, converted to the units of metrics and matched to rows of a summary."""
 
 import pandas as pd
 
@@ -77,29 +77,18 @@ def match_published(summary: pd.DataFrame, published: pd.DataFrame) -> pd.DataFr
     ------
     DataError : as in :func:`printed_numbers`.
     """
-    known = _one_per_cell(printed_numbers(published))
-    wanted = summary.assign(shift=_printed_shift(summary))[_KEYS].astype(object)
+    rows = printed_numbers(published)
+    doubted, number = rows["suspect"] != "", pd.to_numeric(rows["table"], errors="coerce")
+    rows = rows.assign(doubted=doubted, number=number)
+    rows = rows.sort_values(["doubted", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
+    source = rows["paper"].astype(str) + " t" + rows["table"]
+    source += rows["doubted"].map({True: " (suspect)", False: ""})
+    known = rows.assign(source=source)[[*_KEYS, "value", "source"]]
+    shift = summary["shift"].astype(str)
+    printed = (summary["split"] == "ood") | ((summary["split"] == "test") & (shift == ""))
+    shift = shift.where(printed, "(no published counterpart)")
+    wanted = summary.assign(shift=shift)[_KEYS].astype(object)
     found = wanted.merge(known, on=_KEYS, how="left").set_axis(summary.index)
     return pd.DataFrame(
         {"published": found["value"], "published_source": found["source"].fillna("").astype(str)}
     )
-
-
-def _one_per_cell(published: pd.DataFrame) -> pd.DataFrame:
-    """Keep one number per cell, with the columns _KEYS, value and source."""
-    doubted = published["suspect"] != ""
-    rows = published.assign(
-        doubted=doubted, number=pd.to_numeric(published["table"], errors="coerce")
-    )
-    rows = rows.sort_values(["doubted", "paper", "number"], kind="stable").drop_duplicates(_KEYS)
-    place = rows["paper"].astype(str) + " t" + rows["table"]
-    return rows.assign(source=place + rows["doubted"].map({True: " (suspect)", False: ""}))[
-        [*_KEYS, "value", "source"]
-    ]
-
-
-def _printed_shift(summary: pd.DataFrame) -> pd.Series:
-    """Corresponding value of ``shift`` in published rows; an unused value for rows without a match."""
-    shift = summary["shift"].astype(str)
-    clean = (summary["split"] == "test") & (shift == "")
-    return shift.where(clean | (summary["split"] == "ood"), "(no published counterpart)")

@@ -258,8 +258,8 @@ def _scipy_stats() -> ModuleType:
 
 
 def improvements(scores: pd.DataFrame, reference: str, datasets: pd.Series) -> pd.DataFrame:
-    """Post-hoc improvement (PHI): mean over settings of 100 times the reference's loss minus that of
-    each other column.
+    """Post-hoc improvement (PHI): mean over settings of 100 times the reference's loss minus that
+    of each other column.
 
     Parameters
     ----------
@@ -269,8 +269,8 @@ def improvements(scores: pd.DataFrame, reference: str, datasets: pd.Series) -> p
     Returns
     -------
     One row per other column: phi, and phi_reach, the half-width of its 95 % interval, 1.96 standard
-    deviations over settings by the root of the number of data sets, because settings of one data set
-    are not independent; NaN for a single setting.
+    deviations over settings by the root of the number of data sets, because settings of one data
+    set are not independent; NaN for a single setting.
 
     Source: CalArena, arXiv 2605.30188.
     """

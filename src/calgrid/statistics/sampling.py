@@ -182,8 +182,7 @@ def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
         listed = ", ".join(f"{method} {count}" for method, count in counts.items())
         raise DataError(
             f"Methods are compared seed by seed, but have different numbers of runs ({listed}): "
-            f"give one of each seed, "
-            "in the same order."
+            "give one of each seed, in the same order."
         )
 
 

@@ -90,7 +90,11 @@ def summarise(
     rows = check_metrics(metrics)
     rows = rows.assign(cell=groups(rows, NUMBER_KEY)).sort_values(["cell", *SEEDS])
     keys = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
-    runs = _per_run(rows[["cell", *SEEDS, "value", *INTERVAL]])
+    runs = rows[["cell", *SEEDS, "value", *INTERVAL]]
+    if runs.duplicated(["cell", "seed"]).any():
+        runs = average_fit_seeds(runs, ["cell", "seed"])
+    else:
+        runs = runs.assign(std_fit=math.nan, n_fits=runs["value"].notna().astype(int))
     summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
     draws = run_draws(
         runs[["cell", "seed"]].join(keys, on="cell"), resamples, (*NUMBER_KEY, "seed")
@@ -106,7 +110,8 @@ def _tested(
     summary: pd.DataFrame, runs: pd.DataFrame, draws: Draws, baseline_method: str, level: float
 ) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict``."""
-    losses = _signs(summary) * summary["mean"]  # NaN where the metric ranks nobody
+    signs = {name: _sign(name) for name in summary["metric"].unique()}
+    losses = summary["metric"].map(signs).astype(float) * summary["mean"]  # NaN: without ranks
     is_baseline = (summary["method"] == baseline_method).to_numpy()
     tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
     tests = tests.assign(metric=summary["metric"].astype(str))
@@ -130,13 +135,6 @@ def _tested(
     }
 
 
-def _per_run(numbers: pd.DataFrame) -> pd.DataFrame:
-    """One row for each cell and run, sorted."""
-    if numbers.duplicated(["cell", "seed"]).any():
-        return average_fit_seeds(numbers, ["cell", "seed"])
-    return numbers.assign(std_fit=math.nan, n_fits=numbers["value"].notna().astype(int))
-
-
 def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataFrame:
     """Mean, standard deviation and intervals of each cell, one row per cell."""
     reach = (runs["ci_high"] - runs["ci_low"]) / (2 * special.ndtri((1 + level) / 2))
@@ -157,14 +155,6 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
         test_high=summary["ci_high"],
     )
     return seed_interval(summary.assign(metric=metric), level).drop(columns="metric")
-
-
-def _signs(summary: pd.DataFrame) -> pd.Series:
-    return (
-        summary["metric"]
-        .map({name: _sign(name) for name in summary["metric"].unique()})
-        .astype(float)
-    )
 
 
 def _sign(metric: str) -> float:

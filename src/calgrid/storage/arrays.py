@@ -1,4 +1,4 @@
-"""Named arrays and a JSON description in one safetensors file, with a checksum of both; no pickle."""
+"""Named arrays and a JSON description in one safetensors file, with a checksum of both."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ def read_arrays(
 
 
 def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
-    """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and of the description."""
+    """SHA-256 of names, types, shapes and bytes of all arrays or tensors, and the description."""
     content = hashlib.sha256(json.dumps(dict(description), sort_keys=True).encode())
     for name in sorted(arrays):
         values = np.asarray(arrays[name], order="C")

@@ -32,7 +32,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def require_writable(path: Path) -> None:
-    """Raise the error that writing ``path`` would raise because of its name, folder or permissions."""
+    """Raise the error that writing ``path`` would, because of name, folder or permissions."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with _sibling(path), contextlib.suppress(FileNotFoundError):

@@ -110,7 +110,7 @@ class Layout:
         return f"{self.results}/runs/{run if isinstance(run, str) else run.path}"
 
     def result(self, run: RunKey | str, job: str, fingerprint: str) -> str:
-        """Folder of the result of a job of a run: ``train``, ``predict``, ``calibrate``, a probe."""
+        """Folder of the result of a run's job: ``train``, ``predict``, ``calibrate``, a probe."""
         return f"{self.run(run)}/{job}-{fingerprint[:ID_LENGTH]}"
 
     def log(self, job: str, about: str, fingerprint: str) -> str:

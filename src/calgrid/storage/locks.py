@@ -147,9 +147,8 @@ class OwnerLock:
         job = f", SLURM job {holder['slurm_job']}" if holder.get("slurm_job") else ""
         return (
             f"The {self.what} is being written by process {holder.get('pid', '?')} on "
-            f"{holder.get('host', '?')}"
-            f"{job} since {holder.get('since', '?')}: wait for it to end, or stop it, then run "
-            f"again."
+            f"{holder.get('host', '?')}{job} since {holder.get('since', '?')}: wait for it to end, "
+            "or stop it, then run again."
         )
 
     def _beat(self) -> None:

@@ -401,6 +401,5 @@ def validate_distribution(values: np.ndarray, shape: tuple[int, int], where: str
     if bad.any():
         raise DataError(
             f"{where}: {int(bad.sum())} rows of 'distribution' are negative somewhere or do not "
-            f"sum to 1, the first "
-            f"is row {int(bad.argmax())}."
+            f"sum to 1, the first is row {int(bad.argmax())}."
         )

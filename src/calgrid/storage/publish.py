@@ -98,17 +98,13 @@ def replace_files(record: Path, outputs: Sequence[str], produce: Produce) -> Non
             files: list[str] = []
             for output in outputs:
                 _rename(partial / output, study / output)
-                files += _files_below(study, study / output)
+                path = study / output
+                paths = sorted(path.rglob("*")) if path.is_dir() else [path]
+                files += [str(below.relative_to(study)) for below in paths if below.is_file()]
             write_record(record, {**content, FILES: listed(study, files)})
             shutil.rmtree(partial)
         except OSError as error:
             raise disk_error(error, study) from error
-
-
-def _files_below(root: Path, path: Path) -> list[str]:
-    """Paths below ``root`` of the files in a folder, or of the file itself."""
-    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return [str(below.relative_to(root)) for below in paths if below.is_file()]
 
 
 def _is_complete(folder: Path, record: str, fingerprint: str) -> bool:

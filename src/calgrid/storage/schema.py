@@ -26,8 +26,8 @@ SEEDS = ("seed", "fit_seed")
 INTERVAL = ("ci_low", "ci_high")
 #: value of ``fit_on``: calibrators are fitted on a part of each shifted set and scored on the rest
 SAME_SHIFT = "same_shift"
-#: value of ``fit_on``: calibrators are fitted on a part of val and test together, drawn anew for each
-#: seed, and scored on the rest
+#: value of ``fit_on``: calibrators are fitted on a part of val and test together, drawn anew for
+#: each seed, and scored on the rest
 REDRAWN = "redrawn"
 DRAWN = frozenset({SAME_SHIFT, REDRAWN})
 #: key columns of published numbers beside paper and table, and all required columns of their files

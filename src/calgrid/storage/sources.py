@@ -75,8 +75,7 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
                 if entry.is_symlink() and real in read:
                     raise ConfigError(
                         f"The link '{entry.path}' leads to '{real}', which is read already or "
-                        f"holds a folder that is: "
-                        "remove the link."
+                        "holds a folder that is: remove the link."
                     )
                 read |= _with_parents(real) if entry.is_symlink() else {real}
     return sorted(found)

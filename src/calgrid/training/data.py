@@ -26,8 +26,8 @@ PIECE_BYTES = 2**26
 #: streamed batches that are read ahead
 AHEAD = 3
 PaddingMode = Literal["zeros", "reflect"]
-#: minimum size of an evaluation batch
-LEAST_AT_ONCE = 8
+#: images scored together, and the minimum for large images
+EVALUATION_BATCH, LEAST_AT_ONCE = 1024, 8
 
 
 @dataclass
@@ -141,7 +141,11 @@ class DeviceImages:
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
         for part, images in zip(parts, self._parts(parts), strict=True):
             index = torch.arange(part.start, part.stop, device=self.labels.device)
-            yield Batch(self.normalise(self._middle(images)), self.labels[index], index)
+            cut = images
+            if self.crop_size is not None:  # rounding as in torchvision's CenterCrop
+                top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
+                cut = images[..., top : top + self.crop_size, left : left + self.crop_size]
+            yield Batch(self.normalise(cut), self.labels[index], index)
 
     def batch(
         self,
@@ -154,13 +158,6 @@ class DeviceImages:
         """Augmented batch of the images at ``index``; ``rng`` is on the device of the images."""
         images = augment(self._at(index), crop_padding, flip, padding_mode, rng, self.crop_size)
         return Batch(self.normalise(images), self.labels[index], index)
-
-    def _middle(self, images: torch.Tensor) -> torch.Tensor:
-        if self.crop_size is None:
-            return images
-        # rounding as in torchvision's CenterCrop
-        top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
-        return images[..., top : top + self.crop_size, left : left + self.crop_size]
 
 
 class StreamedImages(DeviceImages):

@@ -136,7 +136,7 @@ class Procedure(Generic[Model]):
         return {}
 
     def predict(self, model: Model, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits (B, K) and penultimate features (B, d) of the network in evaluation mode."""
+        """Return logits (B, K) and penultimate features (B, d) of a network in evaluation mode."""
         features = self.features(model, batch)
         return model.head(features), features
 

@@ -27,7 +27,7 @@ from calgrid.progress import Progress, log
 from calgrid.specs import Optimizer, Protocol
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
-from calgrid.training.data import Batch, Split, StreamedImages
+from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
@@ -36,7 +36,6 @@ from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
 from calgrid.training.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
-EVALUATION_BATCH = 1024
 RESUME_FILE = "resume.pt"
 States = dict[str, dict[str, torch.Tensor]]
 #: epochs with a stored table of all training samples, plus one after each drop of the learning rate
@@ -165,9 +164,12 @@ class Trainer:
     def _train_step(self, index: torch.Tensor) -> None:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
+        augmentation: dict[str, Any] = {**self.protocol["augmentation"]}
+        if augmentation["flip"] == "alternate":
+            augmentation["flip"] = self.mirrored_first[index] ^ (epoch % 2 == 1)
         batch = self.train_images.batch(
             index,
-            **self._augmentation(index),
+            **augmentation,
             rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
         rate = learning_rate(self.protocol, epoch, step, self.steps)
@@ -188,13 +190,6 @@ class Trainer:
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
 
-    def _augmentation(self, index: torch.Tensor) -> dict[str, Any]:
-        """Augmentation of a batch, with the images to be mirrored if they are known."""
-        augmentation: dict[str, Any] = {**self.protocol["augmentation"]}
-        if augmentation["flip"] == "alternate":
-            augmentation["flip"] = self.mirrored_first[index] ^ (self.position.epoch % 2 == 1)
-        return augmentation
-
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
         count = len(batch)
@@ -212,7 +207,14 @@ class Trainer:
 
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
-        means = self._epoch_means()
+        seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
+        means = {name: float(value) / seen for name, value in self.position.sums.items()}
+        # checked once per epoch, because a check of each batch would synchronise with the device
+        if not math.isfinite(means["train_loss"]):
+            raise DataError(
+                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is "
+                f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
+            )
         # before validation, so that it uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
         val_logits, val_labels = self._validation_logits(), self.val_images.labels
@@ -246,18 +248,6 @@ class Trainer:
                     position.chosen[checkpoint] = copy.deepcopy(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
-
-    def _epoch_means(self) -> dict[str, float]:
-        seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
-        means = {name: float(value) / seen for name, value in self.position.sums.items()}
-        if not math.isfinite(means["train_loss"]):
-            # checked once per epoch, because a check of each batch would synchronise with the
-            # device
-            raise DataError(
-                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is "
-                f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
-            )
-        return means
 
     @torch.no_grad()
     def _validation_logits(self) -> torch.Tensor:

@@ -30,16 +30,12 @@ def caption(frame: Frame) -> str:
     right = 100 * rows.groupby("group")["accuracy"].mean()
     return (
         f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image "
-        f"in descending order "
-        f"and then averaged: the {images:,} images whose label has the highest probability (easy), "
-        f"the {images:,} "
-        f"whose label has the lowest (hard), and all {frame.study.test_samples(frame.group):,}; "
-        f"{seeds(rows)}, mean "
-        "over seeds. Shaded: from the 10 % to the 90 % quantile over images. The area under a line "
-        "is the mean L1 "
-        "norm, given above each panel for easy and hard images. Easy and hard images also differ "
-        "in accuracy: over all "
-        f"panels, accuracy is {right['easy']:.1f} % and {right['hard']:.1f} %."
+        f"in descending order and then averaged: the {images:,} images whose label has the highest "
+        f"probability (easy), the {images:,} whose label has the lowest (hard), and all "
+        f"{frame.study.test_samples(frame.group):,}; {seeds(rows)}, mean over seeds. Shaded: from "
+        "the 10 % to the 90 % quantile over images. The area under a line is the mean L1 norm, "
+        "given above each panel for easy and hard images. Easy and hard images also differ in "
+        f"accuracy: over all panels, accuracy is {right['easy']:.1f} % and {right['hard']:.1f} %."
     )
 
 

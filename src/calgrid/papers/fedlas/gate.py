@@ -1,4 +1,6 @@
-"""Share of samples in the positive mode of the gate, and of those whose mode flips (FeDLaS, Figure 3)."""
+"""Share of samples in the positive mode of the gate, and of those whose mode flips (FeDLaS, Figure
+3).
+"""
 
 from calgrid.reporting.figures.histories import Curve, Histories
 
@@ -11,12 +13,10 @@ FIGURE = Histories(
     "positive_share",
     5.2,
     "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more "
-    "smoothing where the "
-    "indicator is high), and share whose mode differs from that of the previous epoch; {seeds}. A "
-    "wide band: seeds "
-    "converged to opposite modes. A fixed gate stays at 0 or 100 % and never flips. The modes are "
-    "the signs of a gate "
-    "that lowers the training loss, not labels of over- or under-confidence.",
+    "smoothing where the indicator is high), and share whose mode differs from that of the "
+    "previous epoch; {seeds}. A wide band: seeds converged to opposite modes. A fixed gate stays "
+    "at 0 or 100 % and never flips. The modes are the signs of a gate that lowers the training "
+    "loss, not labels of over- or under-confidence.",
 )
 
 collect, draw, caption = FIGURE.collect, FIGURE.draw, FIGURE.caption

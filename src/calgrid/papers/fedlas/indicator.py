@@ -23,16 +23,12 @@ DIAGNOSTICS = {
 }
 CAPTION = (
     "Diagnostics of the indicator and the gate of FeDLaS in the last epoch, over all training "
-    "samples; mean over the "
-    "seeds for which the value is defined, ± the standard deviation over them. Correctness: "
-    "whether the network "
-    "classified the training sample correctly; confidence: its largest softmax probability. A "
-    "correlation of 0 or an "
-    "AUROC of 50 % means no association with the indicator. A dash: not defined, because the "
-    "indicator is constant or "
-    "no training sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs "
-    "from that of the "
-    "previous epoch."
+    "samples; mean over the seeds for which the value is defined, ± the standard deviation over "
+    "them. Correctness: whether the network classified the training sample correctly; confidence: "
+    "its largest softmax probability. A correlation of 0 or an AUROC of 50 % means no association "
+    "with the indicator. A dash: not defined, because the indicator is constant or no training "
+    "sample is wrong. Positive mode: gate +1; mode flipped: samples whose gate differs from that "
+    "of the previous epoch."
 )
 
 

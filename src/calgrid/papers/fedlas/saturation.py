@@ -31,11 +31,9 @@ def caption(frame: Frame) -> str:
     spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     return (
         f"Largest softmax probability of each training sample on {frame.condition} against the L1 "
-        f"norm of its "
-        "features, standardised as in the loss, in the last sampled epoch "
+        "norm of its features, standardised as in the loss, in the last sampled epoch "
         f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points "
-        f"per panel. ρ: "
-        f"Spearman's rank correlation over all samples of a run{spread}."
+        f"per panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
     )
 
 

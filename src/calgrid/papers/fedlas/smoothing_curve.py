@@ -43,14 +43,11 @@ def caption(frame: Frame) -> str:
     seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
     return (
         "Strength of the regulariser of FeDLaS for a sample, 2α sigmoid(±βγ), against its "
-        "indicator γ, on "
-        f"{frame.condition}: increasing in positive mode, decreasing in negative mode, α at γ = 0. "
-        f"Below, the share of "
-        f"training samples by indicator and mode in the last sampled epoch "
-        f"({sampled_epochs(frame.rows)}), "
-        f"{text.count(seeds, 'seed')} together. The curves follow from the configuration, the bars "
-        f"are measured. "
-        f"Samples in the outer {100 * TAIL:g} % at each end lie outside the axes."
+        f"indicator γ, on {frame.condition}: increasing in positive mode, decreasing in negative "
+        "mode, α at γ = 0. Below, the share of training samples by indicator and mode in the last "
+        f"sampled epoch ({sampled_epochs(frame.rows)}), {text.count(seeds, 'seed')} together. The "
+        "curves follow from the configuration, the bars are measured. Samples in the outer "
+        f"{100 * TAIL:g} % at each end lie outside the axes."
     )
 
 
@@ -62,8 +59,15 @@ def draw(frame: Frame) -> Figure:
         zip(pairs, methods.items(), strict=True)
     ):
         strength, beta = (float(samples[name].iloc[0]) for name in ("strength", "beta"))
-        span = _span(samples["nci"])
-        _strengths(upper, strength, beta, span)
+        # all but the outermost samples, and the curve around 0
+        low, high = samples["nci"].quantile([TAIL, 1 - TAIL])
+        span = min(low, -LEAST), max(high, LEAST)
+        gamma = np.linspace(*span, POINTS)
+        for sign, (shade, _) in MODES.items():
+            upper.plot(gamma, 2 * strength * expit(sign * beta * gamma), color=shade, linewidth=1.6)
+        upper.axhline(strength, color=style.GREY, linestyle=":", linewidth=1)
+        upper.set_ylim(0, 2.05 * strength or None)
+        upper.tick_params(labelbottom=False)
         _shares(lower, samples, span)
         upper.set_title(f"{method}\nα = {strength:g}, β = {beta:g}", fontsize=8, linespacing=1.3)
         if place % points.COLUMNS == 0:
@@ -73,21 +77,6 @@ def draw(frame: Frame) -> Figure:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Indicator γ (standardised)", fontsize=9)
     return figure
-
-
-def _span(indicator: pd.Series) -> tuple[float, float]:
-    """Ends of the axis: all but the outermost samples, and the curve around 0."""
-    low, high = indicator.quantile([TAIL, 1 - TAIL])
-    return min(low, -LEAST), max(high, LEAST)
-
-
-def _strengths(ax: Axes, strength: float, beta: float, span: tuple[float, float]) -> None:
-    gamma = np.linspace(*span, POINTS)
-    for sign, (shade, _) in MODES.items():
-        ax.plot(gamma, 2 * strength * expit(sign * beta * gamma), color=shade, linewidth=1.6)
-    ax.axhline(strength, color=style.GREY, linestyle=":", linewidth=1)
-    ax.set_ylim(0, 2.05 * strength or None)
-    ax.tick_params(labelbottom=False)
 
 
 def _shares(ax: Axes, samples: pd.DataFrame, span: tuple[float, float]) -> None:

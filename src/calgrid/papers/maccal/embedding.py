@@ -34,14 +34,11 @@ def caption(frame: Frame) -> str:
     images = first.groupby("space").size().max()
     return (
         f"t-SNE (perplexity {first['perplexity'].iloc[0]:g}) of {images:,} images of the clean "
-        f"test split, equally "
-        f"many of each class, on {frame.label}; one seed (seed {first['seed'].min()}). Colours are "
-        f"labels; paler "
-        "points have a larger entropy of the softmax. Interpret neighbourhoods only, not sizes of "
-        "clusters or "
-        "distances between them, and do not compare positions between panels. Accuracy, NLL and "
-        "calibration are in "
-        "the tables."
+        f"test split, equally many of each class, on {frame.label}; one seed (seed "
+        f"{first['seed'].min()}). Colours are labels; paler points have a larger entropy of the "
+        "softmax. Interpret neighbourhoods only, not sizes of clusters or distances between them, "
+        "and do not compare positions between panels. Accuracy, NLL and calibration are in the "
+        "tables."
     )
 
 
@@ -54,7 +51,12 @@ def draw(frame: Frame) -> Figure:
     figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
     axes = figure.subplots(len(spaces) * len(blocks), columns, squeeze=False)
     classes = sorted(map(int, rows["label"].unique()))
-    shades = _shades(classes)
+    colours = (
+        sns.color_palette("tab10")
+        if len(classes) <= NAMED
+        else sns.husl_palette(len(classes), s=0.85)
+    )
+    shades = {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
     for block, members in enumerate(blocks):
         for row, space in enumerate(spaces):
             line = axes[block * len(spaces) + row]
@@ -78,15 +80,6 @@ def draw(frame: Frame) -> Figure:
             columnspacing=0.8,
         )
     return figure
-
-
-def _shades(classes: list[int]) -> dict[int, tuple[float, float, float]]:
-    colours = (
-        sns.color_palette("tab10")
-        if len(classes) <= NAMED
-        else sns.husl_palette(len(classes), s=0.85)
-    )
-    return {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
 
 
 def _panel(ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, float, float]]) -> None:

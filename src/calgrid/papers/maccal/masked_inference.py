@@ -74,18 +74,13 @@ def caption(frame: Frame) -> str:
     batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
     return (
         f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), "
-        f"when a share of the "
-        "weights of its linear head is masked: at inference without retraining (a new random mask "
-        "for every "
-        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} per seed, "
-        f"shaded from the "
-        f"lowest to the highest; {seeds(frame.rows)}), and with the same head retrained with that "
-        f"share masked, with "
-        "the mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE "
-        "panel: expected ECE of "
-        "a perfectly calibrated network with the confidences under random masks. The NLL axis is "
-        "logarithmic if the "
-        "range is wide."
+        "when a share of the weights of its linear head is masked: at inference without "
+        f"retraining (a new random mask for every {text.count(batch, 'image')}; mean over "
+        f"{text.count(draws, 'pass', 'passes')} per seed, shaded from the lowest to the highest; "
+        f"{seeds(frame.rows)}), and with the same head retrained with that share masked, with the "
+        "mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: "
+        "expected ECE of a perfectly calibrated network with the confidences under random masks. "
+        "The NLL axis is logarithmic if the range is wide."
     )
 
 
@@ -116,7 +111,8 @@ def draw(frame: Frame) -> Figure:
             )
             ax.plot(own.index, factor * own, color=shade, **RETRAINED)
             if column == "ece":
-                _null(ax, table[table["mode"] == "random"], shade)
+                null = 100 * table[table["mode"] == "random"].groupby("ratio")["ece_null"].mean()
+                ax.plot(null.index, null, markersize=7, **{**lines.NULL_TICK, "color": shade})
         ax.set_ylabel(label)
         _scale(ax, column, frame.rows)
     for ax in axes[2:]:
@@ -138,11 +134,6 @@ def _line(ax: Axes, table: pd.DataFrame, column: str, factor: float, look: style
             alpha=0.12,
             linewidth=0,
         )
-
-
-def _null(ax: Axes, table: pd.DataFrame, shade: Any) -> None:
-    null = 100 * table.groupby("ratio")["ece_null"].mean()
-    ax.plot(null.index, null, markersize=7, **{**lines.NULL_TICK, "color": shade})
 
 
 def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:

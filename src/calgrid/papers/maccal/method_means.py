@@ -1,4 +1,4 @@
-"""Accuracy, MCE and AECE of the methods, averaged over data sets and backbones (MaC-Cal, Figure 4)."""
+"""Accuracy, MCE and AECE, averaged over data sets and backbones (MaC-Cal, Figure 4)."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -44,13 +44,10 @@ def caption(frame: Frame) -> str:
     out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""
     return (
         f"Means over {accuracy['setting'].nunique()} settings (protocol, data set and backbone) of "
-        f"the uncalibrated "
-        "networks, clean test split of each. Dots: the settings, each a mean over its seeds. "
-        "Methods in the order of "
-        f"the study.{out} Settings differ much more than methods, so do not read the dots as error "
-        f"bars; paired tests "
-        "are in the tables. MCE is the gap of the worst bin, which may have few images; MCE and "
-        "AECE of perfectly "
+        "the uncalibrated networks, clean test split of each. Dots: the settings, each a mean "
+        f"over its seeds. Methods in the order of the study.{out} Settings differ much more than "
+        "methods, so do not read the dots as error bars; paired tests are in the tables. MCE is "
+        "the gap of the worst bin, which may have few images; MCE and AECE of perfectly "
         "calibrated networks are above 0, too. NLL, Brier score and ECE with its null are in the "
         "other figures."
     )

@@ -1,4 +1,4 @@
-"""AECE of the calibrators for each backbone, with published numbers (SMART, Figures 4 and 6 to 10)."""
+"""AECE of calibrators for each backbone, with published numbers (SMART, Figures 4, 6 to 10)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -73,7 +73,8 @@ def caption(frame: Frame) -> str:
     )
     lines = {
         "seeds": "Lines: ± one standard deviation over seeds. ",
-        "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and one test set. ",
+        "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and "
+        "one test set. ",
         "none": "",
     }
     several = (
@@ -82,13 +83,11 @@ def caption(frame: Frame) -> str:
     printed = "Black ticks: published numbers. " if rows["published"].notna().any() else ""
     return (
         f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on "
-        f"{frame.group.dataset} by "
-        f"backbone, networks of {text.listed(sorted(set(rows['method'])))}; "
-        f"{'; '.join(rows['panel'].unique())}. "
+        f"{frame.group.dataset} by backbone, networks of "
+        f"{text.listed(sorted(set(rows['method'])))}; {'; '.join(rows['panel'].unique())}. "
         f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and "
-        f"falls with the "
-        f"number of images. Accuracy, NLL, Brier score and ECE with its null are in the other "
-        f"figures.{left}"
+        "falls with the number of images. Accuracy, NLL, Brier score and ECE with its null are in "
+        f"the other figures.{left}"
     )
 
 

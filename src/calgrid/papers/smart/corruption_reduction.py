@@ -44,20 +44,18 @@ def caption(frame: Frame) -> str:
     lines = " Lines: range over these seeds." if max(seeds, fits) > 1 else ""
     return (
         f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of "
-        f"{frame.study.reference(frame.group)} "
-        f"minus those after calibration, on {frame.label} under each corruption at severity "
-        f"{severity}, in percentage "
-        "points: positive values are an improvement. Each corruption is scored separately; "
+        f"{frame.study.reference(frame.group)} minus those after calibration, on {frame.label} "
+        f"under each corruption at severity {severity}, in percentage points: positive values are "
+        "an improvement. Each corruption is scored separately; "
         f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} If "
-        f"calibrators are fitted on a "
-        "part of the same corruption, both errors are measured on the rest of it. A reduction "
-        "cannot exceed the error "
-        "before calibration. Remaining errors, accuracy and NLL are in the tables."
+        "calibrators are fitted on a part of the same corruption, both errors are measured on the "
+        "rest of it. A reduction cannot exceed the error before calibration. Remaining errors, "
+        "accuracy and NLL are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one line per corruption; one column per error and one row of panels per way of fitting."""
+    """Draw a line per corruption, a column per error, a row of panels per way of fitting."""
     rows = frame.rows
     fitted = [name for name in FITTED if (rows["fit_on"] == name).any()]
     shifts = list(dict.fromkeys(rows["shift"]))

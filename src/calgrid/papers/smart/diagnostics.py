@@ -25,8 +25,8 @@ COMPARED = ("none", "ts", "pts", "smart")
 FIT_BINS = 15
 #: number of evenly spaced test images whose optimal temperature is computed
 SOLVED = 1000
-#: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``) what
-#: it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
+#: course of the fit of a calibrator on its ``n_samples`` rows, one row an epoch, and (``kept``)
+#: what it came to. Loss of every epoch; gradient, ECE and NLL of every 20th
 FIT_COLUMNS: Columns = {
     **dict.fromkeys(("checkpoint", "calibrator", "id"), "str"),
     **dict.fromkeys(("n_samples", "epoch"), "int32"),

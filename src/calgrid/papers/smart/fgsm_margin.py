@@ -29,20 +29,15 @@ def caption(frame: Frame) -> str:
     images = frame.rows.groupby(["name", "seed"]).size().max()
     return (
         f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against "
-        f"the margin between the "
-        f"two largest logits: {images:,} images of the clean test split, the same for every "
-        f"network; "
-        f"{seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen points per panel. The "
-        f"perturbation is the "
-        "L-infinity norm in pixel values from 0 to 1, along the sign of the gradient for the "
-        "predicted class, even if "
-        "that class is wrong. ρ: Spearman's rank correlation over the n images of a run; r: "
-        "Pearson's correlation over "
+        f"the margin between the two largest logits: {images:,} images of the clean test split, "
+        f"the same for every network; {seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen "
+        "points per panel. The perturbation is the L-infinity norm in pixel values from 0 to 1, "
+        "along the sign of the gradient for the predicted class, even if that class is wrong. ρ: "
+        "Spearman's rank correlation over the n images of a run; r: Pearson's correlation over "
         "the flipped images; for several seeds, mean ± standard deviation. Open triangles: not "
-        "flipped up to "
-        f"{frame.rows['eps_max'].iloc[0]:g}, which is ranked as the largest in ρ. A correlation of "
-        f"the margin with the "
-        "distance to the decision boundary does not imply calibration."
+        f"flipped up to {frame.rows['eps_max'].iloc[0]:g}, which is ranked as the largest in ρ. A "
+        "correlation of the margin with the distance to the decision boundary does not imply "
+        "calibration."
     )
 
 

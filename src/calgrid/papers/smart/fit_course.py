@@ -26,18 +26,16 @@ def caption(frame: Frame) -> str:
     bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]
     return (
         f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while "
-        f"{text.listed(traced)} "
-        f"{'is' if len(traced) == 1 else 'are'} fitted to them, every 20th epoch; {whose(frame)}. "
-        "Hollow: initial weights; filled: final weights. Without calibration: ECE "
-        f"{text.format_with_unit('ece', bare['ece'])}, NLL "
-        f"{text.format_with_unit('nll', bare['nll'])}. The "
-        "calibrators were fitted on these images; test results, accuracy and the ECE null are in "
-        "the tables."
+        f"{text.listed(traced)} {'is' if len(traced) == 1 else 'are'} fitted to them, every 20th "
+        f"epoch; {whose(frame)}. Hollow: initial weights; filled: final weights. Without "
+        f"calibration: ECE {text.format_with_unit('ece', bare['ece'])}, NLL "
+        f"{text.format_with_unit('nll', bare['nll'])}. The calibrators were fitted on these "
+        "images; test results, accuracy and the ECE null are in the tables."
     )
 
 
 def draw(frame: Frame) -> Figure:
-    """Draw one path per calibrator that is fitted iteratively, and one point per other calibrator."""
+    """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()
     shown = [name for name in NAMES if (frame.rows["calibrator"] == name).any()]

@@ -42,14 +42,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Fits of {MAIN} that differ in their objective only, by epoch, on the "
-        f"{frame.rows['n_samples'].iloc[0]:,} "
-        f"validation images used for fitting; {whose(frame)}. Objectives are different functions, "
-        f"so each loss is "
-        "divided by its first value; gradient: L2 norm with respect to the weights of the network, "
-        "not scaled; ECE (15 "
-        "bins) and NLL every 20th epoch. A fit stops after 200 epochs without a lower loss, and "
-        "the weights of its "
-        "lowest loss are kept (circles). Test results, accuracy and the ECE null are in the tables."
+        f"{frame.rows['n_samples'].iloc[0]:,} validation images used for fitting; {whose(frame)}. "
+        "Objectives are different functions, so each loss is divided by its first value; "
+        "gradient: L2 norm with respect to the weights of the network, not scaled; ECE (15 bins) "
+        "and NLL every 20th epoch. A fit stops after 200 epochs without a lower loss, and the "
+        "weights of its lowest loss are kept (circles). Test results, accuracy and the ECE null "
+        "are in the tables."
     )
 
 

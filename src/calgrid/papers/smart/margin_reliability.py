@@ -56,16 +56,13 @@ def _sums(rows: pd.DataFrame, confidence: np.ndarray) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Reliability by margin between the two largest logits, {whose(frame)}: the {frame.images} "
-        f"of the clean test "
-        f"split in {GROUPS} groups of equal size by the margin of the uncalibrated logits. Above, "
-        f"accuracy against "
-        f"confidence in {BINS} bins of equal size per group; dashed: perfect calibration. Below, "
-        f"mean confidence minus "
-        "accuracy of each group (percentage points; above 0 is over-confident) with 95 % intervals "
-        "for the sampling "
-        "error of the accuracy (Wilson). The calibrators shown do not change predicted classes, so "
-        "all columns have "
-        "the same accuracy; NLL, Brier score and the ECE null are in the tables."
+        f"of the clean test split in {GROUPS} groups of equal size by the margin of the "
+        f"uncalibrated logits. Above, accuracy against confidence in {BINS} bins of equal size per "
+        "group; dashed: perfect calibration. Below, mean confidence minus accuracy of each group "
+        "(percentage points; above 0 is over-confident) with 95 % intervals for the sampling "
+        "error of the accuracy (Wilson). The calibrators shown do not change predicted classes, "
+        "so all columns have the same accuracy; NLL, Brier score and the ECE null are in the "
+        "tables."
     )
 
 

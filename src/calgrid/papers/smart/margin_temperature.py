@@ -28,14 +28,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, "
-        f"for the "
-        f"{frame.images} of the clean test split: above 1 softens, below 1 sharpens. Outside the "
-        f"margins of the "
-        "validation images (shaded), smart extrapolates. Dashed: the temperature of temperature "
-        "scaling. r: Pearson's "
-        "correlation of margin and temperature over test images. Below, the share of test images "
-        "by margin. Accuracy, "
-        "NLL and ECE are in the tables."
+        f"for the {frame.images} of the clean test split: above 1 softens, below 1 sharpens. "
+        "Outside the margins of the validation images (shaded), smart extrapolates. Dashed: the "
+        "temperature of temperature scaling. r: Pearson's correlation of margin and temperature "
+        "over test images. Below, the share of test images by margin. Accuracy, NLL and ECE are "
+        "in the tables."
     )
 
 

@@ -14,7 +14,7 @@ POWERS, HALVINGS = (-6.0, 6.0), 60
 
 
 def margins(logits: Floats) -> Floats:
-    """Largest minus second largest logit (N,) of logits (N, K); inf if only one class is possible."""
+    """Largest minus second largest logit (N,) of logits (N, K); inf with one possible class."""
     return INDICATORS["margin"](logits - logits.max(axis=1, keepdims=True))[0]
 
 

@@ -45,19 +45,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: Frame) -> str:
     return (
         f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three "
-        f"possible inputs of a "
-        f"calibrator. Above, {VECTORS:,} random vectors of {frame.rows['n_classes'].iloc[0]} "
-        f"independent normal logits "
-        f"times a factor between {SCALES[0]:g} and {SCALES[1]:g} (the paper does not specify its "
-        f"distribution); below, "
-        f"at most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
-        f"bounds on the "
-        "temperature from the margin alone. The largest logit also depends on a constant added to "
-        "all logits, which "
-        "does not change the softmax. ρ: Spearman's rank correlation. The figure shows how well "
-        "each input determines "
-        "the temperature for one confidence; results of calibrators, accuracy, NLL and the ECE "
-        "null are in the tables."
+        f"possible inputs of a calibrator. Above, {VECTORS:,} random vectors of "
+        f"{frame.rows['n_classes'].iloc[0]} independent normal logits times a factor between "
+        f"{SCALES[0]:g} and {SCALES[1]:g} (the paper does not specify its distribution); below, at "
+        f"most {VECTORS:,} evenly chosen images of the clean test split, {whose(frame)}. Lines: "
+        "bounds on the temperature from the margin alone. The largest logit also depends on a "
+        "constant added to all logits, which does not change the softmax. ρ: Spearman's rank "
+        "correlation. The figure shows how well each input determines the temperature for one "
+        "confidence; results of calibrators, accuracy, NLL and the ECE null are in the tables."
     )
 
 
@@ -107,7 +102,7 @@ def _points(ax: Axes, values: Floats, temperature: Floats) -> None:
 
 
 def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:
-    """Draw ``m / -log(S / (K - 1)) <= T <= m / -log S`` with ``S = 1 / confidence - 1`` (Sec. 3.2)."""
+    """Draw ``m / -log(S / (K - 1)) <= T <= m / -log S``, ``S = 1 / confidence - 1`` (Sec. 3.2)."""
     odds = 1 / CONFIDENCE - 1
     known = margins[np.isfinite(margins) & (margins > 0)]
     reach = np.geomspace(known.min(), known.max(), 100)
