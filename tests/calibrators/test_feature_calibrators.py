@@ -45,7 +45,7 @@ def test_proximity_of_hand_computed_points():
 
 @pytest.mark.parametrize("block", [1 << 22, 700])
 def test_proximity_equals_a_plain_search_whatever_the_block(problem, held_out, monkeypatch, block):
-    monkeypatch.setattr(proximity_module, "_BLOCK", block)
+    monkeypatch.setattr(proximity_module, "PRODUCT_BLOCK", block)
     points, queries = unit_rows(problem.features[:150]), unit_rows(held_out.features[:40])
     np.testing.assert_allclose(
         proximity(points, 10, held_out.features[:40]),
@@ -73,7 +73,7 @@ def test_the_length_of_features_does_not_matter_and_zero_features_are_allowed(pr
 
 @pytest.mark.parametrize("block", [1 << 22, 100])
 def test_the_density_estimate_is_a_mean_of_gaussians(monkeypatch, block):
-    monkeypatch.setattr(procal_module, "_BLOCK", block)
+    monkeypatch.setattr(procal_module, "PRODUCT_BLOCK", block)
     generator = np.random.default_rng(0)
     points, queries = (
         generator.normal(size=(60, 2)) * [0.2, 0.05],

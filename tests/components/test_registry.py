@@ -310,7 +310,7 @@ def test_an_identifier_near_nothing_lists_all(refuses):
         ),
         (
             LOSS.replace("margin: float = 10.0", "margin: float = PI"),
-            ["calgrid/losses/bad.py, line 21: ", "name 'PI' is not defined"],
+            ["calgrid/losses/bad.py, line 24: ", "name 'PI' is not defined"],
         ),
         (
             LOSS.replace("state=", "stat="),

@@ -304,7 +304,7 @@ class TestParts:
     ):
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(
-            sys.modules[calibrate.__module__], "_metrics_frame", None
+            sys.modules[calibrate.__module__], "_high_nll", None
         )  # fails after all parts
         copy = copied(parted, tmp_path)
         relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])

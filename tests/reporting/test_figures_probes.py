@@ -314,7 +314,7 @@ def test_misjudged_pictures_are_in_their_lines_with_label_and_answer(opened):
     assert set(frame.rows["seed"]) == {0}
     assert "ce 70.0 against 80.0 %; ls 70.0 against 80.0 %" in misjudged.caption(frame)
     titles = [ax.get_title() for ax in misjudged.draw(frame).axes]
-    assert titles == 2 * (2 * ["cat: dog\n90 %"] + 3 * ["cat\n90 %"])
+    assert titles == 2 * (2 * ["cat:\ndog\n90 %"] + 3 * ["cat\n90 %"])
 
 
 def test_histograms_are_of_the_images_before_and_after_retraining(opened):

@@ -62,7 +62,7 @@ def test_a_file_of_the_study_is_made_again_by_its_name_if_another_configuration_
     page = "results/tiny/report.html"
     assert finished.plan("tiny.yaml", "--", page) == set()
     config = changed()
-    config["statistics"] = {"baseline": "mbls"}
+    config["statistics"]["baseline"] = "mbls"
     finished.configure(config, "baseline.yaml")
     assert finished.plan("baseline.yaml", "--", page) == AGGREGATION
     assert finished.plan("baseline.yaml", "--", "results/tiny/summary.parquet") == {"aggregate"}

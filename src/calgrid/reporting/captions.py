@@ -93,7 +93,8 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
     seeing = [method for method in data.validation_methods if method in present]
     if not seeing:
         return ""
-    return f"{text.listed(seeing)} {'see' if len(seeing) > 1 else 'sees'} validation data during training."
+    see = "see" if len(seeing) > 1 else "sees"
+    return f"{text.listed(seeing)} {see} validation data during training."
 
 
 def warnings(data: StudyData) -> list[str]:

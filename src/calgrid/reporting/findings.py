@@ -1,4 +1,4 @@
-"""Findings in sentences, computed from the summary; the report sets `names` in backticks as code."""
+"""Findings in sentences, from the summary; the report sets `names` in backticks as code."""
 
 from collections.abc import Callable
 
@@ -115,11 +115,9 @@ def _tuned(data: StudyData, group: Group) -> str:
     )
     return (
         f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the "
-        f"{text.name(found.metric)} of validation "
-        f"rows: of {len(rows)} methods {_code(best)} has the lowest NLL, {lowest}; against "
-        f"{_code(found.baseline)}, "
-        f"{baseline}, {survive} of {len(others)} differences are significant over seeds and test "
-        f"images."
+        f"{text.name(found.metric)} of validation rows: of {len(rows)} methods {_code(best)} has "
+        f"the lowest NLL, {lowest}; against {_code(found.baseline)}, {baseline}, {survive} of "
+        f"{len(others)} differences are significant over seeds and test images."
     )
 
 
@@ -131,9 +129,8 @@ def _best_method(data: StudyData, group: Group) -> str:
     best = kept.iloc[0]
     return (
         f"Of {len(rows)} uncalibrated methods, {len(kept)} are within 1 point of the best "
-        f"accuracy; among them "
-        f"{_code(best['method'])} has the lowest NLL: {format_with_unit('nll', best['nll_mean'])}"
-        f"{_interval(data, best, 'nll')}, "
+        f"accuracy; among them {_code(best['method'])} has the lowest NLL: "
+        f"{format_with_unit('nll', best['nll_mean'])}{_interval(data, best, 'nll')}, "
         f"{_said(best, 'accuracy', 'brier')}, {_ece(best)}."
     )
 
@@ -147,10 +144,9 @@ def _baseline(data: StudyData, group: Group) -> str:
     debiased, plain, null = _eces(row)
     return (
         f"{_code(row['method'])} has a debiased ECE of "
-        f"{debiased}{_interval(data, row, 'ece_debiased')}, with "
-        f"{_said(row, *WORDS)}. Its plain ECE is {plain}; the expected ECE of a perfectly "
-        f"calibrated network with its "
-        f"confidences is {null} on {data.test_samples(group):,} images."
+        f"{debiased}{_interval(data, row, 'ece_debiased')}, with {_said(row, *WORDS)}. Its plain "
+        f"ECE is {plain}; the expected ECE of a perfectly calibrated network with its confidences "
+        f"is {null} on {data.test_samples(group):,} images."
     )
 
 
@@ -194,7 +190,10 @@ def _tests(data: StudyData, group: Group) -> str:
         return ""
     tested = rows[rows["verdict"] != verdicts.NO_VERDICT]
     if tested.empty:
-        return f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common seeds or more."
+        return (
+            f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common "
+            "seeds or more."
+        )
     said = []
     for word in (*verdicts.FOUND, verdicts.EQUIVALENT):
         if names := list(tested.loc[tested["verdict"] == word, "method"]):
@@ -275,8 +274,7 @@ def _calibrators(data: StudyData, group: Group) -> str:
     if len(counts) > FEW:
         return (
             f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, "
-            f"{everywhere[1]} the "
-            "mean ECE."
+            f"{everywhere[1]} the mean ECE."
         )
     return (
         f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}."
@@ -316,7 +314,10 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     ]
     if not cases:
         return ""
-    return f"Warning: fits that stopped at a bound or an end of a grid, or did not converge: {'; '.join(cases)}."
+    return (
+        "Warning: fits that stopped at a bound or an end of a grid, or did not converge: "
+        f"{'; '.join(cases)}."
+    )
 
 
 def _shift(data: StudyData, group: Group) -> str:

@@ -77,7 +77,8 @@ def _run(run: ManifestRun, record: Mapping[str, Any], fingerprints: pd.Series) -
 def _origin(record: Mapping[str, Any]) -> str:
     """Origin of a run: trained here, from downloaded weights, or of a bank."""
     if origin := record.get("origin"):
-        return f"of a bank by {', '.join([*origin['creators'], origin['cite']]).rstrip(', ')} ({origin['licence']})"
+        authors = ", ".join([*origin["creators"], origin["cite"]]).rstrip(", ")
+        return f"of a bank by {authors} ({origin['licence']})"
     weights = record.get("weights")
     if weights is None:
         return "trained"

@@ -1,4 +1,4 @@
-"""Recipes, a method with a calibrator or without: the best on the test split, and what ties with it."""
+"""Recipes, a method with a calibrator or without: the best on the test split, and its ties."""
 
 from dataclasses import dataclass
 

@@ -378,7 +378,7 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def keeps_accuracy(rows: pd.DataFrame) -> pd.Series:
-    """Whether each wide row is within one point of the best accuracy; all True without accuracies."""
+    """Whether each wide row is within a point of the best accuracy; all True without accuracies."""
     if "accuracy_mean" not in rows:
         return pd.Series(True, index=rows.index)
     accuracy = rows["accuracy_mean"]

@@ -1,4 +1,4 @@
-"""Tables of the report: a tidy frame for the CSV file, and sections of formatted cells for readers."""
+"""Tables of the report: a tidy frame for the CSV file, sections of formatted cells for readers."""
 
 import dataclasses
 import itertools

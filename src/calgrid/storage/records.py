@@ -53,7 +53,7 @@ def digest_of(content: Any) -> str:
 
 
 def write_record(path: Path, content: Mapping[str, Any], indent: int | None = 2) -> None:
-    """Write a JSON file with a checksum of its content, atomically; ``indent`` as in ``write_json``."""
+    """Write a JSON file with a checksum of its content; ``indent`` as in ``write_json``."""
     plain = json.loads(json.dumps(dict(content)))  # as read later: no tuples, keys are strings
     write_json(path, {**plain, CHECKSUM: digest_of(plain)}, indent)
 

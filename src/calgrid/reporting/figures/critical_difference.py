@@ -32,7 +32,7 @@ class Diagrams:
     kind: Kind
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
-        """Tidy means of what is compared in complete settings, for metrics with two such settings or
+        """Tidy means of what is compared in complete settings, for metrics with two of them or
         more, if these can separate any two names.
         """
         rows = settings(data, self.kind, SHOWN)
@@ -180,7 +180,7 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
 def _name(
     ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]
 ) -> None:
-    """Write a name next to the axis, the better half on the left, and connect it to its mean rank."""
+    """Write a name next to the axis, the better half on the left, connected to its mean rank."""
     k = len(shown.mean_ranks)
     left = place < -(-k // 2)
     line = place if left else k - 1 - place

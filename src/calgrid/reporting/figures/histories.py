@@ -24,7 +24,7 @@ LOG_FACTOR = 15
 
 
 class Curve(NamedTuple):
-    """A panel: label of its axis, factor of the values, and limits of the axis (None: automatic)."""
+    """A panel: label of its axis, factor of the values, limits of the axis (None: automatic)."""
 
     label: str
     factor: float = 100
@@ -137,7 +137,7 @@ def _curve(
 
 
 def drops(history: pd.DataFrame) -> list[int]:
-    """First epochs after a step of the learning rate; cosine schedules and warm-up have no steps."""
+    """First epochs after a step of the learning rate; cosine and warm-up have no steps."""
     by_epoch = history.groupby("epoch")["learning_rate"].first()
     rate = by_epoch.to_numpy()
     fell = rate[1:] < DROP * rate[:-1]

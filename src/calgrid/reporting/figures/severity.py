@@ -13,7 +13,7 @@ METRICS = ("accuracy", "nll", "ece")
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
-    """Wide rows of the clean test split (severity 0), and means over corruptions of each severity."""
+    """Wide rows of the clean test split (severity 0), and means over corruptions by severity."""
     rows = data.shift_means(group)
     rows = pd.concat(
         [data.test(group).assign(severity=0), rows[rows["severity"] > 0]], ignore_index=True

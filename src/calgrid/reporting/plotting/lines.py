@@ -84,7 +84,7 @@ def line(
 
 
 def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
-    """Put ticks at the values of the horizontal axis, which is logarithmic if their ratio is large."""
+    """Put ticks at the values of the horizontal axis, logarithmic if their ratio is large."""
     ordered = np.array(sorted(set(values)))
     if style.spans(ordered, LOG_FACTOR - 1):
         ax.set_xscale("log")

@@ -26,8 +26,8 @@ ANSWERS = {True: ("#0173b2", "correct", 7, 0.35), False: ("#d55e00", "wrong", 14
 
 
 def _sheet(count: int, width: float, height: float, least: float) -> tuple[Figure, int, int]:
-    """Figure for ``count`` cells of ``width`` x ``height`` inches, at least ``least`` wide, with its
-    numbers of lines and columns.
+    """Figure for ``count`` cells of ``width`` x ``height`` inches, at least ``least`` wide, with
+    its numbers of lines and columns.
     """
     columns = min(COLUMNS, count)
     lines = -(-count // columns)

@@ -70,22 +70,22 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
 def _caption(level: float) -> str:
     return (
         "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with "
-        "runs that can be compared. In each cell of a claim, our result is compared with its rivals "
-        "(for claims of the lowest or best value, all rows or columns in question) by the rule of "
-        "all verdicts, over seeds and test images, with Holm's correction over all pairs of the "
-        f"claim at level {1 - level:.2g}. Claims about ECE and other errors of the largest "
+        "runs that can be compared. In each cell of a claim, our result is compared with its "
+        "rivals (for claims of the lowest or best value, all rows or columns in question) by the "
+        "rule of all verdicts, over seeds and test images, with Holm's correction over all pairs "
+        f"of the claim at level {1 - level:.2g}. Claims about ECE and other errors of the largest "
         "probability are decided by the squared calibration error, which has no bias. Those about "
-        "ranks have no verdict: a rank jumps where two methods are close, so that resamples of test "
-        "images do not give its variance; the claims about single cells do. Claims about "
+        "ranks have no verdict: a rank jumps where two methods are close, so that resamples of "
+        "test images do not give its variance; the claims about single cells do. Claims about "
         "calibrators that a paper fits several times to one network are about these networks and "
         "these fitting images, with the variance over seeds of the calibrator; if calibrators are "
         "fitted on a part of each corruption, by the corrected resampled t-test of Nadeau and "
         "Bengio over the random splits. Confirmed: it holds in as many cells as claimed. Not "
         "confirmed: it fails in so many cells that it cannot hold. Cannot tell: neither, because "
-        "runs, seeds or test images are missing. Seeds to tell: number of seeds for a power of 80 % "
-        "in the open tests, if differences and their standard deviations are as estimated, or what "
-        "else is missing. In print: cells in which the published numbers agree with the claim, of "
-        "those that are not suspect."
+        "runs, seeds or test images are missing. Seeds to tell: number of seeds for a power of 80 "
+        "% in the open tests, if differences and their standard deviations are as estimated, or "
+        "what else is missing. In print: cells in which the published numbers agree with the "
+        "claim, of those that are not suspect."
     )
 
 

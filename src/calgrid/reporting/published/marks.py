@@ -1,4 +1,4 @@
-"""Marks of best and second in a paper's table, and mean ranks, both by the digits that are shown."""
+"""Marks of best and second in a paper's table, and mean ranks, both by the digits shown."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Cells of paper tables: a metric of some runs, or a mean over several places, with its interval."""
+"""Cells of paper tables: a metric of some runs, or a mean over places, with its interval."""
 
 from typing import Literal
 

@@ -125,8 +125,8 @@ def published(data: StudyData) -> Table | None:
     caption = (
         f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
         f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs "
-        f"and code. Read an "
-        "ECE together with accuracy, NLL and Brier score, which are in the other tables."
+        "and code. Read an ECE together with accuracy, NLL and Brier score, which are in the "
+        "other tables."
     )
     title = "Ours beside published numbers"
     return Table("published", title, "Published numbers", caption, frame, formatted)

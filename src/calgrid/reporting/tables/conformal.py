@@ -35,17 +35,16 @@ def conformal(data: StudyData) -> Table | None:
         return None
     n_threshold = frame["n_threshold"].astype(int)
     caption = (
-        "Prediction sets after a calibrator, on the clean test split and, with the same thresholds, "
-        "on corruptions (mean "
-        f"over those of a severity); {captions.seeds(frame)}. ± is the standard deviation over "
-        f"seeds; with one seed, brackets are {100 * data.level:g} % bootstrap intervals over test "
-        "images. On the clean test split a set contains the label with the probability asked for, "
-        "on average over validation and test images, whatever the network; under shift nothing is "
-        "guaranteed. The coverage of one threshold varies with its "
-        f"{n_threshold.min():,} validation images (standard deviation up to "
+        "Prediction sets after a calibrator, on the clean test split and, with the same "
+        f"thresholds, on corruptions (mean over those of a severity); {captions.seeds(frame)}. ± "
+        f"is the standard deviation over seeds; with one seed, brackets are {100 * data.level:g} % "
+        "bootstrap intervals over test images. On the clean test split a set contains the label "
+        "with the probability asked for, on average over validation and test images, whatever the "
+        "network; under shift nothing is guaranteed. The coverage of one threshold varies with "
+        f"its {n_threshold.min():,} validation images (standard deviation up to "
         f"{100 * _deviation(frame):.1f} points). Calibrators were fitted on the other half of the "
-        "validation rows, so their numbers differ from those of other tables. SSCV: largest gap of "
-        "the coverage among sets of similar size. CovGap: mean gap over classes."
+        "validation rows, so their numbers differ from those of other tables. SSCV: largest gap "
+        "of the coverage among sets of similar size. CovGap: mean gap over classes."
     )
     return Table("conformal", "Conformal sets", "Calibrators", caption, frame, formatted)
 

@@ -39,12 +39,11 @@ def costs(data: StudyData) -> Table | None:
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
     caption = (
-        f"{captions.SECONDS} Mean over seeds; ±: standard deviation over seeds. Peak memory is that "
-        "of the GPU's allocator, or of the whole process on a CPU. Numbers of a second "
-        "stage exclude its first "
-        f"stage, which the table of training time includes. The ratio is to {data.baseline}, for "
-        f"the same stage and "
-        "calibrator or probe; compare only runs on the same device."
+        f"{captions.SECONDS} Mean over seeds; ±: standard deviation over seeds. Peak memory is "
+        "that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage "
+        "exclude its first stage, which the table of training time includes. The ratio is to "
+        f"{data.baseline}, for the same stage and calibrator or probe; compare only runs on the "
+        "same device."
     )
     return Table("costs", "Costs", "Costs", caption, frame, sections)
 

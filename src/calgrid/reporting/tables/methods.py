@@ -29,12 +29,10 @@ SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
     "The truth about an image is the known probability of each class given the image, or the share "
-    "of annotators who "
-    "chose it. KL and total variation are mean distances of the predicted distribution from it; "
-    "ECE to truth is the "
-    "ECE with the true probability of the predicted class instead of its correctness. It is free "
-    "of label noise, but "
-    "still depends on the sample of images. The other columns use labels only."
+    "of annotators who chose it. KL and total variation are mean distances of the predicted "
+    "distribution from it; ECE to truth is the ECE with the true probability of the predicted "
+    "class instead of its correctness. It is free of label noise, but still depends on the sample "
+    "of images. The other columns use labels only."
 )
 
 
@@ -56,8 +54,7 @@ def methods(data: StudyData) -> Table | None:
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.spread(data, frame)} {captions.RANKING} Bold: best of its column among the "
-        f"ranked rows. "
-        f"{captions.NULL}"
+        f"ranked rows. {captions.NULL}"
     )
     return Table(
         "methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections
@@ -73,12 +70,9 @@ def calibrators(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
-        f"{captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} Methods are sorted by their rank without calibration. "
-        f"Bold: best "
-        f"calibrator of each method and column, among those within 1 point of the method's best "
-        f"accuracy. "
-        f"{captions.NULL}"
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Methods are sorted by their rank "
+        "without calibration. Bold: best calibrator of each method and column, among those within "
+        f"1 point of the method's best accuracy. {captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
 
@@ -110,10 +104,8 @@ def soft_labels(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} "
-        f"{TRUTH} Bold: best calibrator of each method and column, among those within 1 point of "
-        f"the method's best "
-        f"accuracy. {captions.NULL}"
+        f"{captions.spread(data, frame)} {TRUTH} Bold: best calibrator of each method and column, "
+        f"among those within 1 point of the method's best accuracy. {captions.NULL}"
     )
     return Table(
         "soft_labels",

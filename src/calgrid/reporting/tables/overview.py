@@ -1,4 +1,4 @@
-"""Summary of a study in four columns: method, calibration, NLL against the baseline, best recipe."""
+"""Summary of a study in four columns: method, calibration, NLL vs the baseline, best recipe."""
 
 import math
 
@@ -51,12 +51,10 @@ def overview(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.RANKING} "
-        f"Brackets: {100 * data.level:g} % intervals. The best recipe is the calibrator, or none, "
-        "with the lowest mean NLL on these test images among those within 1 point of the method's "
-        "best accuracy, which favours it; ties are calibrators that are not significantly worse, "
-        "named in the CSV file. "
-        f"{captions.TESTED}"
+        f"{captions.RANKING} Brackets: {100 * data.level:g} % intervals. The best recipe is the "
+        "calibrator, or none, with the lowest mean NLL on these test images among those within 1 "
+        "point of the method's best accuracy, which favours it; ties are calibrators that are not "
+        f"significantly worse, named in the CSV file. {captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 

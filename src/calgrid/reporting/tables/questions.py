@@ -89,9 +89,9 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
         "standard deviation of the difference over seeds, the noise of a single run; brackets: "
         f"{100 * data.level:g} % interval of the mean difference over seeds and test images (of "
         "errors without a verdict over seeds alone); parentheses: p-value after Holm's correction "
-        "for all questions about methods with the same metric and calibrator, or all answers about "
-        "calibrators with the same metric, and p-value of the t-test over "
-        f"seeds alone, which holds on these images only. Bold: better or worse. {captions.TESTED}"
+        "for all questions about methods with the same metric and calibrator, or all answers "
+        "about calibrators with the same metric, and p-value of the t-test over seeds alone, "
+        f"which holds on these images only. Bold: better or worse. {captions.TESTED}"
     )
 
 

@@ -21,8 +21,8 @@ def method_ranks(data: StudyData) -> Table | None:
     """Mean ranks of methods over at least two settings."""
     caption = (
         "Mean rank of the uncalibrated methods over settings (protocol, data set and backbone), 1 "
-        "= best; means over "
-        f"seeds are ranked within each setting that has all methods. {_test(data.baseline)}"
+        "= best; means over seeds are ranked within each setting that has all methods. "
+        f"{_test(data.baseline)}"
     )
     return _table(data, "method", data.baseline, "method_ranks", "Methods", caption)
 
@@ -30,28 +30,26 @@ def method_ranks(data: StudyData) -> Table | None:
 def calibrator_ranks(data: StudyData) -> Table | None:
     """Mean ranks of calibrators over at least two settings."""
     caption = (
-        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 = "
-        "best; means over "
-        f"seeds are ranked within each setting that has all calibrators. {_test('no calibration')} "
-        f"Settings that "
-        "share a test set are not independent, so the p-values are too small."
+        "Mean rank of the calibrators over settings (protocol, data set, backbone and method), 1 "
+        "= best; means over seeds are ranked within each setting that has all calibrators. "
+        f"{_test('no calibration')} Settings that share a test set are not independent, so the "
+        "p-values are too small."
     )
     return _table(data, "calibrator", UNCALIBRATED, "calibrator_ranks", "Calibrators", caption)
 
 
 def _test(reference: str) -> str:
     return (
-        "All on the clean test split; of several tested checkpoints the first is used. The p-value "
-        "is that of "
-        f"Wilcoxon's signed-rank test of the differences in NLL to {reference} over settings, "
-        f"after Holm's "
-        "correction; it can be below 0.05 only with 6 settings or more. PHI: 100 times the mean "
-        f"decrease of the loss against {reference}, as in CalArena, ± 1.96 standard deviations over "
-        "settings by the root of the number of data sets. Win rate: mean share of the "
-        "others with a higher NLL in a setting, ties half; rating: Bradley-Terry on the Elo scale, "
-        "mean 1000; brackets: 95 % bootstrap intervals over settings, which with few settings are "
-        "too narrow. Mean ranks and win rates depend on what is compared. Critical-difference diagrams are "
-        "drawn only for metrics whose mean ranks can differ by more than the critical difference."
+        "All on the clean test split; of several tested checkpoints the first is used. The "
+        f"p-value is that of Wilcoxon's signed-rank test of the differences in NLL to {reference} "
+        "over settings, after Holm's correction; it can be below 0.05 only with 6 settings or "
+        f"more. PHI: 100 times the mean decrease of the loss against {reference}, as in CalArena, "
+        "± 1.96 standard deviations over settings by the root of the number of data sets. Win "
+        "rate: mean share of the others with a higher NLL in a setting, ties half; rating: "
+        "Bradley-Terry on the Elo scale, mean 1000; brackets: 95 % bootstrap intervals over "
+        "settings, which with few settings are too narrow. Mean ranks and win rates depend on "
+        "what is compared. Critical-difference diagrams are drawn only for metrics whose mean "
+        "ranks can differ by more than the critical difference."
     )
 
 

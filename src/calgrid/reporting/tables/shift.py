@@ -50,13 +50,10 @@ def shift(data: StudyData) -> Table | None:
         return None
     caption = (
         "Every corruption at every severity is scored separately, images are never pooled; shown "
-        "is the mean over the "
-        f"corruptions of one severity ({captions.seeds(frame)}; ±: standard deviation over seeds). "
-        f"{_names(data)} "
-        "Calibrators were fitted on clean val unless their name says otherwise. Bold: best "
-        "calibrator of each method and column, among those within 1 point of the method's best "
-        "accuracy. "
-        f"{captions.NULL}"
+        f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ±: standard "
+        f"deviation over seeds). {_names(data)} Calibrators were fitted on clean val unless their "
+        "name says otherwise. Bold: best calibrator of each method and column, among those within "
+        f"1 point of the method's best accuracy. {captions.NULL}"
     )
     return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
 
@@ -89,13 +86,10 @@ def ood(data: StudyData) -> Table | None:
         return None
     caption = (
         "Detection of out-of-distribution images among clean test images by the largest "
-        "probability or by the entropy; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} AUROC: area under the ROC curve. "
-        f"FPR95: share of "
-        "out-of-distribution images accepted at the threshold that accepts 95 % of the test "
-        "images; OOD positive: "
-        "share of test images rejected at the threshold that rejects 95 % of the "
-        "out-of-distribution images. Bold: "
+        f"probability or by the entropy; {captions.seeds(frame)}. {captions.spread(data, frame)} "
+        "AUROC: area under the ROC curve. FPR95: share of out-of-distribution images accepted at "
+        "the threshold that accepts 95 % of the test images; OOD positive: share of test images "
+        "rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
         "best of its column."
     )
     return Table(

@@ -30,12 +30,9 @@ def training_time(data: StudyData) -> Table | None:
     ]
     caption = (
         f"{captions.SECONDS} Mean over seeds; ±: standard deviation of the total over seeds. The "
-        "total of "
-        "a second stage includes its first stage, which is trained once for all its second stages. "
-        "The ratio of "
-        f"totals to {data.baseline} is missing if the two ran on different devices. Memory is the "
-        f"maximum of both "
-        "stages."
+        "total of a second stage includes its first stage, which is trained once for all its "
+        f"second stages. The ratio of totals to {data.baseline} is missing if the two ran on "
+        "different devices. Memory is the maximum of both stages."
     )
     return Table("training_time", "Training time", "Costs", caption, frame, sections)
 

@@ -159,15 +159,11 @@ def _against_baseline(row: pd.Series) -> Cell:
 def _caption(data: StudyData, found: Tuned) -> str:
     return (
         f"Each method was tried with {text.count(found.budget, 'setting')}; each seed chose among "
-        f"them by the "
-        f"{text.name(found.metric)} of its uncalibrated network on validation rows. Shown are the "
-        f"chosen settings on "
-        f"the {captions.test_split(data)}, which was not used for the choice; "
-        f"{captions.seeds(found.summary)}. "
-        f"{captions.spread(data, found.summary)} The default is the first setting of each method: "
-        f"a difference below 0 "
-        "is an improvement by tuning. Verdicts and p-values are over seeds and test images against "
-        f"{found.baseline}, after Holm's correction over methods. Bold: best of each calibrator "
-        f"and column among those "
-        f"within 1 point of the best accuracy. {captions.NULL}"
+        f"them by the {text.name(found.metric)} of its uncalibrated network on validation rows. "
+        f"Shown are the chosen settings on the {captions.test_split(data)}, which was not used for "
+        f"the choice; {captions.seeds(found.summary)}. {captions.spread(data, found.summary)} The "
+        "default is the first setting of each method: a difference below 0 is an improvement by "
+        f"tuning. Verdicts and p-values are over seeds and test images against {found.baseline}, "
+        "after Holm's correction over methods. Bold: best of each calibrator and column among "
+        f"those within 1 point of the best accuracy. {captions.NULL}"
     )
