@@ -6,6 +6,7 @@ import pytest
 import calgrid
 from calgrid.calibrators import build_calibrator
 from calgrid.reporting.published.run_tests import CONFIRMED, OPEN, REFUTED, claim_tests
+from calgrid.reporting.recipes import ties
 from calgrid.statistics import paired_bootstrap
 from calgrid.storage.schema import RESAMPLES
 from calgrid.storage.tables import read_frame
@@ -59,6 +60,18 @@ def test_every_face_says_the_same(two):
         claim = claim_tests(values, pd.DataFrame([pair]), draws)
         assert claim["verdict"].item() == TOLD.get(expected.loc[metric, "verdict"], OPEN)
         assert claim["p_value"].item() == pytest.approx(expected.loc[metric, "p_value"], rel=1e-6)
+
+
+def test_ties_with_the_best_are_those_of_the_same_rule(two):
+    results = calgrid.load_study(two.folder)
+    rows = results.data.test(results.data.groups[0], ["none"]).drop(columns="accuracy_mean")
+    metrics = ["nll", "brier", "ece_debiased", "u_ece"]  # the last has no verdict
+    words = results.compare("mmce", metrics=metrics).set_index("metric")["verdict"]
+    assert {"better", "worse"} & set(words)
+    tied = ties(results.data, results.data.groups[0], rows, metrics, "calibrator")
+    for metric in metrics:
+        other = rows[f"{metric}_mean"].idxmax()
+        assert tied[metric] == ({other} if words[metric] in ("tie", "equivalent") else set())
 
 
 def test_single_corruptions_have_no_verdict_and_their_means_have_one(two):

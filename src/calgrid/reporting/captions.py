@@ -18,6 +18,11 @@ DAGGER = (
     f"calibrators are fitted on the "
     "same data."
 )
+TIES = (
+    "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "
+    "correction for the others of the column; calibration errors by the squared calibration error, "
+    "and metrics that have no verdict are not marked."
+)
 NULL = (
     "ECE null is the expected ECE of a perfectly calibrated network with the same confidences and "
     "number of images: an "
@@ -52,6 +57,11 @@ def seeds(rows: pd.DataFrame) -> str:
     if high == 1:
         return "one seed"
     return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
+
+
+def ties(rows: pd.DataFrame) -> str:
+    """Meaning of the marks of ties, which need two seeds."""
+    return TIES if rows["n_seeds"].max() > 1 else "With one seed ties are not tested."
 
 
 def test_split(data: StudyData) -> str:

@@ -3,8 +3,9 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from calgrid.reporting.text import Markup, Rows
 
 #: the report shows the sections of a table up to about this number of rows
 SHOWN_ROWS = 1000
+#: what the report reads of a cell without a published value
+SHOWN_PARTS = ("text", "spread", "bold", "underlined", "sort", "link")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Cell:
     @property
     def entry(self) -> dict[str, Any]:
         """What the report reads of a cell without a published value."""
-        return {name: getattr(self, name) for name in ("text", "spread", "bold", "sort", "link")}
+        return {name: getattr(self, name) for name in SHOWN_PARTS}
 
 
 @dataclass(frozen=True)
@@ -275,15 +278,14 @@ CALIBRATED: Columns = {
 }
 
 
-def metric_cell(row: pd.Series, metric: str, bold: bool = False) -> Cell:
+def metric_cell(row: pd.Series, metric: str, bold: bool = False, underlined: bool = False) -> Cell:
     """Cell of the mean of a metric, with its standard deviation over seeds or, for one seed, its
     bootstrap interval.
     """
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
     spread = text.spread(metric, row["n_seeds"], std, low, high)
-    return Cell(
-        text.format_metric(metric, mean), spread, bold, None if math.isnan(mean) else float(mean)
-    )
+    sort = None if math.isnan(mean) else float(mean)
+    return Cell(text.format_metric(metric, mean), spread, bold, sort, underlined=underlined)
 
 
 def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
@@ -320,14 +322,16 @@ def metric_section(
     metrics: Sequence[str],
     lead: Columns,
     within: str | None = None,
+    ties: Mapping[str, Container[Any]] = MappingProxyType({}),
 ) -> Section:
-    """Format wide rows, the best of each column in bold.
+    """Format wide rows, the best of each column in bold and its ties underlined.
 
     Parameters
     ----------
     lead : heading -> cell of the columns before the metrics.
     within : rows are compared only with rows that have the same value in this column; None compares
         all rows.
+    ties : metric -> index labels of its ties.
     """
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
     found = [best_rows(part, metrics) for part in parts]
@@ -335,7 +339,10 @@ def metric_section(
     cells = [
         [
             *(make(row) for make in lead.values()),
-            *(metric_cell(row, metric, bold=label in best[metric]) for metric in metrics),
+            *(
+                metric_cell(row, metric, label in best[metric], label in ties.get(metric, ()))
+                for metric in metrics
+            ),
         ]
         for label, row in rows.iterrows()
     ]

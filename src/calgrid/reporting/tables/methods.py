@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from calgrid.reporting import captions
+from calgrid.reporting.recipes import ties
 from calgrid.reporting.study import BESIDE_ECE, UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import (
     CALIBRATED,
@@ -46,7 +47,9 @@ def methods(data: StudyData) -> Table | None:
             "Rank": lambda row: whole(row["place"]),
             "Seeds": lambda row: whole(row["n_seeds"]),
         }
-        return [metric_section(data.label(group), rows, present(rows, metrics), lead)]
+        shown = present(rows, metrics)
+        tied = ties(data, group, rows, shown, within="calibrator")
+        return [metric_section(data.label(group), rows, shown, lead, ties=tied)]
 
     frame, sections = by_group(data, lambda group: data.test(group, [UNCALIBRATED]), section)
     if frame.empty:
@@ -54,7 +57,7 @@ def methods(data: StudyData) -> Table | None:
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.spread(data, frame)} {captions.RANKING} Bold: best of its column among the "
-        f"ranked rows. {captions.NULL}"
+        f"ranked rows. {captions.ties(frame)} {captions.NULL}"
     )
     return Table(
         "methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections
@@ -72,7 +75,7 @@ def calibrators(data: StudyData) -> Table | None:
         f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
         f"{captions.seeds(frame)}. {captions.spread(data, frame)} Methods are sorted by their rank "
         "without calibration. Bold: best calibrator of each method and column, among those within "
-        f"1 point of the method's best accuracy. {captions.NULL}"
+        f"1 point of the method's best accuracy. {captions.ties(frame)} {captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
 
@@ -89,7 +92,8 @@ def parts(data: StudyData) -> Table | None:
         "gain in refinement is one that no such recalibration gives. L1 and L2 errors of all "
         "probabilities are what a temperature or isotonic maps, fitted on other images of the "
         "split, find: bounds from below, negative by noise. Bold: best calibrator of each method "
-        "and column, among those within 1 point of the method's best accuracy."
+        "and column, among those within 1 point of the method's best accuracy. "
+        f"{captions.ties(frame)}"
     )
     title = "Refinement and calibration"
     return Table("parts", title, "Calibrators", caption, frame, sections)
@@ -105,7 +109,8 @@ def soft_labels(data: StudyData) -> Table | None:
     caption = (
         f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
         f"{captions.spread(data, frame)} {TRUTH} Bold: best calibrator of each method and column, "
-        f"among those within 1 point of the method's best accuracy. {captions.NULL}"
+        f"among those within 1 point of the method's best accuracy. {captions.ties(frame)} "
+        f"{captions.NULL}"
     )
     return Table(
         "soft_labels",
@@ -126,6 +131,10 @@ def _calibrated(
     data: StudyData, metrics: Sequence[str]
 ) -> Callable[[Group, pd.DataFrame], list[Section]]:
     """Function that makes the section of a group: every method with every calibrator."""
-    return lambda group, rows: [
-        metric_section(data.label(group), rows, present(rows, metrics), CALIBRATED, within="method")
-    ]
+
+    def section(group: Group, rows: pd.DataFrame) -> list[Section]:
+        shown = present(rows, metrics)
+        tied = ties(data, group, rows, shown, within="method")
+        return [metric_section(data.label(group), rows, shown, CALIBRATED, "method", tied)]
+
+    return section
