@@ -203,7 +203,7 @@ def compare(quiet: Path, wild: Path) -> list[str]:
     print(f"compared                {len(same)} files, {len(metrics)} rows of metrics")
     print(
         f"runs resumed            {sum(map(bool, resumed))} of {len(resumed)}, {sum(resumed)} "
-        f"times in all"
+        "times in all"
     )
     return wrong
 

@@ -163,8 +163,8 @@ def test_a_variant_draws_by_another_seed(archives, make_config, home):
 def test_what_no_program_can_download_is_asked_for_in_one_sentence(tmp_path, refuses, missing):
     with refuses(
         DataError,
-        "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 29b22e2961454d5413ddabcf34fc5622) "
-        "from",
+        "put ILSVRC2012_img_val.tar of 6,744,924,160 bytes (md5 "
+        "29b22e2961454d5413ddabcf34fc5622) from",
         "and ILSVRC2012_devkit_t12.tar.gz (md5 fa75699e90414af021442c21a62c3abf)",
         "imagenet/val, in one folder per WordNet id",
     ):

@@ -37,8 +37,8 @@ StoragePass=slurm
 StorageLoc=slurm_acct_db
 """
 GRANT = (
-    "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm'; "
-    "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';"
+    "CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm'; GRANT ALL ON slurm_acct_db.* TO "
+    "'slurm'@'127.0.0.1';"
 )
 
 

@@ -162,8 +162,8 @@ def test_too_little_memory_is_named_and_the_next_attempt_gets_more(finished, clu
 def test_a_cluster_without_accounting_is_found_out_and_squeue_asked(finished):
     assert (
         finished.log().count(
-            "has no accounting (Slurm accounting storage is disabled): the states of jobs are read "
-            "from squeue"
+            "has no accounting (Slurm accounting storage is disabled): the states of jobs are "
+            "read from squeue"
         )
         == 1
     )

@@ -73,7 +73,7 @@ def check_image_size(spec: registry.ComponentSpec, height: int, width: int, wher
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
     raise ConfigError(
         f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; "
-        f"use another backbone or images of another size."
+        "use another backbone or images of another size."
     )
 
 
@@ -109,7 +109,7 @@ def check_timm_name(name: str, where: str = "") -> None:
     if not name:
         raise ConfigError(
             f"{where or 'backbone'}: 'timm' is a library: write timm/ and the name of one of its "
-            f"models."
+            "models."
         )
     known = timm_names()
     if not known:

@@ -30,7 +30,7 @@ class TimmBackbone(Backbone):
         if not isinstance(head, nn.Linear) or not hasattr(model, "forward_head"):
             raise ConfigError(
                 f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose "
-                f"another model."
+                "another model."
             )
         theirs = model.state_dict(keep_vars=True)
         model.reset_classifier(0)
@@ -71,7 +71,7 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
         raise DataError(
             f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once "
             f"where '{published.hf_hub_id or published.url}' can be reached, or bring the cache of "
-            f"the Hugging Face hub that holds it (environment variable HF_HOME)."
+            "the Hugging Face hub that holds it (environment variable HF_HOME)."
         ) from error
 
 

@@ -136,8 +136,8 @@ class Calibrator(ABC):
         if "temperature" in self.fit_history:
             shown.append(f"T={self.fit_history['temperature']:.5g}")
         return (
-            f"{self.id}({', '.join(shown)}), fitted on {self.n_samples:,} rows, "
-            f"{self.n_classes} classes"
+            f"{self.id}({', '.join(shown)}), fitted on {self.n_samples:,} rows, {self.n_classes} "
+            "classes"
         )
 
     def fit(

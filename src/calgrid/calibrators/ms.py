@@ -39,7 +39,7 @@ class MatrixScaling(MatrixScalingOdir):
         n_classes = logits.shape[1]
         if n_classes > MAX_VALIDATED:
             raise DataError(
-                f"calibrator 'ms' has K^2 weights without a penalty and takes at most "
+                "calibrator 'ms' has K^2 weights without a penalty and takes at most "
                 f"{MAX_VALIDATED} classes, got {n_classes}; use 'sms'."
             )
         return super()._fit(logits, labels, features, head)

@@ -165,8 +165,8 @@ class MatrixScalingOdir(Calibrator):
         if self.strength is None and n_classes > MAX_VALIDATED:
             raise DataError(
                 f"calibrator '{self.id}' chooses its strength by cross-validation for at most "
-                f"{MAX_VALIDATED} classes, got {n_classes}: up to 27 fits, of 20 s and more "
-                "each at 1,000 classes; give it a strength, or use 'sms', which needs none."
+                f"{MAX_VALIDATED} classes, got {n_classes}: up to 27 fits, of 20 s and more each "
+                "at 1,000 classes; give it a strength, or use 'sms', which needs none."
             )
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])

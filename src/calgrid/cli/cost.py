@@ -86,7 +86,7 @@ def _stated(text: str) -> tuple[str, float]:
     if not equals or not backbone or not 0 < images < math.inf:
         raise ConfigError(
             f"--throughput: '{text}' is not BACKBONE=IMAGES with a number of images per second, "
-            f"such as resnet50=2500."
+            "such as resnet50=2500."
         )
     return backbone, images
 
@@ -176,13 +176,13 @@ def _assumptions(
         "- Preparation, calibration and reports run on processor cores and are not counted: "
         "seconds to minutes a run, six hours of a core with ImageNet-C and nine calibrators.",
         "- Starting a job takes seconds and is not counted.",
-        "- Disk space is that of uncompressed numbers, without downloaded weights, tables, figures "
-        "and resume states.",
+        "- Disk space is that of uncompressed numbers, without downloaded weights, tables, "
+        "figures and resume states.",
     ]
     unknown = [unit for unit in study.data_units() if not scored_images(study, unit)]
     if unknown:
         lines.append(
-            f"- Not counted, because their number of images is unknown before preparation: "
+            "- Not counted, because their number of images is unknown before preparation: "
             f"{', '.join(unknown)}."
         )
     return lines

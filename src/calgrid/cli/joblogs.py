@@ -155,8 +155,8 @@ def report(
     """
     if not failed:
         return (
-            "Stopped: finished results are kept, and a training resumes from its last saved state; "
-            "run the same command again."
+            "Stopped: finished results are kept, and a training resumes from its last saved "
+            "state; run the same command again."
         )
     logs: dict[str, list[str]] = {}
     for log, job in failed.items():
@@ -184,7 +184,7 @@ def report(
     if waiting:
         lines += [
             f"{waiting} other jobs were not started: --keep-going runs jobs that do not need the "
-            f"failed ones."
+            "failed ones."
         ]
     lines += ["Fix the causes and run the same command again: finished results are kept."]
     if "report" in blocked:

@@ -222,8 +222,8 @@ def check(options: argparse.Namespace) -> None:
         log(f"calgrid check: overrides[{number}] matches no run of this study.")
     if study.config.device == "cuda" and not gpu_here():
         log(
-            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake stops "
-            "with an error here, and on a cluster each job needs a GPU."
+            "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake "
+            "stops with an error here, and on a cluster each job needs a GPU."
         )
     sys.stdout.writelines(f"{line}\n" for line in _power(study))
     for key in study.runs:

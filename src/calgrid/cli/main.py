@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reason = f"{error.strerror or error}".lower()
             shown = StateError(
                 f"The path {error.filename} cannot be used ({reason}): correct it or its "
-                f"permissions."
+                "permissions."
             )
         if not isinstance(shown, CalgridError):
             raise

@@ -111,7 +111,7 @@ def in_use() -> tuple[Plugin, ...]:
         if other is not plugin:
             raise ConfigError(
                 f"The plugins {other.folder} and {plugin.folder} have the same name, which their "
-                f"modules carry: rename one of the folders."
+                "modules carry: rename one of the folders."
             )
     return tuple(plugins.values())
 
@@ -133,7 +133,7 @@ def _installed() -> tuple[list[Plugin], list[str]]:
         else:
             messages.append(
                 f"The entry point '{entry.name}' of the group {GROUP} names '{entry.value}', which "
-                f"is no package that is installed: install or remove what it belongs to."
+                "is no package that is installed: install or remove what it belongs to."
             )
     return plugins, messages
 
@@ -156,7 +156,7 @@ def check_folder(folder: Path, where: str) -> None:
     if not name.isidentifier():
         raise ConfigError(
             f"{where}: '{name}' is no name of a Python package, which modules in it carry; rename "
-            f"the folder with letters, digits and _ alone."
+            "the folder with letters, digits and _ alone."
         )
     owners = [f"the package in {place}" for place in _places(name) if place != folder.resolve()]
     if name in sys.builtin_module_names or name in sys.stdlib_module_names:

@@ -374,7 +374,7 @@ def _read(kinds: tuple[str, ...]) -> Files:
                 result.specs.pop((kind, component.id), None)
                 result.broken[kind, component.id] = (
                     f"{where}: '{component.id}' is the {_described(other)} already; choose another "
-                    f"name."
+                    "name."
                 )
     return result
 

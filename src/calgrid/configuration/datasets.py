@@ -225,8 +225,8 @@ class DatasetCatalog:
         if not (base.options or extends) or base.info["role"] != "dataset":
             kinds = [id for id, spec in registry.specs("dataset").items() if _is_kind(spec)]
             raise ConfigError(
-                f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can "
-                f"be added to it; for your own files use one of: {', '.join(kinds)}."
+                f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can be "
+                f"added to it; for your own files use one of: {', '.join(kinds)}."
             )
         if "like" in entry:
             raise ConfigError(

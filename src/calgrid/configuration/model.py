@@ -60,8 +60,8 @@ LR = "Learning rate before the schedule."
 WEIGHT_DECAY = "Weight decay on all parameters."
 SCHEDULE = "Learning rate by epoch."
 CHECKPOINTS = (
-    "Tested weights - best (highest validation accuracy, the first of equal ones), refined (lowest "
-    "validation NLL after temperature scaling), last epoch, or several of them."
+    "Tested weights - best (highest validation accuracy, the first of equal ones), refined "
+    "(lowest validation NLL after temperature scaling), last epoch, or several of them."
 )
 REDUCTION = "Mean or sum of the loss over a batch (the focal_calibration line sums)."
 
@@ -131,8 +131,8 @@ class Augmentation(Model):
     flip: Literal[False, True, "alternate"] = Field(
         False,
         description="Mirror images left to right: a random half of each batch (true); or a random "
-        "half of all images in the first epoch and, from then on, each image in every other epoch "
-        "(alternate).",
+        "half of all images in the first epoch and, from then on, each image in every other "
+        "epoch (alternate).",
     )
 
 
@@ -180,8 +180,9 @@ class Protocol(Model):
         "trained",
         description="Source of the tested weights - trained here, published weights of the "
         "backbone, the checkpoints of torrvision/focal_calibration for CIFAR, or your own files. "
-        "With the latter three nothing is trained, and only the keys weights_file, deterministic, "
-        "channels_last, export_features, test_normalisation and test_views are allowed.",
+        "With the latter three nothing is trained, and only the keys weights_file, "
+        "deterministic, channels_last, export_features, test_normalisation and test_views are "
+        "allowed.",
     )
     weights_file: str | None = Field(
         None,
@@ -193,8 +194,8 @@ class Protocol(Model):
         False,
         description="Whether training, prediction and probes on a GPU give the same bytes each "
         "time - deterministic kernels only, no TF32, no search for the fastest convolution; "
-        "slower. With false an NVIDIA GPU chooses kernels and uses TF32, so a repeated or resumed "
-        "run ends with slightly different numbers. On the CPU all runs are deterministic.",
+        "slower. With false an NVIDIA GPU chooses kernels and uses TF32, so a repeated or "
+        "resumed run ends with slightly different numbers. On the CPU all runs are deterministic.",
     )
     channels_last: bool = Field(True, description="Memory format of images and convolutions.")
     export_features: Literal[False, True, "all"] = Field(
@@ -267,8 +268,7 @@ class TrainingProtocol(Protocol):
         "fixed",
         description="Validation images that a data set draws from its training images - the same "
         "draw for all runs, or a draw by the seed of the run, as in the code of FeDLaS. Test "
-        "images "
-        "are the same in both cases. Each draw is prepared and stored for itself.",
+        "images are the same in both cases. Each draw is prepared and stored for itself.",
     )
     disjoint_validation: bool = Field(
         False,
@@ -341,8 +341,8 @@ class Grid(Model):
         ["val"],
         min_length=1,
         description="Data that the calibrators are fitted on: val, and for shift families also "
-        "same_shift, a random 20 % of each corruption and severity, with scores on the other "
-        "80 %; redrawn, in addition to val, a random 20 % of val and test together, with scores on "
+        "same_shift, a random 20 % of each corruption and severity, with scores on the other 80 "
+        "%; redrawn, in addition to val, a random 20 % of val and test together, with scores on "
         "the other 80 %, for data sets without training images. calibrator_seeds seed both draws.",
     )
     probes: Names = Field(
@@ -573,8 +573,8 @@ class Statistics(Model):
     ) = Field(
         None,
         description="Scores of conformal prediction sets (calgrid list conformal), which follow "
-        "every calibrator, at coverages of 90 and 95 %. A random half of the validation rows fits "
-        "the calibrator once more, the other half fits the sets.",
+        "every calibrator, at coverages of 90 and 95 %. A random half of the validation rows "
+        "fits the calibrator once more, the other half fits the sets.",
     )
     level: Fraction = Field(0.95, description="Confidence level of all intervals.")
     seed: Seed = Field(
@@ -656,8 +656,8 @@ class Config(Model):
     keep_models: bool = Field(
         True,
         description="Whether missing models are trained again, like any other missing result. "
-        "With false you can delete model.safetensors of finished runs to save disk space; a model "
-        "is trained again only if a job needs it.",
+        "With false you can delete model.safetensors of finished runs to save disk space; a "
+        "model is trained again only if a job needs it.",
     )
     plugins: Annotated[list[Text], Distinct] = Field(
         [],
@@ -715,8 +715,8 @@ class Config(Model):
     tuning: Tuning | None = Field(
         None,
         description="Methods tuned with an equal budget - every method has the same number of "
-        "candidates, each seed chooses one by its validation rows, and the table of tuned methods "
-        "scores the choices on the test split.",
+        "candidates, each seed chooses one by its validation rows, and the table of tuned "
+        "methods scores the choices on the test split.",
     )
     papers: Annotated[list[str], Distinct] = Field(
         [],

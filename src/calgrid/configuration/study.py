@@ -419,8 +419,8 @@ class Study:
             key = run.key
             if key in self.trained or key in self.ensembles:
                 raise ConfigError(
-                    f"{where}: this study makes {key.path} itself; leave its method or seed out "
-                    "in one of the two places."
+                    f"{where}: this study makes {key.path} itself; leave its method or seed out in "
+                    "one of the two places."
                 )
             if key in self.external:
                 raise ConfigError(

@@ -77,7 +77,7 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
             if member.name in seen or member.size is None or member.size > limit:
                 raise DataError(
                     f"'{member.name}' in {archive} is not a regular file of at most {limit:,} "
-                    f"bytes, or occurs twice: this is not the published archive, replace it."
+                    "bytes, or occurs twice: this is not the published archive, replace it."
                 )
             seen.add(member.name)
             yield member.name, member.read()
@@ -256,7 +256,7 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
             if name in arrays or not info.isreg():
                 raise DataError(
                     f"'{name}' in {archive} is not a regular file or occurs twice: replace the "
-                    f"archive."
+                    "archive."
                 )
             arrays[name] = _mapped(file, info.offset_data, info.size, where)
     missing = sorted(wanted - set(arrays))

@@ -255,6 +255,6 @@ def _count_classes(train: Source, files: str) -> int:
     if len(missing):
         raise DataError(
             f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct "
-            f"the labels, or give n_classes."
+            "the labels, or give n_classes."
         )
     return max(len(present), 1)

@@ -76,7 +76,7 @@ class Pictures:
         if len(wnids) != n_classes:
             raise DataError(
                 f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}: "
-                f"complete it."
+                "complete it."
             )
         number = {wnid: index for index, wnid in enumerate(wnids)}
         labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
@@ -118,7 +118,7 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
         if picture in members:
             raise DataError(
                 f"{store.place} has the same image twice, '{members[picture]}' and '{name}': "
-                f"remove one."
+                "remove one."
             )
         members[picture] = name
     return members

@@ -54,7 +54,7 @@ class Listed:
         if unknown := sorted({name for _, name in pictures} - set(number)):
             raise DataError(
                 f"{archive} has images of '{unknown[0]}', which is not in its list of classes: "
-                f"replace it."
+                "replace it."
             )
         labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
         return cls([member for member, _ in pictures], labels)

@@ -96,7 +96,7 @@ class Cifar(Dataset):
         ):
             raise DataError(
                 f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}': "
-                f"replace it."
+                "replace it."
             )
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)
 

@@ -45,7 +45,7 @@ class CifarC(ShiftFamily):
         if not np.array_equal(arrays["labels.npy"], np.tile(labels, len(severities))):
             raise DataError(
                 f"The labels in {archive} differ from those of the test split: replace one of the "
-                f"two archives."
+                "two archives."
             )
         settings = []
         for shift in shifts:

@@ -48,8 +48,8 @@ CHUNK = 256
 
 @register(
     source=(
-        "digits: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI "
-        "repository, 1998; noise: ours"
+        "digits: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI repository, "
+        "1998; noise: ours"
     ),
     role="dataset",
     label="Ambiguous digits",

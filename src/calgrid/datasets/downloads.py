@@ -101,7 +101,7 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise DataError(
             f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it "
-            f"is now."
+            "is now."
         )
     pinned: PublishedFile = {**file, "sha256": sha256}
     difference = _difference(path, pinned) if path.exists() else ""

@@ -70,7 +70,7 @@ class FolderSource(Source):
         if unknown:
             raise DataError(
                 f"{', '.join(map(str, self.folders.values()))}: the class '{unknown[0]}' has no "
-                f"folder in the training split."
+                "folder in the training split."
             )
         number = {name: index for index, name in enumerate(self.classes)}
         self.labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
@@ -115,7 +115,7 @@ def _pictures(folder: Path) -> list[str]:
     if empty:
         raise DataError(
             f"{folder / empty[0]} contains no image ({', '.join(SUFFIXES)}): fill or remove the "
-            f"folder."
+            "folder."
         )
     return pictures
 

@@ -113,8 +113,8 @@ def _labels(path: Path, column: str | None) -> Rows:
         return labels.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): "
-            f"correct them."
+            f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): correct "
+            "them."
         ) from None
 
 
@@ -132,8 +132,8 @@ def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage
                 for row, content in zip(inside, contents, strict=True):
                     if content is None:
                         raise DataError(
-                            f"Row {row} of {path} has no image bytes in '{name}': write the "
-                            f"images into the file."
+                            f"Row {row} of {path} has no image bytes in '{name}': write the images "
+                            "into the file."
                         )
                     yield f"Row {row} of {path}", content
             start = stop

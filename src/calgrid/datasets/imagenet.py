@@ -70,17 +70,17 @@ class Imagenet(Evaluated):
         tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
-                f"The validation images of ImageNet require a registration: put "
+                "The validation images of ImageNet require a registration: put "
                 f"{published(files[0])} and {published(files[1])} into "
                 f"{data_root or 'a data_root'}, or the images into its folder {FOLDERS[0]}, in one "
-                f"folder per WordNet id."
+                "folder per WordNet id."
             )
         store = open_archive(tar)
         wnids = _labels(devkit)
         if len(wnids) != len(store.names):
             raise DataError(
                 f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels: "
-                f"replace them."
+                "replace them."
             )
         # the ground truth is in the order of the numbers in the file names, which have equal length
         names = sorted(store.names)

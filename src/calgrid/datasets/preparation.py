@@ -64,7 +64,7 @@ def prepare(
         if base is None:
             raise ConfigError(
                 f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that "
-                f"and give its folder as base_dir."
+                "and give its folder as base_dir."
             )
         settings = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
@@ -77,7 +77,7 @@ def prepare(
         if stays_encoded([split.images for split in splits]):
             log(
                 f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for "
-                f"validation"
+                "validation"
             )
     duplicates = _check_built(entry, parts, settings)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def _component(
         if entry.info.get("configurable", False):
             raise ConfigError(
                 f"'{dataset_id}' is a kind of data set: define a data set of this kind and give "
-                f"its specification."
+                "its specification."
             )
         return entry, load("dataset", dataset_id)()
     if configured["unit"] != dataset_id:
@@ -264,7 +264,7 @@ def _where(
             positions.append(split.rows[equal][0])
     return (
         f" (the first: rows {positions[0]} and {positions[1]}, counted through all files), or set "
-        f"duplicates: count"
+        "duplicates: count"
     )
 
 

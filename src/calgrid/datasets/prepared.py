@@ -117,7 +117,7 @@ def open_prepared(
         raise StateError(
             f"{folder} holds '{manifest['id']}' of another configuration or code version "
             f"(fingerprint {prepared_with}, expected {fingerprint}): prepare it again, and give "
-            f"data sets of different options different names."
+            "data sets of different options different names."
         )
     splits = {
         name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()
@@ -147,7 +147,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(
             f"{folder} contains no prepared data ({MANIFEST} is missing): prepare the data set "
-            f"there."
+            "there."
         )
     manifest = read_record(path, "manifest")
     if manifest.get("format") != FORMAT:

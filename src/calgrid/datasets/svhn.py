@@ -26,8 +26,8 @@ ZERO = 10
 
 @register(
     source=(
-        "Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, "
-        "NIPS workshop 2011"
+        "Netzer et al., Reading Digits in Natural Images with Unsupervised Feature Learning, NIPS "
+        "workshop 2011"
     ),
     role="dataset",
     label="SVHN",
@@ -75,7 +75,7 @@ def _read(path: Path) -> Labelled:
     if images.dtype != np.uint8 or images.ndim != 4:
         raise DataError(
             f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}: "
-            f"replace it."
+            "replace it."
         )
     if labels.size != images.shape[3] or not np.isin(labels, np.arange(1, ZERO + 1)).all():
         raise DataError(

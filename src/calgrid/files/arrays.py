@@ -239,7 +239,7 @@ def _array_of_list(values: list[Any], name: str, path: Path) -> np.ndarray:
     except (TypeError, ValueError):  # tensors in a list, rows of different length
         raise DataError(
             f"'{name}' in {path} is a list of other things than numbers or text; save it as one "
-            f"tensor."
+            "tensor."
         ) from None
 
 
@@ -251,7 +251,7 @@ def _array_of_tensor(tensor: Any, name: str, path: Path) -> np.ndarray:
     if special or tensor.layout is not torch.strided:
         raise DataError(
             f"'{name or 'the tensor'}' in {path} is a sparse, quantised, nested or meta tensor; "
-            f"save a dense one with its values as float32."
+            "save a dense one with its values as float32."
         )
     # a view that repeats its values is small in the file
     _refuse_bomb(path, tensor.numel() * tensor.element_size())
@@ -295,7 +295,7 @@ def _load_csv(path: Path) -> Columns:
     if all(map(NUMBER.fullmatch, names)):
         raise DataError(
             f"{path} has no header; add a first line with the names of the columns, one of them "
-            f"'label'."
+            "'label'."
         )
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         raise DataError(f"{path} has one column, '{names[0]}'; separate the columns by commas.")

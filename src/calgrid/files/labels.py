@@ -85,8 +85,8 @@ def _numbers_of_text(
         classes = names
     if not classes:
         raise DataError(
-            f"{path}: labels are text ({shown_names(names[:3])}); give the classes in the order "
-            f"of the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
+            f"{path}: labels are text ({shown_names(names[:3])}); give the classes in the order of "
+            "the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
         )
     number = {name: place for place, name in enumerate(classes)}
     unknown = [name for name in names if name not in number]

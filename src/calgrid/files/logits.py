@@ -101,7 +101,7 @@ def _known_classes(
     if classes and list(classes) != written:
         raise DataError(
             f"{path} has the classes {shown_names(written)}, not {shown_names(classes)}; use the "
-            f"same model."
+            "same model."
         )
     return written
 
@@ -169,8 +169,7 @@ def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarra
             if name in arrays:
                 raise DataError(
                     f"{path} should contain {kind}, but it contains '{name}'; give --kind {other} "
-                    f"(in a study, kind: {other}), or rename the array to "
-                    f"'{VALUE_NAMES[kind][0]}'."
+                    f"(in a study, kind: {other}), or rename the array to '{VALUE_NAMES[kind][0]}'."
                 )
     return None
 
@@ -181,7 +180,7 @@ def _labels_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
     if values is None:
         raise DataError(
             f"{path} must contain labels named '{names[0]}', it contains {_content(arrays)}; give "
-            f"their name with --label-key (in a study, label_key)."
+            "their name with --label-key (in a study, label_key)."
         )
     return values
 
@@ -324,8 +323,8 @@ def from_arrays(
     if kind == "logits" and are_probabilities(values):
         raise DataError(
             f"{path} should contain logits, but every row is non-negative and sums to 1 like "
-            f"probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
-            f"they are logits, subtract 1 from all, which does not change the softmax."
+            "probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
+            "they are logits, subtract 1 from all, which does not change the softmax."
         )
     if kind == "probabilities":
         data.probabilities = _normalised(values, path)
@@ -346,12 +345,12 @@ def _check_width(
         return
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise DataError(
-            f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to "
-            f"be swapped; give {kind} one column per class, and labels one number per row."
+            f"{path}: {kind} have shape {values.shape} and labels {labels.shape}, they seem to be "
+            f"swapped; give {kind} one column per class, and labels one number per row."
         )
     raise DataError(
-        f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if "
-        f"they are for class 1 of two classes, give --binary (in a study, binary: true)."
+        f"{path}: {kind} must have shape (N, K), one column per class, got {values.shape}; if they "
+        "are for class 1 of two classes, give --binary (in a study, binary: true)."
     )
 
 
@@ -384,7 +383,7 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
         raise DataError(
             f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "
             f"(smallest value {values.min():.3g}); give --kind logits (in a study, kind: logits), "
-            f"or normalise the rows."
+            "or normalise the rows."
         )
     if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8]:
         return values
@@ -401,5 +400,5 @@ def _refuse_repeated_rows(data: Logits, path: Path) -> None:
     if same_as_next.any():
         raise DataError(
             f"{path} has index {data.index[order][int(same_as_next.argmax())]} more than once, but "
-            f"rows are paired by index; make it unique, or remove 'index'."
+            "rows are paired by index; make it unique, or remove 'index'."
         )

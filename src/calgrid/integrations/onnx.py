@@ -39,7 +39,7 @@ def write_onnx(calibrator: Calibrator, path: Path) -> None:
     difference = float(np.abs(found - calibrator.predict_proba(values)).max())
     if not difference <= TOLERANCE:
         raise StateError(
-            f"ONNX Runtime computes probabilities that differ from those of NumPy by "
+            "ONNX Runtime computes probabilities that differ from those of NumPy by "
             f"{difference:.2g}, so nothing is written: please report this."
         )
     write_bytes(path, content)

@@ -69,7 +69,7 @@ class CalibratedModule(nn.Module):
         if is_recorded:
             raise ConfigError(
                 f"{self.reason.rstrip('.')}, without tracing, export or compilation, which would "
-                f"store its output as a constant."
+                "store its output as a constant."
             )
         array = self.calibrator.predict_proba(
             _array(logits), None if features is None else _array(features)

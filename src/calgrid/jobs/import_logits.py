@@ -130,7 +130,7 @@ def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Lo
     if not 0 < n_val < count:
         raise DataError(
             f"{count} rows cannot be split with val_fraction {val_fraction}: one part would be "
-            f"empty."
+            "empty."
         )
     order = np.random.default_rng(seed).permutation(count)
     return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))

@@ -81,7 +81,7 @@ def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch
     if path is None:
         raise StateError(
             f"Method '{spec['key']['method']}' needs the checkpoint of its first stage; give "
-            f"--first-stage."
+            "--first-stage."
         )
     states, _ = load_checkpoint(path, wanted["fingerprint"])
     return states[f"{wanted['checkpoint']}.model"]

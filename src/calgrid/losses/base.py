@@ -179,8 +179,8 @@ class Loss(nn.Module):
         ):
             shape, kind = tuple(logits.shape), logits.dtype
             raise DataError(
-                f"loss '{self.id}': logits must be floating (N, {self.num_classes}), "
-                f"got {kind} {shape}."
+                f"loss '{self.id}': logits must be floating (N, {self.num_classes}), got {kind} "
+                f"{shape}."
             )
         count = logits.shape[0]
         if count == 0:

@@ -385,8 +385,8 @@ _ENTRIES = (
     Metric(
         "soft_ece",
         human.ece_human,
-        "ECE against the true probability of the predicted class, an estimate without the noise of "
-        "labels",
+        "ECE against the true probability of the predicted class, an estimate without the noise "
+        "of labels",
         _SOFT,
         True,
         "soft",

@@ -9,37 +9,34 @@ from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
 
 RANKING = (
-    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of the "
-    "best; the others "
-    "follow without a rank."
+    "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of "
+    "the best; the others follow without a rank."
 )
 DAGGER = (
     f"{SEES_VALIDATION} sees validation data during training, unlike the other methods; "
-    f"calibrators are fitted on the "
-    "same data."
+    "calibrators are fitted on the same data."
 )
 TIES = (
     "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "
-    "correction for the others of the column; calibration errors by the squared calibration error, "
-    "and metrics that have no verdict are not marked."
+    "correction for the others of the column; calibration errors by the squared calibration "
+    "error, and metrics that have no verdict are not marked."
 )
 NULL = (
     "ECE null is the expected ECE of a perfectly calibrated network with the same confidences and "
-    "number of images: an "
-    "ECE at or below it is no evidence of miscalibration."
+    "number of images: an ECE at or below it is no evidence of miscalibration."
 )
 SECONDS = (
-    "Seconds of all processor cores on a CPU, which do not depend on other work on the machine; on "
-    "a GPU, seconds for which it was held."
+    "Seconds of all processor cores on a CPU, which do not depend on other work on the machine; "
+    "on a GPU, seconds for which it was held."
 )
 TESTED = (
     "Verdicts cover retraining with other seeds and other test images. Calibration errors have a "
     "bias that depends on the model, so the verdict on calibration is that of the squared "
     "calibration error, which has none. better and worse: significant after Holm's correction; "
     "equivalent: the interval, corrected too, is within 0.5 points (accuracy and other shares), "
-    "0.01 nats (NLL), 0.005 (Brier) or 1 %² (squared calibration error); tie: neither, which is no "
-    "evidence of equality, with the difference that would have been found with a power of 80 %; no "
-    "verdict: not testable, as with one seed."
+    "0.01 nats (NLL), 0.005 (Brier) or 1 %² (squared calibration error); tie: neither, which is "
+    "no evidence of equality, with the difference that would have been found with a power of 80 "
+    "%; no verdict: not testable, as with one seed."
 )
 
 
@@ -57,6 +54,11 @@ def seeds(rows: pd.DataFrame) -> str:
     if high == 1:
         return "one seed"
     return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
+
+
+def order(rows: pd.DataFrame) -> str:
+    """How methods are sorted, if there are several."""
+    return "; methods by rank" if rows["method"].nunique() > 1 else ""
 
 
 def ties(rows: pd.DataFrame) -> str:
@@ -120,32 +122,23 @@ def reading(data: StudyData) -> list[str]:
         *warnings(data),
         *([DAGGER] if data.validation_methods else []),
         "Accuracy, calibration errors, AUROC and FPR95 are in percent, NLL in nats; the Brier "
-        "score is the sum over "
-        f"classes. Calibration errors use {data.bins} bins. No calibrator was fitted on the images "
-        f"that it is scored "
-        "on.",
+        f"score is the sum over classes. Calibration errors use {data.bins} bins. No calibrator "
+        "was fitted on the images that it is scored on.",
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} "
-        f"Student t interval "
-        "of the mean over seeds, computed on the logit scale (on the log scale if the metric has "
-        "no upper bound) to "
-        "stay within the bounds of the metric. It covers the variance of retraining with other "
-        "seeds.",
+        "Student t interval of the mean over seeds, computed on the logit scale (on the log "
+        "scale if the metric has no upper bound) to stay within the bounds of the metric. It "
+        "covers the variance of retraining with other seeds.",
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers "
-        f"the choice of test "
-        "images, not the variance over seeds. Calibration errors are biased upwards, more so in "
-        "resamples: their "
-        "interval starts at the part of the error that chance does not explain (0 if chance may "
-        "explain all of it). "
-        "ECE debiased has the interval of ECE, as both estimate the same quantity. MCE has none, "
-        "as no interval with "
+        "the choice of test images, not the variance over seeds. Calibration errors are biased "
+        "upwards, more so in resamples: their interval starts at the part of the error that "
+        "chance does not explain (0 if chance may explain all of it). ECE debiased has the "
+        "interval of ECE, as both estimate the same quantity. MCE has none, as no interval with "
         "valid coverage is known.",
         RANKING,
         f"Read ECE together with other metrics. {NULL} ECE debiased subtracts the estimated bias "
-        f"and may be slightly "
-        "below 0.",
-        f"Methods are tested against {data.baseline}, with Holm's correction over all methods of a "
-        f"column. {TESTED}",
+        "and may be slightly below 0.",
+        f"Methods are tested against {data.baseline}, with Holm's correction over all methods of "
+        f"a column. {TESTED}",
         "Under shift every corruption at every severity is scored separately and the results are "
-        "averaged; images of "
-        "different corruptions or severities are never pooled.",
+        "averaged; images of different corruptions or severities are never pooled.",
     ]

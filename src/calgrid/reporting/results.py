@@ -239,7 +239,7 @@ class Results:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]
             raise ConfigError(
                 f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by "
-                f"keyword."
+                "keyword."
             )
         folder = Path(found["folder"].iloc[0])
         if not folder.is_dir():
@@ -287,7 +287,7 @@ class Results:
         differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
         raise ConfigError(
             f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by "
-            f"keyword."
+            "keyword."
         )
 
 

@@ -151,8 +151,7 @@ class StudyData:
         if unknown:
             raise DataError(
                 f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not "
-                f"in its manifest: "
-                "run the rule 'aggregate' again."
+                "in its manifest: run the rule 'aggregate' again."
             )
         return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
 

@@ -119,14 +119,14 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
     table = np.asarray(ranks, dtype=np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
         raise DataError(
-            f"ranks must have shape (N, k) with at least 2 settings and 2 methods, got "
+            "ranks must have shape (N, k) with at least 2 settings and 2 methods, got "
             f"{table.shape}."
         )
     n, k = table.shape
     if not np.allclose(table.sum(axis=1), k * (k + 1) / 2):
         raise DataError(
             f"ranks must hold in each row the ranks 1 to {k} (ties averaged), as setting_ranks "
-            f"gives them."
+            "gives them."
         )
     chi2 = float(12 * n / (k * (k + 1)) * ((table.mean(axis=0) ** 2).sum() - k * (k + 1) ** 2 / 4))
     room = n * (k - 1) - chi2  # 0 if all settings have the same order

@@ -65,7 +65,7 @@ def disk_error(error: OSError, path: Path) -> OSError | StateError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StateError(
             f"The disk is full while writing {path}: nothing was changed there; free some space "
-            f"and run again."
+            "and run again."
         )
     if error.errno == errno.ENAMETOOLONG:
         return StateError(f"The path {path} is too long for this file system: give shorter names.")

@@ -39,7 +39,7 @@ def identity(data_root: str | Path | None, name: str) -> str:
     except OSError as error:
         raise ConfigError(
             f"'{error.filename or path}' cannot be read ({error.strerror}): replace it, or correct "
-            f"its permissions."
+            "its permissions."
         ) from None
 
 

@@ -30,7 +30,7 @@ def caption(frame: Frame) -> str:
     return (
         f"Coverage of conformal sets against their mean size for {rows['method'].iloc[0]} on "
         f"{frame.label}, {captions.seeds(rows)}: one colour per score, one marker per calibrator; "
-        f"dashed: the coverage asked for; the upper left is best. Left: clean test split "
+        "dashed: the coverage asked for; the upper left is best. Left: clean test split "
         f"({frame.images}){right}."
     )
 

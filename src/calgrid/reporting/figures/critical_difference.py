@@ -61,22 +61,17 @@ class Diagrams:
         )
         return (
             f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings "
-            f"(protocol, data set "
-            f"and backbone), 1 = best, by {text.listed([text.name(metric) for metric in shown])} "
-            f"on the clean test "
-            "split; means over seeds are ranked within each setting that has all names shown. CD "
-            "is Nemenyi's critical "
-            f"difference at level {1 - data.level:.2g}: bars join mean ranks that differ by less. "
-            f"It depends on the "
-            "pool: adding or removing a competitor may change which others differ significantly. "
-            "Friedman's test (in "
-            "the form of Iman and Davenport) tests whether any mean ranks differ; if it does not "
-            "reject, do not "
+            "(protocol, data set and backbone), 1 = best, by "
+            f"{text.listed([text.name(metric) for metric in shown])} on the clean test split; "
+            "means over seeds are ranked within each setting that has all names shown. CD is "
+            f"Nemenyi's critical difference at level {1 - data.level:.2g}: bars join mean ranks "
+            "that differ by less. It depends on the pool: adding or removing a competitor may "
+            "change which others differ significantly. Friedman's test (in the form of Iman and "
+            "Davenport) tests whether any mean ranks differ; if it does not reject, do not "
             "interpret the bars. A metric has no diagram if its critical difference exceeds the "
             "largest possible one: no two names could differ. Settings that share test images are "
-            "not independent. Win rates, accuracy and "
-            "the other metrics "
-            "are in the table of mean ranks."
+            "not independent. Win rates, accuracy and the other metrics are in the table of mean "
+            "ranks."
         )
 
     def draw(self, frame: Frame) -> Figure:

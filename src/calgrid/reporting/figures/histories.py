@@ -103,10 +103,9 @@ TRAINING = Histories(
     "epoch",
     7.0,
     "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. "
-    "Training losses of "
-    "different methods are different functions: compare their shapes, not their values. Epochs of "
-    "second stages are "
-    "counted from 1. The first epochs may lie outside the axes.",
+    "Training losses of different methods are different functions: compare their shapes, not "
+    "their values. Epochs of second stages are counted from 1. The first epochs may lie outside "
+    "the axes.",
     first_epochs=False,
 )
 

@@ -59,10 +59,9 @@ class Intervals:
         which = "and calibrator" if count <= MOST else best
         return (
             f"{self.shows} of every method {which} on {frame.label}, clean test split "
-            f"({frame.images}), "
-            f"{captions.seeds(frame.rows)}; methods by rank. "
-            f"{captions.interval(frame.study, frame.rows)} Arrows: the "
-            f"interval continues outside the axes. {self.reading}"
+            f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}. "
+            f"{captions.interval(frame.study, frame.rows)} Arrows: the interval continues outside "
+            f"the axes. {self.reading}"
         )
 
     def draw(self, frame: Frame) -> Figure:
@@ -99,9 +98,8 @@ ECE = Intervals(
     ("ece_debiased", "ece", "accuracy"),
     "Debiased ECE, plain ECE and accuracy",
     "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences "
-    "and number of images; "
-    "an ECE at or below its tick is no evidence of miscalibration. Compare the debiased ECE with "
-    "0.",
+    "and number of images; an ECE at or below its tick is no evidence of miscalibration. Compare "
+    "the debiased ECE with 0.",
 )
 NLL = Intervals(
     ("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better."

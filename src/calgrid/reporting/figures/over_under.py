@@ -34,17 +34,13 @@ def caption(frame: Frame) -> str:
     rows = frame.rows
     return (
         f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean "
-        f"test split "
-        f"({frame.images}), {frame.study.bins} equal-width bins, {captions.seeds(rows)}; methods "
-        f"by rank. O-ECE sums "
-        "the gaps of the bins whose confidence is above their accuracy, U-ECE those of the other "
-        "bins; their sum is "
-        f"the ECE. {captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval "
-        f"continues outside the "
-        "axes. Grey ticks: expected ECE of a perfectly calibrated network with the same "
-        "confidences, to be compared "
-        "with the sum of both bars. Accuracy, NLL and Brier score of the same networks are in the "
-        "table."
+        f"test split ({frame.images}), {frame.study.bins} equal-width bins, "
+        f"{captions.seeds(rows)}{captions.order(rows)}. O-ECE sums the gaps of the bins whose "
+        "confidence is above their accuracy, U-ECE those of the other bins; their sum is the ECE. "
+        f"{captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval continues "
+        "outside the axes. Grey ticks: expected ECE of a perfectly calibrated network with the "
+        "same confidences, to be compared with the sum of both bars. Accuracy, NLL and Brier "
+        "score of the same networks are in the table."
     )
 
 

@@ -26,13 +26,11 @@ def caption(frame: Frame) -> str:
     best = front(frame.rows)
     names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
     return (
-        f"NLL against training time (first stage included) on {frame.label}, clean test "
-        f"split "
+        f"NLL against training time (first stage included) on {frame.label}, clean test split "
         f"({frame.images}), {captions.seeds(frame.rows)}; in brackets the accuracy without "
-        f"calibration. Hollow: uncalibrated, filled: "
-        f"with {frame.calibrators()[-1]}, whose fit takes seconds at most. Line: Pareto front, "
-        f"where no cheaper choice "
-        f"has a lower NLL: {names}. {captions.SECONDS}"
+        f"calibration. Hollow: uncalibrated, filled: with {frame.calibrators()[-1]}, whose fit "
+        "takes seconds at most. Line: Pareto front, where no cheaper choice has a lower NLL: "
+        f"{names}. {captions.SECONDS}"
     )
 
 

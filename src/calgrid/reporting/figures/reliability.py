@@ -42,12 +42,10 @@ def caption(frame: Frame) -> str:
     return (
         f"Reliability before and after calibration on {frame.label}, clean test split "
         f"({frame.images}), {frame.study.bins} equal-width bins, {pooled}{spread}. Bars: accuracy "
-        f"of a "
-        "bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins with "
-        "fewer than "
-        f"{FEW} images per seed are pale and have no whiskers. Below, the share of images in each "
-        f"bin. Accuracy, NLL, "
-        "ECE and the expected ECE of a perfectly calibrated network (null) are means over seeds."
+        "of a bin; hatched: gap to its mean confidence; dashed: perfect calibration; bars of bins "
+        f"with fewer than {FEW} images per seed are pale and have no whiskers. Below, the share of "
+        "images in each bin. Accuracy, NLL, ECE and the expected ECE of a perfectly calibrated "
+        f"network (null) {'are means over seeds' if seeds > 1 else 'are those of the seed'}."
     )
 
 

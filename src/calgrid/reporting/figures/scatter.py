@@ -28,10 +28,9 @@ def caption(frame: Frame) -> str:
     return (
         f"Accuracy against ECE on {frame.label}, clean test split ({frame.images}), "
         f"{captions.seeds(rows)}: one colour per method, one marker per calibrator; the lower "
-        f"right is best.{bars} If "
-        "some lose more than 1 point of accuracy, the others are shown again at a larger scale. "
-        "NLL and Brier score, "
-        "which rank the methods, are in the other figures."
+        f"right is best.{bars} If some lose more than 1 point of accuracy, the others are shown "
+        "again at a larger scale. NLL and Brier score, which rank the methods, are in the other "
+        "figures."
     )
 
 

@@ -51,10 +51,9 @@ class Sensitivity:
             which = f"All calibrate the networks of {data.reference(group)}."
         return (
             f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all "
-            f"others equal, on "
-            f"{frame.label}, clean test split ({frame.images}); "
-            f"{lines.spread(data.tidy(group, 'test'))}. {lines.NULL} "
-            f"Do not choose a value from this figure: it shows the test split. {which}"
+            f"others equal, on {frame.label}, clean test split ({frame.images}); "
+            f"{lines.spread(data.tidy(group, 'test'))}. {lines.NULL} Do not choose a value from "
+            f"this figure: it shows the test split. {which}"
         )
 
     def draw(self, frame: Frame) -> Figure:

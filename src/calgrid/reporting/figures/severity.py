@@ -26,10 +26,9 @@ def caption(frame: Frame) -> str:
     shifts = int(rows["n_shifts"].max())
     return (
         f"Accuracy, NLL and ECE on {frame.label} against the severity of "
-        f"{text.count(shifts, 'corruption')}: "
-        f"corruptions are scored separately, then averaged ({captions.seeds(rows)}). Severity 0 is "
-        f"the clean test "
-        "split. Calibrators were fitted on clean val. Bands: ± one standard deviation over seeds."
+        f"{text.count(shifts, 'corruption')}: corruptions are scored separately, then averaged "
+        f"({captions.seeds(rows)}). Severity 0 is the clean test split. Calibrators were fitted on "
+        "clean val. Bands: ± one standard deviation over seeds."
     )
 
 

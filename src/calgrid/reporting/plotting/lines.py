@@ -11,8 +11,7 @@ from calgrid.reporting.plotting import style
 
 NULL = (
     "Ticks in the colour of a line: expected ECE of a perfectly calibrated network with the same "
-    "confidences; an ECE "
-    "at or below its tick is no evidence of miscalibration."
+    "confidences; an ECE at or below its tick is no evidence of miscalibration."
 )
 #: mark of the ECE null on a vertical axis
 NULL_TICK: style.Look = {**style.NULL_TICK, "marker": "_"}
@@ -53,8 +52,7 @@ def spread(rows: pd.DataFrame) -> str:
     if fits > 1:
         return (
             f"one seed; bands (for up to {BANDS} lines): ± one standard deviation over {fits} "
-            f"seeds of the stochastic "
-            "calibrators"
+            "seeds of the stochastic calibrators"
         )
     return "one seed"
 

@@ -68,14 +68,12 @@ def _caption(spec: TableSpec, frame: pd.DataFrame, level: float) -> str:
         "Ours | published (difference, ours minus published).",
         _small(spec, level),
         f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
-        f"separately for ours "
-        "and published.",
+        "separately for ours and published.",
         ranked,
         doubted,
         spec["note"],
         "Papers differ in splits, epochs and code. Read a calibration error together with "
-        "accuracy, NLL and Brier "
-        "score, which are in the other tables.",
+        "accuracy, NLL and Brier score, which are in the other tables.",
     ]
     return " ".join(filter(None, sentences))
 
@@ -86,13 +84,11 @@ def _small(spec: TableSpec, level: float) -> str:
     if spec["spread"] != FITS:
         return f"Small: {100 * level:g} % interval of the mean over n seeds; {single}"
     return (
-        "Small: ± standard deviation over n seeds of the calibrator, also of published numbers "
-        "if known. It covers "
-        "the randomness of the fit on one network and one test set and, for calibrators fitted "
-        "on a part of each "
-        "corruption, of this part. It does not cover the choice of test images, the choice of "
-        "images to fit on, or "
-        f"retraining. {single.capitalize()}"
+        "Small: ± standard deviation over n seeds of the calibrator, also of published numbers if "
+        "known. It covers the randomness of the fit on one network and one test set and, for "
+        "calibrators fitted on a part of each corruption, of this part. It does not cover the "
+        "choice of test images, the choice of images to fit on, or retraining. "
+        f"{single.capitalize()}"
     )
 
 

@@ -29,8 +29,8 @@ PARTS = (
 SOFT_METRICS = ("soft_kl", "soft_tv", "soft_ece")
 SOFT_COLUMNS = (*SOFT_METRICS, "ece_debiased", "ece", "ece_null", "accuracy")
 TRUTH = (
-    "The truth about an image is the known probability of each class given the image, or the share "
-    "of annotators who chose it. KL and total variation are mean distances of the predicted "
+    "The truth about an image is the known probability of each class given the image, or the "
+    "share of annotators who chose it. KL and total variation are mean distances of the predicted "
     "distribution from it; ECE to truth is the ECE with the true probability of the predicted "
     "class instead of its correctness. It is free of label noise, but still depends on the sample "
     "of images. The other columns use labels only."
@@ -40,13 +40,17 @@ TRUTH = (
 def methods(data: StudyData) -> Table | None:
     """Training-time methods without calibrator."""
     metrics = (*METRICS, *data.own_metrics)
+    lead = {
+        "Method": lambda row: words(row["method"]),
+        "Rank": lambda row: whole(row["place"]),
+        "Seeds": lambda row: whole(row["n_seeds"]),
+    }
+    ranking = f"{captions.RANKING} Bold: best of its column among the ranked rows. "
+    if len(data.methods) < 2:
+        del lead["Rank"]
+        ranking = ""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        lead = {
-            "Method": lambda row: words(row["method"]),
-            "Rank": lambda row: whole(row["place"]),
-            "Seeds": lambda row: whole(row["n_seeds"]),
-        }
         shown = present(rows, metrics)
         tied = ties(data, group, rows, shown, within="calibrator")
         return [metric_section(data.label(group), rows, shown, lead, ties=tied)]
@@ -56,8 +60,7 @@ def methods(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} {captions.RANKING} Bold: best of its column among the "
-        f"ranked rows. {captions.ties(frame)} {captions.NULL}"
+        f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
     )
     return Table(
         "methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections
@@ -71,11 +74,13 @@ def calibrators(data: StudyData) -> Table | None:
     frame, sections = by_group(data, data.test, _calibrated(data, (*METRICS, *data.own_metrics)))
     if frame.empty:
         return None
+    order = "Methods are sorted by their rank without calibration. "
     caption = (
         f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Methods are sorted by their rank "
-        "without calibration. Bold: best calibrator of each method and column, among those within "
-        f"1 point of the method's best accuracy. {captions.ties(frame)} {captions.NULL}"
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} "
+        f"{order if len(data.methods) > 1 else ''}Bold: best calibrator of each method and column, "
+        f"among those within 1 point of the method's best accuracy. {captions.ties(frame)} "
+        f"{captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
 
