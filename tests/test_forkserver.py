@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from calgrid.forkserver import ADDRESS, THREADS
+from calgrid.forkserver import ADDRESS, THREADS, possible
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="jobs are forked on Linux only")
+pytestmark = pytest.mark.skipif(not possible(), reason="no forks of jobs on this system")
 
 #: takes the place of the command line in every process here: says what it is and executes a text
 COMMAND_LINE = """

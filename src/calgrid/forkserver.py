@@ -41,12 +41,23 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def start() -> None:
-    """Start the server of this process, with which it ends; jobs find it by the environment.
+def possible() -> bool:
+    """Whether jobs can be forks here: on Linux, whose kernel has file descriptors of processes.
 
-    Only on Linux: libraries of macOS may not be used after a fork.
+    Libraries of macOS may not be used after a fork.
     """
-    if sys.platform != "linux" or ADDRESS in os.environ:
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def start() -> None:
+    """Start the server of this process, with which it ends; jobs find it by the environment."""
+    if ADDRESS in os.environ or not possible():
         return
     folder = tempfile.mkdtemp(prefix="calgrid-")  # nobody else may connect
     address = f"{folder}/socket"
