@@ -1,6 +1,7 @@
 """What README and docs/ show works when it is copied."""
 
 import re
+import shutil
 
 import h5py
 import pytest
@@ -58,6 +59,7 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     for name in (*logits, *weights, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
     (tmp_path / "data" / "animals").mkdir()
+    shutil.copy(HOME / "docs" / "cifar10" / "bank.zip", tmp_path / "data")
     (arena,) = [each for each in configurations if each["study"] == "arena"]
     with h5py.File(tmp_path / "data" / arena["external"]["cv"]["file"], "w") as file:
         for group in arena["external"]["cv"]["group"]:
