@@ -382,7 +382,9 @@ def wildcards(about: str) -> SimpleNamespace:
     """Wildcards of a job of a run, from the path of the run, or of a data set."""
     run, _, seed = about.rpartition("/seed")
     names = ("protocol", "dataset", "backbone", "method")
-    return SimpleNamespace(unit=about, seed=seed, **dict(zip(names, run.split("/"), strict=False)))
+    return SimpleNamespace(
+        image_set=about, seed=seed, **dict(zip(names, run.split("/"), strict=False))
+    )
 
 
 MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {

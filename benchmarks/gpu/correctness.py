@@ -14,11 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from kit import HOME, Runs, device, empty, keep, parser
+from kit import HOME, Runs, command, device, empty, environment, keep, parser
 
-#: largest difference of logits of one network on GPU and CPU, relative to their spread: fp32
-#: (without TF32), bf16
-TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2}
+from calgrid.storage.layout import RunKey, logits_file
+from calgrid.storage.records import HISTORY, MODEL
+from calgrid.training.trainer import RESUME_FILE
+
+#: largest difference of logits of one network on GPU and CPU, relative to their spread (fp32
+#: without TF32)
+TOLERANCE = 1e-4
 #: largest difference of the mean training loss of the first epoch, relative
 LOSS_TOLERANCE = {"fp32": 1e-2, "bf16": 5e-2}
 BACKBONE = "resnet20"
@@ -64,15 +68,16 @@ def main() -> None:
         {"protocol": name, "backbones": [BACKBONE], "methods": ["ce"], "seeds": [1]}
         for name in protocols
     ]
-    runs = Runs(options, protocols, grids, subset=500 if options.rehearse else 5000)
+    subset = 500 if options.rehearse else 5000
+    runs, again = (Runs(options, protocols, grids, subset, copy) for copy in ("", "_again"))
+    for each in (runs, again):
+        each.prepare()
     found = {"cuda_tests": cuda_tests()}
     for precision in ("fp32", "bf16"):
-        found[f"resumed_{precision}"] = resumed(
-            runs, runs.name(f"exact_{precision}", BACKBONE, "ce", 1)
-        )
-        found[f"against_cpu_{precision}"] = against_cpu(
-            runs, runs.name(f"one_{precision}", BACKBONE, "ce", 1), precision
-        )
+        interrupted = runs.key(f"exact_{precision}", BACKBONE, "ce")
+        found[f"resumed_{precision}"] = resumed(runs, again, interrupted)
+        compared = runs.key(f"one_{precision}", BACKBONE, "ce")
+        found[f"against_cpu_{precision}"] = against_cpu(runs, again, compared, precision)
     keep(options, "correctness", found)
     for name, each in found.items():
         print(f"| {name} | {each} |")
@@ -97,51 +102,48 @@ def cuda_tests() -> dict[str, object]:
     return {"ok": done.returncode == 0, "says": last[0]}
 
 
-def resumed(runs: Runs, name: str) -> dict[str, object]:
+def resumed(runs: Runs, again: Runs, key: RunKey) -> dict[str, object]:
     """Train once without and once with an interruption, and compare all bytes that are results."""
-    runs.calgrid(*runs.train_command(name))
-    command = [
-        sys.executable,
-        "-m",
-        "calgrid",
-        *map(str, runs.train_command(name, copy="_killed")),
-        "--resume-every",
-        "0",
-    ]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(runs.out(name, "_killed").rglob("resume.pt")):
+    runs.calgrid(*runs.train_command(key))
+    process = subprocess.Popen(
+        command([*again.train_command(key), "--resume-every", "0"]),
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not any(again.results.rglob(RESUME_FILE)):
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     interrupted = process.wait() != 0
-    runs.calgrid(*runs.train_command(name, copy="_killed"))
-    files = ("model.safetensors", "history.parquet")
+    again.calgrid(*again.train_command(key))
     equal = {
-        file: digest(runs.out(name) / file) == digest(runs.out(name, "_killed") / file)
-        for file in files
+        file: digest(runs.trained(key) / file) == digest(again.trained(key) / file)
+        for file in (MODEL, HISTORY)
     }
     return {"ok": interrupted and all(equal.values()), "interrupted": interrupted, "equal": equal}
 
 
-def against_cpu(runs: Runs, name: str, precision: str) -> dict[str, object]:
+def against_cpu(runs: Runs, on_cpu: Runs, key: RunKey, precision: str) -> dict[str, object]:
     """Compare an epoch of training, and the logits of a network, on this device and the CPU."""
-    for copy, on in (("", device()), ("_cpu", "cpu")):
-        runs.calgrid(*runs.train_command(name, copy, on))
-        runs.calgrid(*runs.predict_command(name, on, runs.out(name) / "model.safetensors", copy))
-    histories = [
-        pq.read_table(runs.out(name, copy) / "history.parquet").to_pydict() for copy in ("", "_cpu")
-    ]
-    here, there = (history["train_loss"][0] for history in histories)
+    model = runs.trained(key) / MODEL
+    for made, on in ((runs, device()), (on_cpu, "cpu")):
+        made.calgrid(*made.train_command(key, on))
+        made.calgrid(*made.predict_command(key, on, model))
+    here, there = (
+        pq.read_table(made.trained(key) / HISTORY)["train_loss"][0].as_py()
+        for made in (runs, on_cpu)
+    )
     loss = abs(here - there) / abs(there)
-    logits = [
-        scores(runs.out(name, copy) / "logits" / "last" / "test.parquet") for copy in ("", "_cpu")
-    ]
-    difference = float(np.abs(logits[0] - logits[1]).max() / logits[1].std())
+    logits, reference = (
+        scores(made.predicted(key) / logits_file("last", "test")) for made in (runs, on_cpu)
+    )
+    difference = float(np.abs(logits - reference).max() / reference.std())
+    # logits are exported in fp32
+    ok = loss <= LOSS_TOLERANCE[precision] and difference <= TOLERANCE
     return {
-        "ok": loss <= LOSS_TOLERANCE[precision]
-        and difference <= TOLERANCE["fp32"],  # logits are exported in fp32
+        "ok": ok,
         "loss_difference": loss,
         "logit_difference": difference,
-        "tolerance": [LOSS_TOLERANCE[precision], TOLERANCE["fp32"]],
+        "tolerance": [LOSS_TOLERANCE[precision], TOLERANCE],
     }
 
 

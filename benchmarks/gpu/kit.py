@@ -1,5 +1,5 @@
-"""What the scripts of this folder share: a configuration, runs by ``python -m calgrid``, the
-machine's description.
+"""What the scripts of this folder share: a study, runs by ``python -m calgrid``, the machine's
+description.
 """
 
 import argparse
@@ -10,10 +10,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.records import MODEL, write_record
 
 HOME = Path(__file__).resolve().parents[2]
 
@@ -54,7 +60,7 @@ def conditions() -> dict[str, Any]:
 
 
 class Runs:
-    """A study whose runs are made one by one by the command line.
+    """Runs of a study that the command line makes one by one, without Snakemake.
 
     Parameters
     ----------
@@ -62,6 +68,7 @@ class Runs:
     protocols : variants of protocols, as in a configuration.
     grids : as in a configuration, without data set.
     subset : number of training pictures; all if None.
+    copy : end of the name of the folder of results, so that a run can be made twice.
     """
 
     def __init__(
@@ -70,98 +77,91 @@ class Runs:
         protocols: dict[str, Any],
         grids: list[dict[str, Any]],
         subset: int | None = None,
+        copy: str = "",
     ) -> None:
-        self.folder = options.work
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.unit = "digits" if options.pictures is None else "pictures"
-        own = {
-            "base": "image_parquet",
-            "train": "train.parquet",
-            "test": "test.parquet",
-            "like": "cifar10",
-            **({} if subset is None else {"subset": subset}),
-        }
-        pictures = (
-            {}
-            if options.pictures is None
-            else {"data_root": str(options.pictures), "datasets": {"pictures": own}}
-        )
-        self.config = self.folder / "config.yaml"
-        study = {
+        self.results = options.work.absolute() / f"results{copy}"
+        self.dataset = "digits" if options.pictures is None else "pictures"
+        study: dict[str, Any] = {
             "study": "gpu",
-            **pictures,
+            "results": str(self.results),
             "protocols": protocols,
-            "grids": [{**grid, "datasets": [self.unit]} for grid in grids],
+            "grids": [{**grid, "datasets": [self.dataset]} for grid in grids],
         }
-        self.config.write_text(json.dumps(study))
-        self.data = self.folder / "data" / self.unit
-        spec = (
-            []
-            if options.pictures is None
-            else ["--spec", f"{self.config}#pictures", "--data-root", options.pictures]
-        )
-        self.calgrid("data", "--unit", self.unit, "--out", self.data, *spec)
+        self.data_root = []
+        if options.pictures is not None:
+            pictures = {
+                "base": "image_parquet",
+                "train": "train.parquet",
+                "test": "test.parquet",
+                "like": "cifar10",
+            }
+            if subset is not None:
+                pictures["subset"] = subset
+            study["data_root"] = str(options.pictures)
+            study["datasets"] = {"pictures": pictures}
+            self.data_root = ["--data-root", options.pictures]
+        self.plan = Plan(Study(study, HOME))
+        self.plan_file = self.results / "plan.json"
+        self.results.mkdir(parents=True, exist_ok=True)
+        write_record(self.plan_file, self.plan.file())
+
+    def prepare(self) -> None:
+        """Prepare the data set."""
+        out = self.plan.data_folder(self.dataset)
+        self.calgrid("data", "--plan", self.plan_file, "--out", out, *self.data_root)
 
     def calgrid(self, *arguments: Any) -> None:
         """Run a command; what it says goes to a log, which is shown where it fails."""
-        command = [sys.executable, "-m", "calgrid", *map(str, arguments)]
-        paths = os.pathsep.join(filter(None, [str(HOME / "src"), os.environ.get("PYTHONPATH")]))
         done = subprocess.run(
-            command,
-            check=False,
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
+            command(arguments), check=False, env=environment(), capture_output=True, text=True
         )
         if done.returncode:
-            raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{' '.join(done.args)}\n{done.stdout}{done.stderr}")
 
-    def out(self, name: str, copy: str = "") -> Path:
-        """Folder of a run."""
-        return self.folder / f"runs{copy}" / name
+    def key(self, protocol: str, backbone: str, method: str, seed: int = 1) -> RunKey:
+        """Key of a run on the data set."""
+        return RunKey(protocol, self.dataset, backbone, method, seed)
 
-    def name(self, protocol: str, backbone: str, method: str, seed: int) -> str:
-        """Name of a run in the configuration."""
-        return f"{protocol}/{self.unit}/{backbone}/{method}/seed{seed}"
+    def trained(self, key: RunKey) -> Path:
+        """Folder of a training."""
+        return Path(self.plan.train_folder(key))
 
-    def train_command(
-        self, name: str, copy: str = "", on: str | None = None, first: str = ""
-    ) -> list[Any]:
-        """Arguments that train a run."""
-        spec, out = f"{self.config}#{name}", self.out(name, copy)
-        stage = ["--first-stage", self.out(first) / "model.safetensors"] if first else []
-        return [
-            "train",
-            "--spec",
-            spec,
-            "--data",
-            self.data,
-            "--out",
-            out,
-            "--device",
-            on or device(),
-            *stage,
-        ]
+    def predicted(self, key: RunKey) -> Path:
+        """Folder of the logits of a run."""
+        return Path(self.plan.predict_folder(key))
+
+    def train_command(self, key: RunKey, on: str | None = None) -> list[Any]:
+        """Arguments that train a run, on the CPU or by default on a GPU if there is one."""
+        first = self.plan.study.trained[key].first_stage
+        stage = [] if first is None else ["--first-stage", self.trained(first) / MODEL]
+        return ["train", *self._common(self.trained(key), on), *stage]
 
     def predict_command(
-        self, name: str, on: str | None = None, model: Path | None = None, copy: str = ""
+        self, key: RunKey, on: str | None = None, model: Path | None = None
     ) -> list[Any]:
-        """Arguments that predict val and test."""
-        spec, out = f"{self.config}#{name}", self.out(name, copy)
-        model = model or out / "model.safetensors"
+        """Arguments that predict val and test, by default with the model of the run."""
+        model = model or self.trained(key) / MODEL
+        return ["predict", *self._common(self.predicted(key), on), "--model", model]
+
+    def _common(self, out: Path, on: str | None) -> list[Any]:
+        data = Path(self.plan.data_folder(self.dataset)) / MANIFEST
         return [
-            "predict",
-            "--spec",
-            spec,
-            "--model",
-            model,
-            "--data",
-            self.data,
-            "--out",
-            out,
-            "--device",
-            on or device(),
+            *("--plan", self.plan_file),
+            *("--out", out),
+            *("--data", data),
+            *("--device", on or device()),
         ]
+
+
+def command(arguments: Iterable[Any]) -> list[str]:
+    """Command line of calgrid."""
+    return [sys.executable, "-m", "calgrid", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """Environment variables with which commands run the code of this checkout."""
+    paths = os.pathsep.join(filter(None, [str(HOME / "src"), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": paths}
 
 
 def keep(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:

@@ -15,16 +15,11 @@ import time
 
 from kit import Runs, keep, parser
 
+from calgrid.storage.layout import RunKey, logits_file
+from calgrid.storage.records import HISTORY, PREDICT, TRAIN
+
 METHODS = ("ce", "ls", "mbls", "fedlas_ls", "maccal", "fl3", "mixup")
 SEEDS = (1, 2, 3)
-#: files of a run that are brought back
-KEPT = (
-    "train.json",
-    "history.parquet",
-    "predict.json",
-    "logits/last/val.parquet",
-    "logits/last/test.parquet",
-)
 
 
 def main() -> None:
@@ -53,35 +48,34 @@ def main() -> None:
         "seeds": list(SEEDS),
     }
     runs = Runs(options, protocols, [grid], subset=500 if options.rehearse else None)
+    runs.prepare()
+    keys = [runs.key(protocol, backbone, method, seed) for seed in SEEDS for method in METHODS]
     took: dict[str, float] = {}
 
-    def one(method: str, seed: int) -> None:
-        name, plain = (runs.name(protocol, backbone, each, seed) for each in (method, "ce"))
+    def one(key: RunKey) -> None:
         longest = max(took.values(), default=0.0)
-        if (runs.out(name) / "predict.json").exists() or time.monotonic() + longest > end:
+        if (runs.predicted(key) / PREDICT).exists() or time.monotonic() + longest > end:
             return
         begin = time.monotonic()
-        runs.calgrid(*runs.train_command(name, first=plain if method == "maccal" else ""))
-        runs.calgrid(*runs.predict_command(name))
-        took[name] = time.monotonic() - begin
-        print(f"{name}: {took[name]:.0f} s", flush=True)
+        runs.calgrid(*runs.train_command(key))
+        runs.calgrid(*runs.predict_command(key))
+        took[key.path] = time.monotonic() - begin
+        print(f"{key.path}: {took[key.path]:.0f} s", flush=True)
 
     for seed in SEEDS:
-        one("ce", seed)  # maccal starts from it
+        first, *others = (key for key in keys if key.seed == seed)
+        one(first)  # `ce`, from which maccal starts
         with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
-            list(pool.map(lambda method: one(method, seed), METHODS[1:]))  # noqa: B023  (all are done within the turn)
-    folder = runs.folder / "runs"
-    done = sorted(path.parent for path in folder.glob("*/*/*/*/*/predict.json"))
+            list(pool.map(one, others))
+    done = [key for key in keys if (runs.predicted(key) / PREDICT).exists()]
     options.out.mkdir(parents=True, exist_ok=True)
     with tarfile.open(options.out / "runs.tar.gz", "w:gz") as archive:
-        for run in done:
-            for name in KEPT:
-                archive.add(run / name, f"{run.relative_to(folder)}/{name}")
-    keep(
-        options,
-        "results",
-        {"seconds": took, "runs": [str(run.relative_to(folder)) for run in done]},
-    )
+        for key in done:
+            for name in (TRAIN, HISTORY):
+                archive.add(runs.trained(key) / name, f"{key.path}/{name}")
+            for name in (PREDICT, *(logits_file("last", split) for split in ("val", "test"))):
+                archive.add(runs.predicted(key) / name, f"{key.path}/{name}")
+    keep(options, "results", {"seconds": took, "runs": [key.path for key in done]})
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ class ConfiguredData(TypedDict):
     facts.
     """
 
-    unit: str
+    image_set: str
     kind: str
     options: dict[str, Any]
     sources: dict[str, str]
@@ -159,7 +159,7 @@ class DataSpec(TypedDict):
     set.
     """
 
-    unit: str
+    image_set: str
     base: str | None
     val_seed: NotRequired[int]
     configured: ConfiguredData | None

@@ -59,7 +59,7 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(
         assert done.code == 0, done.err
         manifests.append((folder / "manifest.json").read_bytes())
         record = Record.read(folder, "prepare.json")
-        assert record.content["spec"]["unit"] == "digits"
+        assert record.content["spec"]["image_set"] == "digits"
         assert record.content["fingerprint"] == spec["fingerprint"]
         assert record.content["seconds"] > 0
         assert record.content["peak_memory_mb"] > 10

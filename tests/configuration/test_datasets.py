@@ -45,7 +45,7 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
         {"mine": PARQUET, "mine_c": {"base": "corruptions", "of": "mine", "images": 5}},
         {"datasets": ["mine"], "shifts": ["mine_c"]},
     )
-    assert made.data_units() == ["mine", "mine_c"]
+    assert made.image_sets() == ["mine", "mine_c"]
     assert made.datasets.base("mine_c") == "mine"
     spec = Plan(made).data_spec("mine_c")["configured"]
     assert (spec["kind"], spec["options"], spec["info"]["base"]) == (
@@ -127,7 +127,7 @@ def test_overrides_match_it_by_its_own_name_only(study):
 def test_a_configured_set_can_be_the_out_of_distribution_set_of_another(study):
     datasets = {"mine": {**PARQUET, "families": ["ood/other"]}, "other": PARQUET}
     made = study(datasets, {"datasets": ["mine"], "shifts": ["ood/other"]})
-    assert made.data_units() == ["mine", "other"]
+    assert made.image_sets() == ["mine", "other"]
     (evaluation,) = made.evaluations.values()
     assert evaluation.families == ["ood/other"]
 
@@ -172,7 +172,7 @@ def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(stu
 
 def test_the_specification_for_the_preparation_is_json_and_complete(study):
     spec = Plan(study({"mine": PARQUET})).data_spec("mine")["configured"]
-    assert (spec["unit"], spec["kind"]) == ("mine", "image_parquet")
+    assert (spec["image_set"], spec["kind"]) == ("mine", "image_parquet")
     assert set(spec["sources"]) == {PARQUET["train"], PARQUET["test"]}
     given = {name: value for name, value in PARQUET.items() if name != "base"}
     assert spec["options"] == registry.spec("dataset", "image_parquet").resolve(given)
@@ -277,4 +277,4 @@ def test_sources_of_sets_that_no_grid_names_may_be_missing(study):
     made = study(
         {"mine": PARQUET, "later": {**PARQUET, "train": "not/yet.parquet"}}, {"datasets": ["mine"]}
     )
-    assert made.data_units() == ["mine"]
+    assert made.image_sets() == ["mine"]

@@ -57,7 +57,7 @@ def external(made):
 class TestJobs:
     def test_wildcards_match_exactly_what_occurs(self, made):
         patterns = made.wildcard_constraints
-        assert set(patterns) == {*RunKey._fields, "unit", "probe", "id"}
+        assert set(patterns) == {*RunKey._fields, "image_set", "probe", "id"}
         for name, right, wrong in (
             ("method", {"tst+mbls"}, {"tsttmbls", "ls"}),  # what an unescaped plus would match
             (
@@ -83,11 +83,11 @@ class TestJobs:
 
     def test_data_of_shifts(self, made):
         manifests = {
-            unit: f"{made.plan.data_folder(unit)}/manifest.json"
-            for unit in ("digits", "digits_c", "photos")
+            image_set: f"{made.plan.data_folder(image_set)}/manifest.json"
+            for image_set in ("digits", "digits_c", "photos")
         }
-        assert made.data_base(SimpleNamespace(unit="digits_c")) == [manifests["digits"]]
-        assert made.data_base(SimpleNamespace(unit="photos")) == []
+        assert made.data_base(SimpleNamespace(image_set="digits_c")) == [manifests["digits"]]
+        assert made.data_base(SimpleNamespace(image_set="photos")) == []
         for key in trained(made):
             # nobody asked how a first stage does under shift
             evaluated = key in made.plan.study.evaluations

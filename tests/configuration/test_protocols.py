@@ -211,7 +211,7 @@ def test_data_sets_without_training_images_are_run_with_published_weights(study)
     }
     made = study({**grid, "fit_on": ["val", "same_shift"]})
     assert len(made.runs) == 6
-    assert made.data_units() == ["imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"]
+    assert made.image_sets() == ["imagenet", "imagenet_c", "imagenet_lt", "imagenet_sketch"]
     assert made.evaluations[KEY].families == ["imagenet_c"]
     assert made.evaluations[KEY].fit_on == ["val", "same_shift"]
     assert made.runs[KEY].checkpoints == ("last",)

@@ -35,7 +35,7 @@ def job(**wildcards):
         "backbone": "resnet8",
         "method": "ce",
         "seed": "1",
-        "unit": "digits",
+        "image_set": "digits",
     }
     return SimpleNamespace(**{**defaults, **wildcards})
 
@@ -70,8 +70,10 @@ def test_large_data_get_more_of_everything(make):
         assert memory(large, attempt=1) >= 2 * memory(small, attempt=1)
         assert threads(large) > threads(small) == 1
     assert needs.minutes("train")(large, 1) == 2 * needs.minutes("train")(small, 1) == DAY
-    units = {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
-    assert {unit: needs.threads("prepare")(job(unit=unit)) for unit in units} == units
+    image_sets = {"digits": 1, "cifar10_c": 1, "imagenet": 8, "imagenet_c": 8}
+    assert {
+        image_set: needs.threads("prepare")(job(image_set=image_set)) for image_set in image_sets
+    } == image_sets
 
 
 def test_images_of_unknown_size_are_large(study, tmp_path):
@@ -80,8 +82,8 @@ def test_images_of_unknown_size_are_large(study, tmp_path):
     mine = {"base": "image_folder", "val_size": 9}
     datasets = {"unsized": mine, "sized": {**mine, "image_size": 32}}
     needs = Resources(study(datasets=datasets, data_root=str(tmp_path)), gpus=0)
-    assert needs.memory("prepare")(job(unit="unsized"), 1) > needs.memory("prepare")(
-        job(unit="sized"), 1
+    assert needs.memory("prepare")(job(image_set="unsized"), 1) > needs.memory("prepare")(
+        job(image_set="sized"), 1
     )
 
 
@@ -145,8 +147,8 @@ def test_no_job_of_a_shipped_study_asks_for_less_than_twice_what_was_measured(ho
     assert {"digits", "fedlas", "maccal", "smart"} <= {made.layout.study for made in studies}
     for made in studies:
         needs = Resources(made, gpus=0)
-        for unit in made.data_units():
-            assert needs.memory("prepare")(job(unit=unit), 1) >= 2 * PEAKS["prepare"]
+        for image_set in made.image_sets():
+            assert needs.memory("prepare")(job(image_set=image_set), 1) >= 2 * PEAKS["prepare"]
         for key in made.trained:
             assert needs.memory("train")(key, 1) >= 2 * PEAKS["train"]
             assert needs.memory("predict")(key, 1) >= 2 * PEAKS["predict"]

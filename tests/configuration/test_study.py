@@ -118,7 +118,7 @@ class TestExternal:
         assert run_key == RunKey("external", "theirs", "unknown", "ce", 0)
         assert study.runs[run_key].checkpoints == ("last",)
         assert list(study.evaluations[run_key].calibrators) == ["none"]
-        assert study.data_units() == []
+        assert study.image_sets() == []
         assert study.external_path("test.parquet") == tmp_path / "test.parquet"
         assert (
             study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"

@@ -59,7 +59,7 @@ def specification(data_root, name="mine", **options):
     book = DatasetCatalog({name: options}, str(data_root))
     info = book.spec(name).info
     facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
-    return {"unit": name, **book.settings(name), "info": facts, "fingerprint": "0" * 16}
+    return {"image_set": name, **book.definition(name), "info": facts, "fingerprint": "0" * 16}
 
 
 def prepared(data_root, out, name="mine", threads=1, val_seed=None, **options):

@@ -157,7 +157,7 @@ def test_images_of_equal_content_are_counted(ten, tmp_path, monkeypatch):
     ten[5]["data"][2] = ten[0]["data"][3]
     rewrite(tmp_path, monkeypatch, map(pickled, ten))
     prepare("cifar10", tmp_path / "out", data_root=tmp_path)
-    assert sum(open_prepared(tmp_path / "out").manifest["twins"].values()) == 1
+    assert sum(open_prepared(tmp_path / "out").manifest["duplicates"].values()) == 1
 
 
 @pytest.mark.parametrize(

@@ -568,8 +568,8 @@ def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_
     ):
         prepared(files, tmp_path / "out", **PARQUET)
     made = prepared(files, tmp_path / "out", **PARQUET, duplicates="count")
-    (pair,) = made.manifest["twins"]
-    assert (pair in ("train/test", "val/test"), made.manifest["twins"][pair]) == (True, 1)
+    (pair,) = made.manifest["duplicates"]
+    assert (pair in ("train/test", "val/test"), made.manifest["duplicates"][pair]) == (True, 1)
 
 
 # between planning, preparation and training
@@ -619,7 +619,7 @@ def shifted(files, out, base, **options):
     book = DatasetCatalog({"mine": PARQUET, "hard": entry}, str(files))
     facts = ("role", "image_shape", "n_classes", "base", "shifts", "severities")
     info = {name: book.spec("hard").info[name] for name in facts}
-    plan = {"unit": "hard", **book.settings("hard"), "info": info, "fingerprint": "0" * 16}
+    plan = {"image_set": "hard", **book.definition("hard"), "info": info, "fingerprint": "0" * 16}
     prepare("hard", out, data_root=files, base_dir=base, configured=plan)
     return open_prepared(out, verify=True)
 
@@ -632,7 +632,7 @@ def test_pictures_under_a_shift_are_those_of_their_files(files, pictures, tmp_pa
     labels = np.concatenate([pictures[role][1] for role in ("val", "test")])
     assert np.array_equal(made.splits["shift"].images, chw(pixels))
     assert np.array_equal(made.splits["shift"].labels, labels)
-    assert [(each.shift, each.severity, each.stop) for each in made.settings] == [("hard", 0, 42)]
+    assert [(each.shift, each.severity, each.stop) for each in made.conditions] == [("hard", 0, 42)]
     assert [file["path"] for file in made.manifest["sources"]] == names
     write_parquet(files / "val.parquet", [encoded(pixels[0][:5])], [0])
     with refuses(DataError, "pixels, those of 'mine' have", "use images of the same size"):

@@ -26,7 +26,7 @@ LABELS = [WNIDS.index(name.split("/")[0]) for name in NAMES]
 
 
 @pytest.fixture(scope="module")
-def settings():
+def conditions():
     """Severities 4 and 5 of each corruption: (corruption, severity) -> pictures by name."""
     places = [(shift, severity) for shift in SHIFTS for severity in (4, 5)]
     return {
@@ -51,12 +51,12 @@ def expect_tiny(monkeypatch, paths):
     expect(monkeypatch, ImagenetC, paths, n_classes=3, shifts=SHIFTS)
 
 
-def pack(root, monkeypatch, settings, prefix=""):
+def pack(root, monkeypatch, conditions, prefix=""):
     paths = []
     for archive, shifts in ARCHIVES.items():
         members = {
             f"{prefix}{shift}/{severity}/{name}": content
-            for (shift, severity), pictures in settings.items()
+            for (shift, severity), pictures in conditions.items()
             if shift in shifts
             for name, content in reversed(pictures.items())
         }
@@ -64,8 +64,8 @@ def pack(root, monkeypatch, settings, prefix=""):
     expect_tiny(monkeypatch, paths)
 
 
-def unpack(root, monkeypatch, settings, categories):
-    for (shift, severity), pictures in settings.items():
+def unpack(root, monkeypatch, conditions, categories):
+    for (shift, severity), pictures in conditions.items():
         write_files(
             root / "imagenet_c" / categories.get(shift, "") / shift / str(severity), pictures
         )
@@ -77,36 +77,39 @@ def prepared(root):
     return open_prepared(root / "out", verify=True)
 
 
-def assert_settings(made, settings):
+def assert_conditions(made, conditions):
     rows = np.sort(np.random.RandomState(1).permutation(COUNT)[COUNT // 5 :])
     found = [
-        (setting.shift, setting.severity, setting.stop - setting.start) for setting in made.settings
+        (condition.shift, condition.severity, condition.stop - condition.start)
+        for condition in made.conditions
     ]
     assert found == [(shift, 5, 16) for shift in SHIFTS]
     split = made.splits["shift"]
     assert split.labels.tolist() == [LABELS[row] for row in rows] * 3
-    for setting in made.settings:
-        pictures = settings[setting.shift, 5]
+    for condition in made.conditions:
+        pictures = conditions[condition.shift, 5]
         colours = np.array([colour(pictures[NAMES[row]]) for row in rows])
-        assert (split.images[setting.start : setting.stop] == colours[:, :, None, None]).all()
+        assert (split.images[condition.start : condition.stop] == colours[:, :, None, None]).all()
 
 
 @pytest.mark.parametrize("prefix", ["", "./", "noise/"])
-def test_archives_give_the_test_pictures_at_severity_5(root, monkeypatch, settings, prefix):
-    pack(root, monkeypatch, settings, prefix)
-    assert_settings(prepared(root), settings)
+def test_archives_give_the_test_pictures_at_severity_5(root, monkeypatch, conditions, prefix):
+    pack(root, monkeypatch, conditions, prefix)
+    assert_conditions(prepared(root), conditions)
 
 
 @pytest.mark.parametrize(
     "categories", [{}, {"fog": "weather"}, dict.fromkeys(SHIFTS, "all")], ids=["no", "one", "all"]
 )
-def test_folders_of_both_depths_give_the_same(root, monkeypatch, settings, categories):
-    unpack(root, monkeypatch, settings, categories)
-    assert_settings(prepared(root), settings)
+def test_folders_of_both_depths_give_the_same(root, monkeypatch, conditions, categories):
+    unpack(root, monkeypatch, conditions, categories)
+    assert_conditions(prepared(root), conditions)
 
 
-def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, monkeypatch, settings):
-    pack(root, monkeypatch, settings)
+def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(
+    root, monkeypatch, conditions
+):
+    pack(root, monkeypatch, conditions)
     whole = prepared(root).manifest
     monkeypatch.setattr(base, "CHUNK_VALUES", 3 * 224 * 224)
     seen = []
@@ -128,14 +131,14 @@ def test_few_pictures_are_in_memory_at_once_and_the_bytes_are_the_same(root, mon
 
 
 def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
-    root, monkeypatch, settings, refuses
+    root, monkeypatch, conditions, refuses
 ):
-    unpack(root, monkeypatch, settings, {})
+    unpack(root, monkeypatch, conditions, {})
     arrays = np.array(prepared(root).splits["shift"].images)
     shutil.rmtree(root / "out")
     monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
     made = prepared(root)
-    assert_settings(made, settings)
+    assert_conditions(made, conditions)
     images = open_prepared(root / "out", threads=3).splits["shift"].images
     assert np.array_equal(images[:], arrays)
     rows = np.array([40, 3, 3, 17])
@@ -157,9 +160,9 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
 
 
 def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(
-    root, monkeypatch, settings, refuses
+    root, monkeypatch, conditions, refuses
 ):
-    unpack(root, monkeypatch, settings, {})
+    unpack(root, monkeypatch, conditions, {})
     path = root / "imagenet_c" / "fog" / "5" / sorted(NAMES)[-1]
     path.write_bytes(path.read_bytes()[:-200])
     monkeypatch.setattr(encoded, "ENCODED_ABOVE", 0)
@@ -174,8 +177,8 @@ def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
     assert book.families("second") == ()
 
 
-def test_archives_are_fetched_once(root, monkeypatch, settings, web):
-    pack(root, monkeypatch, settings)
+def test_archives_are_fetched_once(root, monkeypatch, conditions, web):
+    pack(root, monkeypatch, conditions)
     whole = prepared(root).manifest
     registered = web(root, ImagenetC.registered)
     monkeypatch.setattr(ImagenetC, "registered", registered)
@@ -195,20 +198,25 @@ def test_what_cannot_be_fetched_is_named_with_its_place(root, monkeypatch, refus
         prepared(root)
 
 
-def test_a_setting_that_is_missing_or_twice_there_is_named(root, monkeypatch, settings, refuses):
+def test_a_condition_that_is_missing_or_twice_there_is_named(
+    root, monkeypatch, conditions, refuses
+):
     unpack(
-        root, monkeypatch, {place: settings[place] for place in settings if place != ("fog", 5)}, {}
+        root,
+        monkeypatch,
+        {place: conditions[place] for place in conditions if place != ("fog", 5)},
+        {},
     )
     with refuses(DataError, "has the images of 'fog/5' in 0 places"):
         prepared(root)
-    unpack(root, monkeypatch, settings, {})
-    unpack(root, monkeypatch, settings, {"motion_blur": "blur"})
+    unpack(root, monkeypatch, conditions, {})
+    unpack(root, monkeypatch, conditions, {"motion_blur": "blur"})
     with refuses(DataError, "has the images of 'motion_blur/5' in 2 places"):
         prepared(root)
 
 
-def test_a_picture_that_is_missing_is_noticed(root, monkeypatch, settings, refuses):
-    unpack(root, monkeypatch, settings, {})
+def test_a_picture_that_is_missing_is_noticed(root, monkeypatch, conditions, refuses):
+    unpack(root, monkeypatch, conditions, {})
     # the last one: those before it are drawn as before
     (root / "imagenet_c" / "fog" / "5" / NAMES[-1]).unlink()
     with refuses(

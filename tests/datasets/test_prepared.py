@@ -12,7 +12,7 @@ import pytest
 
 from calgrid.components import registry
 from calgrid.datasets import open_prepared, preparation, prepare
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.corruptions import DigitsC
 from calgrid.datasets.digits import Digits
 from calgrid.datasets.photos import Photos
@@ -60,7 +60,7 @@ def test_open_gives_what_was_built_memory_mapped_and_read_only(digits):
     for name, split in Digits().build(None).items():
         assert np.array_equal(digits.splits[name].images, split.images)
         assert np.array_equal(digits.splits[name].labels, split.labels)
-    assert (digits.id, digits.role, digits.n_classes, digits.settings) == (
+    assert (digits.id, digits.role, digits.n_classes, digits.conditions) == (
         "digits",
         "dataset",
         10,
@@ -77,7 +77,9 @@ def test_manifest_names_the_base_and_hashes(digits_c, digits_dir):
     assert digits_c.manifest["base"] == "digits"
     assert facts["images"]["file"] == "images.npy"
     assert facts["labels"]["shape"] == [36_000]
-    assert open_prepared(digits_dir.parent / "digits_c", verify=True).settings == digits_c.settings
+    assert (
+        open_prepared(digits_dir.parent / "digits_c", verify=True).conditions == digits_c.conditions
+    )
 
 
 def test_an_ood_set_needs_no_base_but_then_has_no_normalisation(tmp_path):
@@ -170,11 +172,13 @@ def test_labels_in_an_ood_set_are_refused(monkeypatch, tmp_path):
         prepare("photos", tmp_path / "out")
 
 
-def test_settings_other_than_registered_are_refused(monkeypatch, digits_dir, tmp_path):
+def test_conditions_other_than_registered_are_refused(monkeypatch, digits_dir, tmp_path):
     monkeypatch.setattr(
-        DigitsC, "build", lambda self, root, base: [ShiftSetting("gaussian_noise", 1, base["test"])]
+        DigitsC,
+        "build",
+        lambda self, root, base: [ShiftCondition("gaussian_noise", 1, base["test"])],
     )
-    with pytest.raises(DataError, match="Settings built for 'digits_c'"):
+    with pytest.raises(DataError, match="Conditions built for 'digits_c'"):
         prepare("digits_c", tmp_path / "out", base_dir=digits_dir)
 
 

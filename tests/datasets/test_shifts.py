@@ -69,7 +69,7 @@ def test_corruptions_of_any_data_set_take_its_shape_classes_and_first_images(dig
     }
     options = {"of": "digits", "images": 7}
     plan = {
-        "unit": "mine",
+        "image_set": "mine",
         "kind": "corruptions",
         "options": options,
         "sources": {},
@@ -78,7 +78,7 @@ def test_corruptions_of_any_data_set_take_its_shape_classes_and_first_images(dig
     info = {**facts, "n_classes": None, "image_shape": None}
     prepare("mine", tmp_path / "mine", base_dir=digits_dir, configured={**plan, "info": info})
     made, base = open_prepared(tmp_path / "mine"), open_prepared(digits_dir).splits["test"]
-    assert len(made.settings) == 45
+    assert len(made.conditions) == 45
     assert made.splits["shift"].images.shape == (45 * 7, *base.images.shape[1:])
     assert np.array_equal(made.splits["shift"].labels, np.tile(base.labels[:7], 45))
 
@@ -129,10 +129,10 @@ def test_constant_images_stay_and_are_not_mixed_with_each_other(name):
 
 
 def test_digits_c_has_the_test_labels_at_five_severities_of_six_corruptions(digits, digits_c):
-    settings = digits_c.settings
-    assert [setting.severity for setting in settings] == [1, 2, 3, 4, 5] * 6
-    assert [setting.start for setting in settings] == list(range(0, 36_000, 1_200))
-    assert [setting.stop for setting in settings] == list(range(1_200, 36_001, 1_200))
+    conditions = digits_c.conditions
+    assert [condition.severity for condition in conditions] == [1, 2, 3, 4, 5] * 6
+    assert [condition.start for condition in conditions] == list(range(0, 36_000, 1_200))
+    assert [condition.stop for condition in conditions] == list(range(1_200, 36_001, 1_200))
     assert np.array_equal(
         digits_c.splits["shift"].labels, np.tile(digits.splits["test"].labels, 30)
     )
@@ -142,7 +142,8 @@ def test_digits_c_moves_further_from_the_clean_images_at_each_severity(digits, d
     clean = digits.splits["test"].images.astype(float)
     images = digits_c.splits["shift"].images
     distance = [
-        np.abs(images[setting.start : setting.stop] - clean).mean() for setting in digits_c.settings
+        np.abs(images[condition.start : condition.stop] - clean).mean()
+        for condition in digits_c.conditions
     ]
     assert (np.diff(np.reshape(distance, (6, 5)), axis=1) > 0).all()
 

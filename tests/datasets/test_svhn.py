@@ -88,7 +88,7 @@ def test_it_is_a_data_set_and_still_the_out_of_distribution_set_of_cifar(
     study = Study(make_config(grid, data_root=str(tmp_path)), home)
     wanted = {key.dataset: evaluation.families for key, evaluation in study.evaluations.items()}
     assert wanted == {"cifar10": ["ood/svhn"], "svhn": ["ood/cifar10"]}
-    assert study.data_units() == ["cifar10", "svhn"]
+    assert study.image_sets() == ["cifar10", "svhn"]
 
 
 def test_a_file_with_too_few_images_or_no_labels_is_named(tmp_path, monkeypatch, contents):

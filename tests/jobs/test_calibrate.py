@@ -106,8 +106,8 @@ def test_values_are_recomputed_from_the_logits_of_the_split_and_of_each_shift(
         "checkpoint == 'last' and split in ('test', 'shift') and calibrator == @calibrator"
     )
     places = [
-        (test, *test.settings()[0]),
-        *((shifted, *setting) for setting in shifted.settings()[::7]),
+        (test, *test.conditions()[0]),
+        *((shifted, *condition) for condition in shifted.conditions()[::7]),
     ]
     for data, shift, severity, index in places:
         probs = fitted.predict_proba(data.logits[index])
@@ -152,17 +152,17 @@ class TestSameShift:
     def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
         rows = same.query("checkpoint == 'last' and metric == 'nll' and split == 'shift'")
         counts = rows.groupby(["fit_on", "calibrator", "fit_seed"]).size().to_dict()
-        settings = rows[["shift", "severity"]].drop_duplicates().shape[0]
+        conditions = rows[["shift", "severity"]].drop_duplicates().shape[0]
         fits = [("same_shift", seed) for seed in (0, 1)] + [("val", 0)]
         assert counts == {
-            (on, name, seed): settings for on, seed in fits for name in ("none", "ts")
+            (on, name, seed): conditions for on, seed in fits for name in ("none", "ts")
         }
         shares = rows.groupby("fit_on")["n_samples"].first()
         assert shares["same_shift"] == round(0.8 * shares["val"])
 
     def test_values_are_recomputed_from_disjoint_rows(self, same, run):
         shifted = read_logits(run / "predict/logits/last/digits_c.parquet")
-        shift, severity, rows = shifted.settings()[-1]
+        shift, severity, rows = shifted.conditions()[-1]
         fit, rest = drawn_rows(rows, 1, shift, severity)
         assert sorted([*fit, *rest]) == list(rows)
         fitted = build_calibrator("ts").fit(shifted.logits[fit], shifted.label[fit])
@@ -230,7 +230,7 @@ class TestParts:
     @pytest.fixture(scope="class")
     @classmethod
     def parted(cls, spec, run, data, tmp_path_factory):
-        """A run of which a family has row groups of ten settings."""
+        """A run of which a family has row groups of ten conditions."""
         out = tmp_path_factory.mktemp("parted")
         rows = len(read_logits(run / "predict/logits/last/test.parquet"))
         trained(spec, data, out)

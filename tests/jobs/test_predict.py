@@ -75,11 +75,11 @@ def test_logits_are_those_of_the_checkpoint(run, plan, data):
 
 def test_shift_file_holds_every_setting_over_the_same_test_labels(run, data):
     stored = read_logits(run / "predict/logits/last/digits_c.parquet")
-    settings = stored.settings()
-    assert len(settings) == 10
-    assert len({(shift, severity) for shift, severity, _ in settings}) == len(settings)
+    conditions = stored.conditions()
+    assert len(conditions) == 10
+    assert len({(shift, severity) for shift, severity, _ in conditions}) == len(conditions)
     labels = open_prepared(data / "digits").splits["test"].labels
-    for _, severity, rows in settings:
+    for _, severity, rows in conditions:
         assert 1 <= severity <= 5
         assert np.array_equal(stored.label[rows], labels)
         assert np.array_equal(stored.index[rows], np.arange(len(labels)))
@@ -102,10 +102,10 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
     predicted(plan, data, out, families=["digits_c"])
     path = out / "predict/logits/last/digits_c.parquet"
     assert max(held) == 2 * rows
-    assert count_groups(path) == -(-len(whole.settings()) // 2)
+    assert count_groups(path) == -(-len(whole.conditions()) // 2)
     found = read_logits(path)
     assert np.array_equal(found.index, whole.index)
-    assert [each[:2] for each in found.settings()] == [each[:2] for each in whole.settings()]
+    assert [each[:2] for each in found.conditions()] == [each[:2] for each in whole.conditions()]
     assert found.logits == pytest.approx(whole.logits, abs=1e-4)
 
 

@@ -55,7 +55,7 @@ def test_what_was_chosen_is_counted_and_how_is_said(written, read_markdown):
     assert rows[0]["Δ NLL to default"].startswith("-")
     assert rows[0]["Δ NLL to ce (verdict; Holm p)"] == "–"
     text = (out / "tuned.md").read_text()
-    assert "tried with 2 settings" in text
+    assert "tried with 2 candidates" in text
     assert "NLL of its uncalibrated network on validation rows" in text
 
 
@@ -66,8 +66,8 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
     best = table["nll_mean"].idxmin()
     survive = int(table.loc["ls", "nll_p_holm"] < 0.05)
     assert said == [
-        f"Tuned with 2 settings each, chosen by the NLL of validation rows: of 2 methods `{best}` "
-        f"has the lowest NLL, {table.loc[best, 'nll_mean']:.4f} nats; against `ce`, "
+        "Tuned with 2 candidates each, chosen by the NLL of validation rows: of 2 methods "
+        f"`{best}` has the lowest NLL, {table.loc[best, 'nll_mean']:.4f} nats; against `ce`, "
         f"{table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 differences are significant over "
         "seeds and test images."
     ]

@@ -153,11 +153,13 @@ def test_the_same_data_give_the_same_bytes(path, tmp_path):
     ("columns", "expected"),
     [
         (family(), [("noise", 2, [0, 2]), ("blur", 1, [1]), ("noise", 1, [3])]),
-        ({}, [("", 0, [0, 1, 2, 3])]),  # a split has one setting without a name
+        ({}, [("", 0, [0, 1, 2, 3])]),  # a split has one condition without a name
     ],
 )
-def test_settings_in_order_of_appearance(columns, expected):
-    assert [(*setting, rows.tolist()) for *setting, rows in make(**columns).settings()] == expected
+def test_conditions_in_order_of_appearance(columns, expected):
+    assert [
+        (*condition, rows.tolist()) for *condition, rows in make(**columns).conditions()
+    ] == expected
 
 
 def test_pandas_polars_and_duckdb_read_it_in_one_line(path):
@@ -197,7 +199,7 @@ class TestFilesOfSomebodyElse:
         assert data.logits.tolist() == [list(row) for row in self.VALUES]
         assert data.label.tolist() == [0, 1, 1]
         assert data.index.tolist() == [0, 1, 2]
-        assert [(name, rows.tolist()) for name, _, rows in data.settings()] == [
+        assert [(name, rows.tolist()) for name, _, rows in data.conditions()] == [
             ("b", [0, 2]),
             ("a", [1]),
         ]

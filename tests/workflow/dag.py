@@ -112,9 +112,9 @@ class Repository:
         folders = sorted((self.root / RUN / method / f"seed{seed}").glob(f"{job}-*/"))
         return [folder for folder in folders if not folder.suffix]
 
-    def data(self, unit: str) -> Path:
+    def data(self, image_set: str) -> Path:
         """Folder of the only version of a data set or shift family."""
-        (folder,) = (self.root / "results/data").glob(f"{unit}-*/")
+        (folder,) = (self.root / "results/data").glob(f"{image_set}-*/")
         return folder
 
     def configure(self, config: dict, name: str = "tiny.yaml") -> Path:
@@ -241,8 +241,8 @@ def jobs(text: str) -> set[str]:
         )
         if "method" in wildcards:
             name += f" {wildcards['method']}/seed{wildcards['seed']}"
-        elif "unit" in wildcards:
-            name += f" {wildcards['unit']}"
+        elif "image_set" in wildcards:
+            name += f" {wildcards['image_set']}"
         found.add(name)
     return found
 

@@ -54,7 +54,7 @@ RESULTS = JOBS.results
 STUDY = f"{RESULTS}/{JOBS.study}"
 LOGS = f"{RESULTS}/logs"
 # Folders of results: {id} is the start of a fingerprint of options, code and inputs.
-DATA = f"{RESULTS}/data/{{unit}}-{{id}}"
+DATA = f"{RESULTS}/data/{{image_set}}-{{id}}"
 RUN = f"{RESULTS}/runs/{RUN_PATH}"
 TRAINED = f"{RUN}/train-{{id}}"
 PREDICTED = f"{RUN}/predict-{{id}}"

@@ -5,7 +5,7 @@ rule prepare_data:
         record=update(f"{DATA}/prepare.json"),
         manifest=update(f"{DATA}/manifest.json"),
     log:
-        f"{LOGS}/data/{{unit}}-{{id}}.log",
+        f"{LOGS}/data/{{image_set}}-{{id}}.log",
     conda:
         "../../envs/data.yaml"
     threads: JOBS.resources.threads("prepare")

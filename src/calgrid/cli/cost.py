@@ -123,7 +123,7 @@ def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     downloads = archive_bytes(study, downloaded=True)
     sizes = {
         "downloads": sum(filter(None, downloads.values())),
-        "prepared images": sum(prepared_bytes(study, unit) for unit, _ in study.prepared()),
+        "prepared images": sum(prepared_bytes(study, name) for name, _ in study.prepared()),
         "checkpoints, logits and features": sum(run.bytes for run in runs),
     }
     parts = ", ".join(f"{name} {_in_unit(size, SIZE)}" for name, size in sizes.items() if size)
@@ -179,7 +179,7 @@ def _assumptions(
         "- Disk space is that of uncompressed numbers, without downloaded weights, tables, "
         "figures and resume states.",
     ]
-    unknown = [unit for unit in study.data_units() if not scored_images(study, unit)]
+    unknown = [name for name in study.image_sets() if not scored_images(study, name)]
     if unknown:
         lines.append(
             "- Not counted, because their number of images is unknown before preparation: "

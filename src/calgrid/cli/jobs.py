@@ -46,7 +46,7 @@ def data(options: argparse.Namespace) -> None:
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         prepare(
-            spec["unit"],
+            spec["image_set"],
             folder,
             options.data_root,
             spec["base"],
@@ -63,7 +63,7 @@ def data(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Train one run, or load its published weights."""
     spec = _spec(options, specs.TrainSpec)
-    settings = {"device": options.device, "threads": options.threads}
+    machine = {"device": options.device, "threads": options.threads}
     if "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run
 
@@ -74,14 +74,12 @@ def train(options: argparse.Namespace) -> None:
             options.out,
             first_stage=first,
             resume_every=every,
-            **settings,
+            **machine,
         )
     else:
         from calgrid.jobs.published import take_weights
 
-        take_weights(
-            spec, options.data.parent, options.out, data_root=options.data_root, **settings
-        )
+        take_weights(spec, options.data.parent, options.out, data_root=options.data_root, **machine)
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -69,7 +69,7 @@ class JobState:
     epoch: int | None = None
     epochs: int | None = None
     left: str = ""
-    said_seconds_ago: float | None = None
+    progress_age_seconds: float | None = None
     where: str = ""
     reason: str = ""
 
@@ -207,7 +207,12 @@ def _progress(lines: list[str], log: Path) -> dict[str, Any]:
         if found["unit"] == "epoch"
         else {}
     )
-    return {"progress": shown, "left": found["left"], "said_seconds_ago": round(ago, 1), **counted}
+    return {
+        "progress": shown,
+        "left": found["left"],
+        "progress_age_seconds": round(ago, 1),
+        **counted,
+    }
 
 
 def _text(study: str, found: list[JobState]) -> str:
@@ -239,11 +244,15 @@ def _paragraph(meaning: str, found: Iterable[JobState]) -> list[str]:
     for job in found:
         left = f", {job.left} left" if job.left and job.state == RUNNING else ""
         old = (
-            job.said_seconds_ago is not None
-            and job.said_seconds_ago > OLD_SECONDS
+            job.progress_age_seconds is not None
+            and job.progress_age_seconds > OLD_SECONDS
             and job.state == RUNNING
         )
-        ago = f" ({job.said_seconds_ago / 60:.0f} min ago)" if old and job.said_seconds_ago else ""
+        ago = (
+            f" ({job.progress_age_seconds / 60:.0f} min ago)"
+            if old and job.progress_age_seconds
+            else ""
+        )
         lines.append(f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": "))
         lines += [f"      {said}" for said in (job.where, job.reason) if said]
         if job.state == FAILED:

@@ -42,17 +42,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
-def of_stage(settings: Mapping[str, Any], roots: Iterable[str]) -> str:
-    """Fingerprint of a stage: its settings and the source of ``roots`` with all their imports.
+def of_stage(options: Mapping[str, Any], roots: Iterable[str]) -> str:
+    """Fingerprint of a stage: its options and the source of ``roots`` with all their imports.
 
     Parameters
     ----------
-    settings : the resolved configuration of the stage, JSON-like, without device and options that
+    options : the resolved configuration of the stage, JSON-like, without device and options that
         affect only speed.
     roots : names of modules of calgrid and of plugins, for example ``"calgrid.losses.mbls"``.
     """
     code = code_digest(tuple(sorted(set(roots))))
-    return digest({"format": FORMAT_VERSION, "settings": settings, "code": code})
+    return digest({"format": FORMAT_VERSION, "options": options, "code": code})
 
 
 @plugins.cached

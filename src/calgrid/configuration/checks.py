@@ -541,9 +541,7 @@ def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
                 "the same number."
             )
         if len(set(listed)) < budget:
-            raise ConfigError(
-                f"{where}: a candidate is listed twice; replace one by another setting."
-            )
+            raise ConfigError(f"{where}: a candidate is listed twice; replace one by another.")
         for candidate in listed:
             named = f"'{candidate.method}' with protocol '{candidate.protocol}'"
             if not runs[candidate]:

@@ -16,7 +16,7 @@ from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Run, Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.errors import unknown_id
-from calgrid.storage.layout import RunKey, family_unit
+from calgrid.storage.layout import RunKey, image_set_of
 
 #: GPU seconds of a forward and backward pass over an image: minimum at 32x32 pixels, and per
 #: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
@@ -123,11 +123,11 @@ def image_counts(study: Study, dataset: str) -> dict[str, int]:
     return {"train": 0, "val": 0, "test": 0, **(sizes or {})}
 
 
-def scored_images(study: Study, unit: str) -> int:
+def scored_images(study: Study, image_set: str) -> int:
     """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
-    info = study.datasets.spec(unit).info
+    info = study.datasets.spec(image_set).info
     conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
-    return conditions * image_counts(study, info.get("base") or unit)["test"]
+    return conditions * image_counts(study, info.get("base") or image_set)["test"]
 
 
 def backbone_info(backbone: str) -> Mapping[str, Any]:
@@ -167,7 +167,7 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool) -> Run
     if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
     clean = count["val"] + count["test"]
-    shifted = sum(scored_images(study, family_unit(name)) for name in study.families(key))
+    shifted = sum(scored_images(study, image_set_of(name)) for name in study.families(key))
     with_features = {False: 0, True: clean, "all": clean + shifted}[protocol["export_features"]]
     numbers = parameters + (clean + shifted) * classes + with_features * info["num_features"]
     predict_hours = checkpoints * (clean + shifted) * FORWARD_SHARE * seconds / 3600
@@ -179,21 +179,23 @@ def archive_bytes(study: Study, downloaded: bool) -> dict[str, int | None]:
     if unknown.
     """
     sizes = {}
-    for unit in study.data_units():
-        info = study.datasets.spec(unit).info
+    for image_set in study.image_sets():
+        info = study.datasets.spec(image_set).info
         if info.get("download", False) == downloaded:
             sizes.update({file["name"]: file.get("size") for file in info.get("files", ())})
     return sizes
 
 
-def prepared_bytes(study: Study, unit: str) -> int:
+def prepared_bytes(study: Study, image_set: str) -> int:
     """Bytes of prepared images: 8 bits per channel, or the size of the original files if images
     stay encoded.
     """
-    info = study.datasets.spec(unit).info
+    info = study.datasets.spec(image_set).info
     pixels = math.prod(info.get("image_shape") or UNKNOWN_SHAPE)
     is_shift = info.get("base") is not None
-    splits = [scored_images(study, unit)] if is_shift else image_counts(study, unit).values()
+    splits = (
+        [scored_images(study, image_set)] if is_shift else image_counts(study, image_set).values()
+    )
     arrays = sum(splits) * pixels
     if not info.get("encoded", False) or max(splits) * pixels <= ENCODED_ABOVE:
         return arrays

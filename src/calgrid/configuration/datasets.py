@@ -1,6 +1,6 @@
 """Data sets of a configuration: registered ones, variants of them, and the user's own files.
 
-Gives the facts that are known before preparation, and the settings that the prepared arrays depend
+Gives the facts that are known before preparation, and the options that the prepared arrays depend
 on.
 """
 
@@ -99,9 +99,9 @@ class DatasetCatalog:
         computed = [shift for shift, options in self.options.items() if options.get("of") == name]
         return (*self.spec(name).info.get("families", ()), *computed)
 
-    def base(self, unit: str) -> str | None:
+    def base(self, image_set: str) -> str | None:
         """Data set whose test images a shift family corrupts; None for data sets and OOD sets."""
-        return self.spec(unit).info.get("base")
+        return self.spec(image_set).info.get("base")
 
     def defaults_of(self, name: str) -> str:
         """Data set whose default hyper-parameters apply: the one in ``like``, the base of a
@@ -116,24 +116,24 @@ class DatasetCatalog:
         return self.spec(name).info.get("warning", "") if known else ""
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
-    def settings(self, unit: str) -> Mapping[str, Any]:
-        """Return the settings that determine the prepared arrays of a configured data set; empty
-        for a registered one.
+    def definition(self, image_set: str) -> Mapping[str, Any]:
+        """Return what determines the prepared arrays of a configured data set: ``kind``,
+        ``options`` and ``sources``; empty for a registered one.
 
         A missing source raises ConfigError.
         """
-        if unit not in self.configured:
+        if image_set not in self.configured:
             return {}
-        options = self.options[unit]
+        options = self.options[image_set]
         sources = {}
         roles = [role for role in SOURCES if role in options]
-        for role in roles if unit in self._of_files | self._of_shifted else ():
+        for role in roles if image_set in self._of_files | self._of_shifted else ():
             for name in as_list(options[role]):
                 try:
                     sources[name] = identity(self.data_root, name)
                 except ConfigError as error:
-                    raise ConfigError(f"datasets.{unit}.{role}: {error}") from None
-        return {"kind": self.configured[unit]["base"], "options": options, "sources": sources}
+                    raise ConfigError(f"datasets.{image_set}.{role}: {error}") from None
+        return {"kind": self.configured[image_set]["base"], "options": options, "sources": sources}
 
     def draws_val(self, name: str) -> bool:
         """Whether a data set draws its validation images from its training images."""
@@ -143,19 +143,21 @@ class DatasetCatalog:
         return "drawn_val" in info and "val" not in info.get("repeats", {})
 
     @functools.cache  # noqa: B019
-    def sizes(self, unit: str) -> Mapping[str, int] | None:
+    def sizes(self, image_set: str) -> Mapping[str, int] | None:
         """Count the images of each split of the user's files; None for registered data sets,
         variants and shifts.
 
         Labels that do not fit the options raise ConfigError.
         """
-        if unit not in self._of_files:
+        if image_set not in self._of_files:
             return None
-        kind = registry.load("dataset", self.configured[unit]["base"])(**self.options[unit])
+        kind = registry.load("dataset", self.configured[image_set]["base"])(
+            **self.options[image_set]
+        )
         try:
             sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
         except DataError as error:
-            raise ConfigError(f"datasets.{unit}: {error}") from None
+            raise ConfigError(f"datasets.{image_set}: {error}") from None
         return {
             role: len(rows[role] if role in rows else sources[role].labels)
             for role in ("train", "val", "test")

@@ -19,7 +19,7 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SUMMARIES, RunKey, family_unit, run_key
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SUMMARIES, RunKey, image_set_of, run_key
 from calgrid.storage.records import (
     CALIBRATE,
     HIDDEN,
@@ -117,7 +117,7 @@ class Jobs:
         fields = {name: {str(getattr(key, name)) for key in runs} for name in RunKey._fields}
         fields["backbone"] = {key.backbone_folder for key in runs}
         fields["probe"] = {name for evaluation in evaluations for name in evaluation.probes}
-        fields["unit"] = set(self.plan.study.data_units())
+        fields["image_set"] = set(self.plan.study.image_sets())
         constraints = {name: alternatives(values) for name, values in fields.items()}
         return {**constraints, "id": "[0-9a-f]+"}
 
@@ -143,12 +143,12 @@ class Jobs:
 
     # inputs of jobs ----------------------------------------------------------------------------
 
-    def _manifest(self, unit: str, val_seed: int | None = None) -> str:
-        return f"{self.plan.data_folder(unit, val_seed)}/{MANIFEST}"
+    def _manifest(self, image_set: str, val_seed: int | None = None) -> str:
+        return f"{self.plan.data_folder(image_set, val_seed)}/{MANIFEST}"
 
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
-        base = self.plan.study.datasets.base(wildcards.unit)
+        base = self.plan.study.datasets.base(wildcards.image_set)
         return [self._manifest(base)] if base else []
 
     def data(self, wildcards: Any) -> str:
@@ -168,7 +168,7 @@ class Jobs:
     def shifts(self, wildcards: Any) -> list[str]:
         """Manifests of the shift families of a run, in the order of its specification."""
         names = self.plan.predict(run_key(wildcards))["shifts"]
-        return [self._manifest(family_unit(name)) for name in names]
+        return [self._manifest(image_set_of(name)) for name in names]
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""

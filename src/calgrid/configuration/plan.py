@@ -34,7 +34,7 @@ from calgrid.storage.layout import (
     OOD_PREFIX,
     SPLITS,
     RunKey,
-    family_unit,
+    image_set_of,
     probe_job,
 )
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
@@ -91,56 +91,56 @@ class Plan:
         self.study = study
 
     @functools.cache  # noqa: B019  (a plan lives as long as its process)
-    def data(self, unit: str, val_seed: int | None = None) -> str:
+    def data(self, image_set: str, val_seed: int | None = None) -> str:
         """Fingerprint of a prepared data set, with a draw of validation images, or shift family."""
-        base = self.study.datasets.base(unit)
-        settings = {
-            "unit": unit,
+        base = self.study.datasets.base(image_set)
+        definition = {
+            "image_set": image_set,
             "base": self.data(base) if base else None,
-            **self.study.datasets.settings(unit),
+            **self.study.datasets.definition(image_set),
         }
         if val_seed is not None:
-            settings["val_seed"] = val_seed
-        return fingerprint.of_stage(settings, self._data_modules(unit))
+            definition["val_seed"] = val_seed
+        return fingerprint.of_stage(definition, self._data_modules(image_set))
 
     @functools.cache  # noqa: B019
-    def data_spec(self, unit: str, val_seed: int | None = None) -> specs.DataSpec:
+    def data_spec(self, image_set: str, val_seed: int | None = None) -> specs.DataSpec:
         """Specification of a data set or shift family; see :meth:`data`."""
-        base = self.study.datasets.base(unit)
+        base = self.study.datasets.base(image_set)
         spec: specs.DataSpec = {
-            "unit": unit,
+            "image_set": image_set,
             "base": self.data_folder(base) if base else None,
-            "configured": self._configured(unit, val_seed),
-            "code": fingerprint.code_digest(self._data_modules(unit)),
-            "fingerprint": self.data(unit, val_seed),
+            "configured": self._configured(image_set, val_seed),
+            "code": fingerprint.code_digest(self._data_modules(image_set)),
+            "fingerprint": self.data(image_set, val_seed),
         }
         if val_seed is not None:
             spec["val_seed"] = val_seed
         return spec
 
-    def _configured(self, unit: str, val_seed: int | None) -> specs.ConfiguredData | None:
+    def _configured(self, image_set: str, val_seed: int | None) -> specs.ConfiguredData | None:
         """Facts of a configured data set; None for a registered one."""
-        settings = self.study.datasets.settings(unit)
-        if not settings:
+        definition = self.study.datasets.definition(image_set)
+        if not definition:
             return None
-        info = self.study.datasets.spec(unit).info
+        info = self.study.datasets.spec(image_set).info
         return {
-            "unit": unit,
-            "kind": settings["kind"],
-            "options": settings["options"],
-            "sources": settings["sources"],
+            "image_set": image_set,
+            "kind": definition["kind"],
+            "options": definition["options"],
+            "sources": definition["sources"],
             "info": {name: info[name] for name in PLANNED_FACTS if name in info},
-            "fingerprint": self.data(unit, val_seed),
+            "fingerprint": self.data(image_set, val_seed),
         }
 
-    def _data_modules(self, unit: str) -> tuple[str, ...]:
+    def _data_modules(self, image_set: str) -> tuple[str, ...]:
         return tuple(
-            sorted([self.study.datasets.spec(unit).module, "calgrid.datasets.preparation"])
+            sorted([self.study.datasets.spec(image_set).module, "calgrid.datasets.preparation"])
         )
 
-    def data_folder(self, unit: str, val_seed: int | None = None) -> str:
+    def data_folder(self, image_set: str, val_seed: int | None = None) -> str:
         """Folder of a prepared data set or shift family; see :meth:`data`."""
-        return self.study.layout.data(unit, self.data(unit, val_seed))
+        return self.study.layout.data(image_set, self.data(image_set, val_seed))
 
     @functools.cache  # noqa: B019
     def train(self, key: RunKey) -> specs.TrainSpec:
@@ -179,8 +179,8 @@ class Plan:
         """Specification of a prediction."""
         tested = self._of_test(key)
         run, families = self.study.trained[key], self.study.families(key)
-        shifts = {family: self.data(family_unit(family)) for family in families}
-        constants = self._test_constants(key, [key.dataset, *map(family_unit, families)])
+        shifts = {family: self.data(image_set_of(family)) for family in families}
+        constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         exported = {key: run.protocol[key] for key in ("export_features", "test_views")}
         shared = {**tested, **exported}
@@ -188,7 +188,7 @@ class Plan:
         # with other shift families
         files = {}
         for name in (*SPLITS, *shifts):
-            dataset = family_unit(name) if name.startswith(OOD_PREFIX) else key.dataset
+            dataset = image_set_of(name) if name.startswith(OOD_PREFIX) else key.dataset
             images = {
                 "name": name,
                 "images": shifts.get(name),
@@ -472,8 +472,14 @@ class Plan:
             self.study.prepared(), key=lambda each: bool(self.study.datasets.base(each[0]))
         )
         jobs = [
-            Job("data", unit, self.data_folder(unit, seed), PREPARE, self.data_spec(unit, seed))
-            for unit, seed in prepared
+            Job(
+                "data",
+                image_set,
+                self.data_folder(image_set, seed),
+                PREPARE,
+                self.data_spec(image_set, seed),
+            )
+            for image_set, seed in prepared
         ]
         for key in dict.fromkeys(self.study.training.values()):
             jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))

@@ -111,7 +111,7 @@ class Resources:
         if job in ("tables", "figures", "report"):
             return NEEDS[job]
         if job == "prepare":
-            return self._of_data(wildcards.unit)[job]
+            return self._of_data(wildcards.image_set)[job]
         key = run_key(wildcards)
         if key in self._study.external:
             size = sum(path.stat().st_size for path in self._study.external_files(key))

@@ -46,7 +46,7 @@ from calgrid.configuration.protocols import (
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
-from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, family_unit
+from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, image_set_of
 from calgrid.storage.sources import identity
 
 #: keys of external logits that set their evaluation
@@ -151,11 +151,15 @@ class Study:
             keys = _keys(grid, f"grids[{number}]")
             families = {family for key in keys for family in self.families(key)}
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
-        units = self.data_units()
-        downloads = [unit for unit in units if self.datasets.spec(unit).info.get("download", False)]
+        image_sets = self.image_sets()
+        downloads = [
+            image_set
+            for image_set in image_sets
+            if self.datasets.spec(image_set).info.get("download", False)
+        ]
         checks.check_data_root(self.config.data_root, downloads, "data_root")
-        for unit in units:
-            self.datasets.settings(unit)
+        for image_set in image_sets:
+            self.datasets.definition(image_set)
         for name, external in self.config.external.items():
             if isinstance(external, Bank):
                 self._add_bank(name, external)
@@ -473,20 +477,20 @@ class Study:
         """Metrics of plugins that the study computes."""
         return self.config.statistics.metrics or []
 
-    def data_units(self) -> list[str]:
+    def image_sets(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
         families = {family for key in self.trained for family in self.families(key)}
-        return sorted({key.dataset for key in self.trained} | {family_unit(f) for f in families})
+        return sorted({key.dataset for key in self.trained} | {image_set_of(f) for f in families})
 
     def prepared(self) -> list[tuple[str, int | None]]:
         """Data sets and shifts that must be prepared, each with the seed of its draw of validation
         images (see :meth:`val_seed`).
         """
-        families = {family_unit(name) for key in self.trained for name in self.families(key)}
-        bases = {base for unit in families if (base := self.datasets.base(unit))}
+        families = {image_set_of(name) for key in self.trained for name in self.families(key)}
+        bases = {base for image_set in families if (base := self.datasets.base(image_set))}
         drawn = {(key.dataset, self.val_seed(key)) for key in self.trained}
         return sorted(
-            drawn | {(unit, None) for unit in families | bases},
+            drawn | {(image_set, None) for image_set in families | bases},
             key=lambda each: (each[0], -1 if each[1] is None else each[1]),
         )
 
@@ -538,8 +542,8 @@ class Study:
         This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
         """
         used = {
-            ("dataset", self.datasets.configured.get(unit, {}).get("base", unit))
-            for unit in self.data_units()
+            ("dataset", self.datasets.configured.get(image_set, {}).get("base", image_set))
+            for image_set in self.image_sets()
         }
         for key, run in self.trained.items():
             used |= {
@@ -580,12 +584,12 @@ class Study:
 
         This may take seconds, so jobs skip it.
         """
-        for unit in self.data_units():
-            sizes = self.datasets.sizes(unit)
+        for image_set in self.image_sets():
+            sizes = self.datasets.sizes(image_set)
             for key, run in self.trained.items():
-                if sizes is not None and key.dataset == unit and trains(run.protocol):
+                if sizes is not None and key.dataset == image_set and trains(run.protocol):
                     check_batches(
-                        run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{unit}'"
+                        run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{image_set}'"
                     )
 
 

@@ -5,18 +5,18 @@ arrays.
 sets that differ only in numbers may share a file, each as a class with ``@register(id=...)``.
 """
 
-from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.preparation import prepare
-from calgrid.datasets.prepared import SHIFT_SPLIT, Prepared, Setting, open_prepared
+from calgrid.datasets.prepared import SHIFT_SPLIT, Condition, Prepared, open_prepared
 
 __all__ = [
     "SHIFT_SPLIT",
+    "Condition",
     "Dataset",
     "ImageSplit",
     "Prepared",
-    "Setting",
+    "ShiftCondition",
     "ShiftFamily",
-    "ShiftSetting",
     "open_prepared",
     "prepare",
 ]

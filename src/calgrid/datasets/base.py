@@ -1,5 +1,5 @@
 """Base classes of data sets and shift families: uint8 images with integer labels, in splits or
-settings.
+conditions.
 """
 
 import math
@@ -72,7 +72,7 @@ class ImageSplit:
 
 
 @dataclass(frozen=True)
-class ShiftSetting:
+class ShiftCondition:
     """One shifted test set: ``split`` under the shift named ``shift`` at ``severity`` (1 =
     mildest).
     """
@@ -125,8 +125,8 @@ class ShiftFamily(Images):
     """Base of shift families (role ``shift``): further test sets tied to a data set."""
 
     @abstractmethod
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return all settings in a fixed order.
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return all conditions in a fixed order.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ import numpy as np
 from calgrid.components.registry import register
 from calgrid.datasets._archives import map_arrays
 from calgrid.datasets._shifts import STANDARD_SHIFTS
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import unpacked_or_download
 from calgrid.errors import DataError
 
@@ -32,8 +32,8 @@ FACTS: dict[str, Any] = {
 class CifarC(ShiftFamily):
     """Base of CIFAR-10-C and CIFAR-100-C, which differ in their registered facts."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
         file = self.registered["files"][0]
@@ -47,7 +47,7 @@ class CifarC(ShiftFamily):
                 f"The labels in {archive} differ from those of the test split: replace one of the "
                 "two archives."
             )
-        settings = []
+        conditions = []
         for shift in shifts:
             images = arrays[f"{shift}.npy"]
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
@@ -57,8 +57,10 @@ class CifarC(ShiftFamily):
                 )
             for number, severity in enumerate(severities):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)
-                settings.append(ShiftSetting(shift, severity, ImageSplit(part, np.asarray(labels))))
-        return settings
+                conditions.append(
+                    ShiftCondition(shift, severity, ImageSplit(part, np.asarray(labels)))
+                )
+        return conditions
 
 
 @register(

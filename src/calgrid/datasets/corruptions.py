@@ -23,7 +23,7 @@ from PIL import Image
 from scipy import ndimage
 
 from calgrid.components.registry import register
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting, grey_to_rgb
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, grey_to_rgb
 
 #: corruption -> its strength at severities 1 to 5 (units: the functions below)
 STRENGTHS: dict[str, tuple[float, ...]] = {
@@ -168,7 +168,7 @@ def corrupt(
     """Corrupt images uint8 ``(N, H, W)`` or ``(N, 3, H, W)``; the result is rounded and clipped to
     0..255.
 
-    Name and severity seed the noise, so that settings are independent and equal calls give equal
+    Name and severity seed the noise, so that conditions are independent and equal calls give equal
     images.
     """
     rng = np.random.default_rng([zlib.crc32(name.encode()), severity])
@@ -176,21 +176,21 @@ def corrupt(
     return np.rint(255.0 * np.clip(shifted, 0.0, 1.0)).astype(np.uint8)
 
 
-def corrupted_settings(
+def corrupted_conditions(
     images: NDArray[np.uint8], labels: NDArray[np.int64], strengths: Mapping[str, Sequence[float]]
-) -> list[ShiftSetting]:
+) -> list[ShiftCondition]:
     """Corrupt images at severities 1, 2, ...: corruption by corruption, severities ascending.
 
     Grey images become three equal channels; ``strengths`` has the strength of a corruption at each
     severity.
     """
-    settings = []
+    conditions = []
     for name, steps in strengths.items():
         for severity, strength in enumerate(steps, start=1):
             changed = corrupt(images, name, severity, strength)
             split = ImageSplit(grey_to_rgb(changed) if changed.ndim == 3 else changed, labels)
-            settings.append(ShiftSetting(name, severity, split))
-    return settings
+            conditions.append(ShiftCondition(name, severity, split))
+    return conditions
 
 
 @register(
@@ -213,12 +213,14 @@ class Corruptions(ShiftFamily):
     def __init__(self, *, of: str = "cifar10", images: int | None = None) -> None:
         self.of, self.images = of, images
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
         test = base["test"]
-        return corrupted_settings(test.images[: self.images], test.labels[: self.images], STRENGTHS)
+        return corrupted_conditions(
+            test.images[: self.images], test.labels[: self.images], STRENGTHS
+        )
 
 
 @register(
@@ -238,8 +240,10 @@ class DigitsC(ShiftFamily):
     7, 10, 16, 24 and 34 %.
     """
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings, corruption by corruption, severities ascending; see
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the conditions, corruption by corruption, severities ascending; see
         :class:`ShiftFamily`.
         """
-        return corrupted_settings(base["test"].images[:, 0], base["test"].labels, DIGITS_STRENGTHS)
+        return corrupted_conditions(
+            base["test"].images[:, 0], base["test"].labels, DIGITS_STRENGTHS
+        )

@@ -1,14 +1,14 @@
 """ImageNet-C: the test images of ``imagenet`` under 19 corruptions at severity 5, as SMART scores
 them.
 
-The published sets have all 50,000 validation images; here each setting has the 40,000 of the split
-``test``, so that no calibrator is scored on images whose clean version it was fitted on. The
+The published sets have all 50,000 validation images; here each condition has the 40,000 of the
+split ``test``, so that no calibrator is scored on images whose clean version it was fitted on. The
 published images have 224 x 224 pixels; as in SMART they are scaled and cropped like the clean
 images, although their authors only cropped them.
 
 The published archives are downloaded to data_root; the folder ``imagenet_c`` with
 ``corruption/severity/wnid/file`` or ``category/corruption/severity/wnid/file`` can replace them.
-The images of the 19 settings stay encoded and need as much disk space as the archives; as arrays
+The images of the 19 conditions stay encoded and need as much disk space as the archives; as arrays
 they would take 114 GB.
 """
 
@@ -24,7 +24,7 @@ from calgrid.components.registry import register
 from calgrid.datasets._archives import ArchiveReader, open_archive
 from calgrid.datasets._imagenet import Pictures, by_class, draw_fifth
 from calgrid.datasets._shifts import EXTRA_SHIFTS, STANDARD_SHIFTS
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily
 from calgrid.datasets.downloads import download
 from calgrid.errors import DataError
 
@@ -73,15 +73,15 @@ FOLDER = "imagenet_c"
 class ImagenetC(ShiftFamily):
     """Corrupted test images of ImageNet, in the order of the clean test split."""
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the settings in the registered order; see :class:`ShiftFamily`."""
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the conditions in the registered order; see :class:`ShiftFamily`."""
         wanted = list(itertools.product(self.registered["shifts"], self.registered["severities"]))
         archives: list[ArchiveReader] = []
         folder = None if data_root is None else data_root / FOLDER
         if folder is None or not folder.is_dir():
             folder = None
             archives = self._archives(data_root, wanted)
-        settings: list[ShiftSetting] = []
+        conditions: list[ShiftCondition] = []
         for shift, severity in wanted:
             stores = _in_archives(archives, shift, severity)
             if folder is not None:
@@ -93,8 +93,8 @@ class ImagenetC(ShiftFamily):
                 )
             ((store, members),) = stores
             split = self._split(store, members, f"'{shift}/{severity}'", base)
-            settings.append(ShiftSetting(shift, severity, split))
-        return settings
+            conditions.append(ShiftCondition(shift, severity, split))
+        return conditions
 
     def _split(
         self,
@@ -118,14 +118,14 @@ class ImagenetC(ShiftFamily):
     def _archives(
         self, data_root: Path | None, wanted: list[tuple[str, int]]
     ) -> list[ArchiveReader]:
-        """The published archives, restricted to the given settings."""
+        """The published archives, restricted to the given conditions."""
         paths = [download(file, data_root) for file in self.registered["files"]]
         folders = "|".join(f"{shift}/{severity}" for shift, severity in wanted)
-        setting = re.compile(rf"(?:.*/)?(?:{folders})/.*")
-        return [open_archive(path, lambda name: setting.match(name) is not None) for path in paths]
+        pattern = re.compile(rf"(?:.*/)?(?:{folders})/.*")
+        return [open_archive(path, lambda name: pattern.match(name) is not None) for path in paths]
 
 
-#: stores with the images of a setting, and their ``wnid/file`` -> name in the store
+#: stores with the images of a condition, and their ``wnid/file`` -> name in the store
 Stores = list[tuple[ArchiveReader, Mapping[str, str]]]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.components.registry import ComponentSpec, load, spec
-from calgrid.datasets.base import Dataset, ImageSplit, ShiftFamily, ShiftSetting, chunked
+from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily, chunked
 from calgrid.datasets.encoded import EncodedImages, stays_encoded
 from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
@@ -59,15 +59,15 @@ def prepare(
     if isinstance(component, Dataset):
         component.val_seed = val_seed
     base = _open_base(entry, base_dir)
-    settings: Sequence[ShiftSetting] = []
+    conditions: Sequence[ShiftCondition] = []
     if isinstance(component, ShiftFamily):
         if base is None:
             raise ConfigError(
                 f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that "
                 "and give its folder as base_dir."
             )
-        settings = component.build(root, base.splits)
-        parts = {SHIFT_SPLIT: [setting.split for setting in settings]}
+        conditions = component.build(root, base.splits)
+        parts = {SHIFT_SPLIT: [condition.split for condition in conditions]}
         of_base = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
         entry = dataclasses.replace(entry, info={**entry.info, **of_base})
     else:
@@ -79,7 +79,7 @@ def prepare(
                 f"{name}: {sum(map(len, splits)):,} images stay encoded; each is decoded once for "
                 "validation"
             )
-    duplicates = _check_built(entry, parts, settings)
+    duplicates = _check_built(entry, parts, conditions)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
     path.unlink(missing_ok=True)
@@ -88,12 +88,12 @@ def prepare(
     if val_seed is not None:
         manifest["val_seed"] = val_seed
     if duplicates:
-        manifest["twins"] = duplicates
+        manifest["duplicates"] = duplicates
     manifest["splits"] = {
         name: _write_split(folder, name, splits, files) for name, splits in parts.items()
     }
     manifest[FILES] = files
-    manifest["settings"] = _setting_ranges(settings)
+    manifest["conditions"] = _condition_ranges(conditions)
     write_record(path, manifest)
     return path
 
@@ -110,9 +110,9 @@ def _component(
                 "its specification."
             )
         return entry, load("dataset", dataset_id)()
-    if configured["unit"] != dataset_id:
+    if configured["image_set"] != dataset_id:
         raise ConfigError(
-            f"The specification is that of '{configured['unit']}', not of '{dataset_id}'."
+            f"The specification is that of '{configured['image_set']}', not of '{dataset_id}'."
         )
     for name, planned in configured["sources"].items():
         if identity(data_root, name) != planned:
@@ -163,16 +163,16 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
 def _check_built(
     entry: ComponentSpec,
     parts: Mapping[str, Sequence[ImageSplit]],
-    settings: Sequence[ShiftSetting],
+    conditions: Sequence[ShiftCondition],
 ) -> dict[str, int]:
-    """Raise DataError unless sizes, shapes, labels and settings are as registered and splits are
+    """Raise DataError unless sizes, shapes, labels and conditions are as registered and splits are
     disjoint.
 
     Returns the number of images with equal content in two splits, if duplicates are counted.
     """
     duplicates: dict[str, int] = {}
     if entry.info["role"] == "shift":
-        _check_settings(entry, settings)
+        _check_conditions(entry, conditions)
     else:
         splits = {name: split for name, (split,) in parts.items()}
         sizes = {name: len(split) for name, split in splits.items()}
@@ -203,16 +203,16 @@ def _check_built(
     return duplicates
 
 
-def _check_settings(entry: ComponentSpec, settings: Sequence[ShiftSetting]) -> None:
-    built = [(setting.shift, setting.severity) for setting in settings]
+def _check_conditions(entry: ComponentSpec, conditions: Sequence[ShiftCondition]) -> None:
+    built = [(condition.shift, condition.severity) for condition in conditions]
     registered = list(itertools.product(entry.info["shifts"], entry.info["severities"]))
     if built != registered:
         raise DataError(
-            f"Settings built for '{entry.id}' are {built}, registered are {registered}."
+            f"Conditions built for '{entry.id}' are {built}, registered are {registered}."
         )
-    if stays_encoded([setting.split.images for setting in settings]):
-        for setting in settings:
-            for _ in chunked(setting.split.images):
+    if stays_encoded([condition.split.images for condition in conditions]):
+        for condition in conditions:
+            for _ in chunked(condition.split.images):
                 pass  # decoded, which raises for damaged images
 
 
@@ -301,15 +301,15 @@ def _describe(
     return manifest
 
 
-def _setting_ranges(settings: Sequence[ShiftSetting]) -> list[dict[str, Any]]:
+def _condition_ranges(conditions: Sequence[ShiftCondition]) -> list[dict[str, Any]]:
     ranges = []
     start = 0
-    for setting in settings:
-        stop = start + len(setting.split)
+    for condition in conditions:
+        stop = start + len(condition.split)
         ranges.append(
             {
-                "shift": setting.shift,
-                "severity": setting.severity,
+                "shift": condition.shift,
+                "severity": condition.severity,
                 "start": start,
                 "stop": stop,
             }

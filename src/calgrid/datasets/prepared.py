@@ -5,7 +5,7 @@
 
     digits/     train_images.npy  train_labels.npy  val_*.npy  test_*.npy  manifest.json
     digits_ambiguous/   also train_distribution.npy ...: the class probabilities of each image
-    digits_c/   images.npy  labels.npy  manifest.json      all settings, one after another
+    digits_c/   images.npy  labels.npy  manifest.json      all conditions, one after another
     photos/     test_images.npy  test_labels.npy  manifest.json
 
 Images of a large split stay encoded: ``test_images.bin`` contains the bytes of all image files, and
@@ -36,7 +36,7 @@ SHIFT_SPLIT = "shift"
 
 
 @dataclass(frozen=True)
-class Setting:
+class Condition:
     """Rows ``start`` to ``stop`` (exclusive) of a shift family: its images under ``shift`` at
     ``severity``.
     """
@@ -59,8 +59,8 @@ class Prepared:
         has those of its base, an out-of-distribution set those of the base it was prepared for, or
         None.
     splits : read-only splits ``train``, ``val``, ``test`` (dataset), ``test`` (ood) or ``shift``
-        (all settings of a shift family).
-    settings : the settings of a shift family, in the order of its rows; else empty.
+        (all conditions of a shift family).
+    conditions : the conditions of a shift family, in the order of its rows; else empty.
     manifest : the whole manifest.
     folder : folder of the arrays.
     """
@@ -71,7 +71,7 @@ class Prepared:
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
     splits: Mapping[str, ImageSplit]
-    settings: tuple[Setting, ...]
+    conditions: tuple[Condition, ...]
     manifest: Mapping[str, Any]
     folder: Path = Path()
 
@@ -129,7 +129,7 @@ def open_prepared(
         mean=_constants(manifest["mean"]),
         std=_constants(manifest["std"]),
         splits=splits,
-        settings=tuple(Setting(**facts) for facts in manifest["settings"]),
+        conditions=tuple(Condition(**facts) for facts in manifest["conditions"]),
         manifest=manifest,
         folder=folder,
     )

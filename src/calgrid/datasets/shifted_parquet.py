@@ -7,7 +7,7 @@ import numpy as np
 
 from calgrid.components.registry import register
 from calgrid.datasets._pictures import decode
-from calgrid.datasets.base import ImageSplit, ShiftFamily, ShiftSetting, scratch_array
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
 from calgrid.datasets.image_parquet import ParquetSource
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
@@ -49,8 +49,8 @@ class ShiftedParquet(ShiftFamily):
         self.test = [test] if isinstance(test, str) else list(test)
         self.image_column, self.label_column = image_column, label_column
 
-    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftSetting]:
-        """Return the one setting; see :class:`ShiftFamily`.
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the one condition; see :class:`ShiftFamily`.
 
         Raises DataError: a file cannot be read, or an image has not the size of the data set.
         """
@@ -70,4 +70,4 @@ class ShiftedParquet(ShiftFamily):
                 )
             images[row] = picture
         self.facts = {"sources": source.files()}
-        return [ShiftSetting(self.shift, SEVERITY, ImageSplit(images, source.labels))]
+        return [ShiftCondition(self.shift, SEVERITY, ImageSplit(images, source.labels))]

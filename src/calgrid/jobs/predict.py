@@ -19,7 +19,7 @@ import torch
 
 from calgrid.backbones.base import Network
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
-from calgrid.datasets.prepared import Setting
+from calgrid.datasets.prepared import Condition
 from calgrid.errors import DataError, StateError
 from calgrid.jobs.network import model_digest, tested_networks, with_test_constants
 from calgrid.parallel import ahead
@@ -31,8 +31,8 @@ from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import (
     OOD_PREFIX,
     SPLITS,
-    family_unit,
     head_file,
+    image_set_of,
     logits_file,
     logits_files,
 )
@@ -44,7 +44,7 @@ from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, view
 from calgrid.training.procedure import Procedure
 
 Arrays = dict[str, np.ndarray]
-#: maximum rows of a row group of the logits of a shift family, unless one setting has more
+#: maximum rows of a row group of the logits of a shift family, unless one condition has more
 GROUP_ROWS = 2**16
 #: maximum images and bytes of a block, which is on the device at once
 BLOCK, BLOCK_BYTES = 16 * EVALUATION_BATCH, 2**28
@@ -277,20 +277,22 @@ class _Exporter:
                 f"{ours}; remove it."
             )
         ood = family.startswith(OOD_PREFIX)
-        constants = self.tested(family_unit(family) if ood else self.spec["key"]["dataset"])
+        constants = self.tested(image_set_of(family) if ood else self.spec["key"]["dataset"])
         split = images.splits["test" if ood else SHIFT_SPLIT]
         labels = np.full(len(split), NO_LABEL, dtype=np.int32) if ood else split.labels
-        for settings in grouped([Setting(family, 0, 0, len(split))] if ood else images.settings):
-            part = range(settings[0].start, settings[-1].stop)
+        for conditions in grouped(
+            [Condition(family, 0, 0, len(split))] if ood else images.conditions
+        ):
+            part = range(conditions[0].start, conditions[-1].stop)
             logits, features = self._run(file, split.images, part, constants, everywhere)
-            sizes = [setting.stop - setting.start for setting in settings]
+            sizes = [condition.stop - condition.start for condition in conditions]
             yield Logits(
                 np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
                 labels[part.start : part.stop],
                 logits,
-                shift=np.repeat([setting.shift for setting in settings], sizes),
+                shift=np.repeat([condition.shift for condition in conditions], sizes),
                 severity=np.repeat(
-                    np.array([setting.severity for setting in settings], dtype=np.int8), sizes
+                    np.array([condition.severity for condition in conditions], dtype=np.int8), sizes
                 ),
                 features=features,
                 metadata=metadata,
@@ -348,14 +350,14 @@ class _Exporter:
         return result
 
 
-def grouped(settings: Sequence[Setting]) -> Iterator[list[Setting]]:
-    """Group consecutive settings, with at most ``GROUP_ROWS`` rows or a single setting in each
+def grouped(conditions: Sequence[Condition]) -> Iterator[list[Condition]]:
+    """Group consecutive conditions, with at most ``GROUP_ROWS`` rows or a single condition in each
     group.
     """
-    group: list[Setting] = []
-    for setting in settings:
-        if group and setting.stop - group[0].start > GROUP_ROWS:
+    group: list[Condition] = []
+    for condition in conditions:
+        if group and condition.stop - group[0].start > GROUP_ROWS:
             yield group
             group = []
-        group.append(setting)
+        group.append(condition)
     yield group

@@ -384,7 +384,7 @@ class Scorer:
 
     def _on_shift(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
         probs, scored = self._predict(calibrator, self.shifted), Scored([], [])
-        for shift, severity, rows in self.shifted.settings():
+        for shift, severity, rows in self.shifted.conditions():
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
             scored.add(self._labelled(place, probs[rows], self.shifted.label[rows]))
         return scored
@@ -393,7 +393,7 @@ class Scorer:
         """Results of fits on a part of each corruption and severity, or of val and test together,
         which are not cached.
 
-        The parts depend only on seed and setting, so that all calibrators use the same rows.
+        The parts depend only on seed and condition, so that all calibrators use the same rows.
         """
         base = self._base(entry, draw, way)
         data = self._clean if way == REDRAWN else self.shifted
@@ -401,7 +401,7 @@ class Scorer:
             data = replace(data, features=None)  # avoids copies
         metrics: list[dict[str, Any]] = []
         warnings: list[str] = []
-        for shift, severity, rows in data.settings():
+        for shift, severity, rows in data.conditions():
             fit, rest = drawn_rows(rows, draw, shift, severity)
             calibrator = self._fit(entry, draw, data.rows(fit))
             for warning in calibrator.fit_history["warnings"][:1]:
@@ -430,7 +430,7 @@ class Scorer:
         clean = self.chunk.family < 0
         data = self.test if clean else self.shifted
         probs = self._predict(calibrator, data)
-        for shift, severity, rows in data.settings():
+        for shift, severity, rows in data.conditions():
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
             for row in set_rows(rules, probs[rows], data.label[rows], u, self._drawn(clean)):
@@ -559,8 +559,8 @@ def _draw_rows(
 def drawn_rows(
     rows: np.ndarray, seed: int, shift: str, severity: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows (n,) of a setting at random into rows to fit (20 %, at least one) and rows to
-    score.
+    """Split the rows (n,) of a condition at random into rows to fit (20 %, at least one) and rows
+    to score.
     """
     order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
     count = max(1, round(DRAWN_SHARE * len(rows)))

@@ -114,7 +114,7 @@ def _tuned(data: StudyData, group: Group) -> str:
         format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline)
     )
     return (
-        f"Tuned with {text.count(found.budget, 'setting')} each, chosen by the "
+        f"Tuned with {text.count(found.budget, 'candidate')} each, chosen by the "
         f"{text.name(found.metric)} of validation rows: of {len(rows)} methods {_code(best)} has "
         f"the lowest NLL, {lowest}; against {_code(found.baseline)}, {baseline}, {survive} of "
         f"{len(others)} differences are significant over seeds and test images."

@@ -68,7 +68,7 @@ def run_key(wildcards: Any) -> RunKey:
     return RunKey(protocol, dataset, backbone.replace("+", "/"), method, int(seed))
 
 
-def family_unit(family: str) -> str:
+def image_set_of(family: str) -> str:
     """Data set or shift whose prepared arrays a family uses: ``ood/svhn`` is the test split of
     ``svhn``.
     """

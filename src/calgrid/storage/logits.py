@@ -1,7 +1,7 @@
 """Logits files: Parquet with ``index``, ``label`` and ``logits``.
 
 Files of shift families also have ``shift`` and ``severity``, and may have several row groups, each
-with all rows of some settings, so that a family need not fit into memory. Optional columns: see
+with all rows of some conditions, so that a family need not fit into memory. Optional columns: see
 :class:`Logits`.
 """
 
@@ -80,9 +80,9 @@ class Logits:
                 values[name] = np.concatenate([mine, further])
         return Logits(**values)
 
-    def settings(self) -> list[tuple[str, int, np.ndarray]]:
-        """Return shift name, severity and row numbers of each setting of a family file, in order of
-        appearance.
+    def conditions(self) -> list[tuple[str, int, np.ndarray]]:
+        """Return shift name, severity and row numbers of each condition of a family file, in
+        order of appearance.
         """
         if self.shift is None or self.severity is None:
             return [("", 0, np.arange(len(self)))]

@@ -143,7 +143,7 @@ HISTORIES, SAMPLES, PROBES, RESAMPLES = (
     "resamples.parquet",
 )
 CONFORMAL = "conformal.parquet"
-#: training settings and device of each run
+#: training options and device of each run
 RUNS = "runs.json"
 #: files of a run beside its metrics, and their columns
 PART_EXTRAS: Mapping[str, Columns] = {

@@ -16,7 +16,7 @@ class Lookahead:
     Parameters
     ----------
     tensors : trained weights and statistics of the network, changed in place.
-    settings : see :class:`calgrid.configuration.model.Lookahead`.
+    options : see :class:`calgrid.configuration.model.Lookahead`.
     steps : of the whole training.
 
     Attributes
@@ -25,17 +25,17 @@ class Lookahead:
     """
 
     def __init__(
-        self, tensors: Iterable[torch.Tensor], settings: specs.Lookahead, steps: int
+        self, tensors: Iterable[torch.Tensor], options: specs.Lookahead, steps: int
     ) -> None:
         self._tensors = [tensor.detach() for tensor in tensors]
-        self._settings = settings
+        self._options = options
         self._steps = steps
         self.mean = [tensor.clone() for tensor in self._tensors]
 
     def after_step(self, done: int) -> None:
         """Update mean and weights, if it is time, after ``done`` steps of the training."""
-        if done % self._settings["every"] == 0:
-            decay = self._settings["decay"] * (done / self._steps) ** 3
+        if done % self._options["every"] == 0:
+            decay = self._options["decay"] * (done / self._steps) ** 3
             torch._foreach_lerp_(self.mean, self._tensors, 1 - decay)
         elif done < self._steps:
             return

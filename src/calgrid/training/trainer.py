@@ -315,7 +315,7 @@ def norm_biases(model: nn.Module) -> list[nn.Parameter]:
 
 
 def build_optimizer(
-    parameters: list[nn.Parameter], settings: Optimizer, norm_biases: Iterable[nn.Parameter] = ()
+    parameters: list[nn.Parameter], options: Optimizer, norm_biases: Iterable[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
     """SGD or AdamW: equal learning rate and weight decay for network, BatchNorm, biases and loss,
     unless the protocol has a ``norm_bias_factor`` for ``norm_biases``.
@@ -323,9 +323,9 @@ def build_optimizer(
     The ``factor`` of a group multiplies its learning rate.
     """
     lr, weight_decay, factor = (
-        settings["lr"],
-        settings["weight_decay"],
-        settings["norm_bias_factor"],
+        options["lr"],
+        options["weight_decay"],
+        options["norm_bias_factor"],
     )
     apart = {id(bias) for bias in norm_biases} if factor != 1 else set()
     groups: list[dict[str, Any]] = [
@@ -333,14 +333,14 @@ def build_optimizer(
     ]
     if faster := [each for each in parameters if id(each) in apart]:
         groups.append({"params": faster, "factor": factor, "weight_decay": weight_decay / factor})
-    if settings["name"] == "adamw":
+    if options["name"] == "adamw":
         return _without_compiler(torch.optim.AdamW)(groups, lr=lr, weight_decay=weight_decay)
     return _without_compiler(torch.optim.SGD)(
         groups,
         lr=lr,
-        momentum=settings["momentum"],
+        momentum=options["momentum"],
         weight_decay=weight_decay,
-        nesterov=settings["nesterov"],
+        nesterov=options["nesterov"],
         # also on a CPU, where the default, one tensor after the other, gives the same numbers later
         foreach=True,
     )

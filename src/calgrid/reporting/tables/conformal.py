@@ -26,7 +26,7 @@ def conformal(data: StudyData) -> Table | None:
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         return [
-            _section(f"{data.label(group)}: {_asked(alpha)}, {_setting(severity)}", part)
+            _section(f"{data.label(group)}: {_asked(alpha)}, {_condition(severity)}", part)
             for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False)
         ]
 
@@ -96,7 +96,7 @@ def _asked(alpha: float) -> str:
     return f"{100 * (1 - alpha):g} % asked for"
 
 
-def _setting(severity: int) -> str:
+def _condition(severity: int) -> str:
     return {0: "clean test", -1: "shifted"}.get(severity, f"severity {severity}")
 
 

@@ -36,7 +36,7 @@ def shift(data: StudyData) -> Table | None:
         metrics = (*SHIFT_METRICS, *data.own_metrics)
         return [
             metric_section(
-                f"{data.label(group)}: {_setting(*key)}",
+                f"{data.label(group)}: {_condition(*key)}",
                 part,
                 present(part, metrics),
                 lead,
@@ -64,7 +64,7 @@ def _names(data: StudyData) -> str:
     return f"Corruptions: {', '.join(names)}." if names else ""
 
 
-def _setting(severity: int, domain: str) -> str:
+def _condition(severity: int, domain: str) -> str:
     if severity < 0:
         return "mean over all severities"
     return f"severity {severity}" if severity else domain

@@ -1,4 +1,4 @@
-"""Table of methods that were tuned with an equal budget: chosen settings, their scores, gain over
+"""Table of methods that were tuned with an equal budget: chosen candidates, their scores, gain over
 the default.
 """
 
@@ -24,7 +24,7 @@ from calgrid.statistics.choices import listed
 from calgrid.storage.schema import METRICS, RESAMPLES
 
 KEYS = ["method", "calibrator", "fit_on"]
-#: metric of the differences to the default setting and to the baseline
+#: metric of the differences to the default and to the baseline
 JUDGED = "nll"
 
 
@@ -34,12 +34,12 @@ class Tuned:
 
     Attributes
     ----------
-    metric : metric of the choice. budget : number of settings per method.
+    metric : metric of the choice. budget : number of candidates per method.
     baseline : tuned method that the others are tested against. methods : all tuned methods, in the
         order of the study.
     choices : see :func:`calgrid.statistics.choose`.
     summary, defaults : summaries (:func:`calgrid.statistics.summarise`) of the chosen and of the
-        first settings.
+        first candidates.
     """
 
     metric: str
@@ -86,7 +86,7 @@ def read_tuned(data: StudyData) -> Tuned | None:
 
 
 def tuned(data: StudyData) -> Table | None:
-    """Every tuned method with few calibrators: settings chosen by each seed on val, scored on the
+    """Every tuned method with few calibrators: candidates chosen by each seed on val, scored on the
     test split.
     """
     found = read_tuned(data)
@@ -105,7 +105,7 @@ def tuned(data: StudyData) -> Table | None:
 
 
 def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
-    """Wide rows of a group with the chosen settings, and differences to the default and to the
+    """Wide rows of a group with the chosen candidates, and differences to the default and to the
     baseline.
     """
     mine = data.select(found.summary, group)
@@ -125,7 +125,7 @@ def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
 
 
 def _counted(names: pd.Series) -> str:
-    """Chosen settings with their number of seeds, most frequent first: ``ls_005 × 2, ls_02``."""
+    """Chosen candidates with their number of seeds, most frequent first: ``ls_005 × 2, ls_02``."""
     counts = names.value_counts(sort=True)
     return ", ".join(name if count == 1 else f"{name} × {count}" for name, count in counts.items())
 
@@ -158,12 +158,13 @@ def _against_baseline(row: pd.Series) -> Cell:
 
 def _caption(data: StudyData, found: Tuned) -> str:
     return (
-        f"Each method was tried with {text.count(found.budget, 'setting')}; each seed chose among "
-        f"them by the {text.name(found.metric)} of its uncalibrated network on validation rows. "
-        f"Shown are the chosen settings on the {captions.test_split(data)}, which was not used for "
-        f"the choice; {captions.seeds(found.summary)}. {captions.spread(data, found.summary)} The "
-        "default is the first setting of each method: a difference below 0 is an improvement by "
-        f"tuning. Verdicts and p-values are over seeds and test images against {found.baseline}, "
+        f"Each method was tried with {text.count(found.budget, 'candidate')}; each seed chose "
+        f"among them by the {text.name(found.metric)} of its uncalibrated network on validation "
+        f"rows. Shown are the chosen candidates on the {captions.test_split(data)}, which was not "
+        f"used for the choice; {captions.seeds(found.summary)}. "
+        f"{captions.spread(data, found.summary)} The default is the first candidate of each "
+        "method: a difference below 0 is an improvement by tuning. "
+        f"Verdicts and p-values are over seeds and test images against {found.baseline}, "
         "after Holm's correction over methods. Bold: best of each calibrator and column among "
         f"those within 1 point of the best accuracy. {captions.NULL}"
     )
