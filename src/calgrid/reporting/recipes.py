@@ -1,7 +1,6 @@
 """Recipes, a method with a calibrator or without: the best on the test split, and its ties."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,37 +64,26 @@ def ties(
     if rows["n_seeds"].max() < 2:
         return {}
     deciding = {name: find_metric(name).decided_by for name in metrics}
-    families: dict[tuple[str, Any], list[str]] = defaultdict(list)
-    kept: dict[str, pd.DataFrame] = {}
-    for part, members in rows.groupby(within, sort=False):
-        kept[str(part)] = members[keeps_accuracy(members)]
+    shown: dict[str, list[str]] = {}
+    asked = []
+    recipes = _recipe(rows)
+    for part, compared in rows.groupby(within, sort=False):
+        members = compared[keeps_accuracy(compared)]
         for metric, best in best_rows(members, metrics).items():
-            if best and deciding[metric]:
-                families[str(part), min(best)].append(metric)
-    numbers = _numbers(data, group, [*{*deciding, *filter(None, deciding.values())}])
-    tables: list[list[pd.DataFrame]] = [[], []]
-    asked, labels = [], {}
-    for number, ((part, best), shown) in enumerate(families.items()):
-        # a name of its own for each recipe of a family, so that it is tested there alone
-        names = {label: f"{number}\n{name}" for label, name in _recipe(kept[part]).items()}
-        labels.update({name: label for label, name in names.items()})
-        wanted = {*shown, *(deciding[metric] for metric in shown)}
-        for chosen, table in zip(tables, numbers, strict=True):
-            method = f"{number}\n" + table["method"]
-            own = method.isin(names.values()) & table["metric"].isin(wanted)
-            chosen.append(table[own].assign(method=method[own], calibrator=str(number)))
-        asked += [
-            {"question": "\n".join(shown), "method": name, "against": names[best]}
-            for label, name in names.items()
-            if label != best
-        ]
+            if not best or not deciding[metric]:
+                continue
+            family = f"{part}: others against {recipes[min(best)]}"
+            if family not in shown:
+                asked += _questions(recipes[min(best)], recipes[members.index], family)
+            shown.setdefault(family, []).append(metric)
     found: dict[str, set[Any]] = {metric: set() for metric in metrics}
-    if asked:
-        judged = compare(pd.concat(tables[0]), asked, data.level, pd.concat(tables[1]))
-        tied = judged[judged["verdict"].isin((TIE, EQUIVALENT))]
-        for row in tied.itertuples():
-            if row.metric in row.question.split("\n"):
-                found[row.metric].add(labels[row.method])
+    if not asked:
+        return found
+    numbers = _numbers(data, group, [*{*deciding, *filter(None, deciding.values())}])
+    tests = compare(numbers[0], asked, data.level, numbers[1])
+    for test in tests[tests["verdict"].isin((TIE, EQUIVALENT))].itertuples():
+        if test.metric in shown[test.question]:
+            found[test.metric] |= set(recipes.index[recipes == test.method])
     return found
 
 
@@ -117,18 +105,24 @@ def _recipe(rows: pd.DataFrame) -> pd.Series:
     return rows["method"] + "\n" + rows["calibrator"]
 
 
+def _questions(best: str, recipes: Iterable[str], family: str = "") -> list[dict[str, str]]:
+    """Questions about all other recipes against the best one: one family of tests."""
+    return [
+        {"question": family, "family": family, "method": recipe, "against": best}
+        for recipe in recipes
+        if recipe != best
+    ]
+
+
 def _ranked(
     data: StudyData, rows: pd.DataFrame, metrics: pd.DataFrame, resamples: pd.DataFrame
 ) -> Recipes:
     ranked = rank_rows(rows)
     ranked = ranked[ranked["keeps_accuracy"]]
     best, *others = _recipe(ranked)
-    asked = [{"question": "", "method": other, "against": best} for other in others]
-    found = compare(
-        metrics[metrics["method"].isin([best, *others])],
-        asked,
-        data.level,
-        resamples[resamples["method"].isin([best, *others])],
+    metrics, resamples = (
+        table[table["method"].isin([best, *others])] for table in (metrics, resamples)
     )
-    verdicts = found.set_index("method")["verdict"].reindex(others).fillna(NO_VERDICT)
+    tests = compare(metrics, _questions(best, others), data.level, resamples)
+    verdicts = tests.set_index("method")["verdict"].reindex(others).fillna(NO_VERDICT)
     return Recipes(ranked.iloc[0], ranked.iloc[1:].assign(verdict=verdicts.to_numpy()))

@@ -45,6 +45,7 @@ def compare(
     metrics : tidy metrics frame, see :func:`calgrid.statistics.summarise`.
     comparisons : questions, each {"question": text, "method": id, "against": id} or {"question":
         text, "calibrator": id, "against": id}, the latter optionally with the only "method".
+        Questions with different "family" texts are in different families of tests.
     level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
     resamples : as in :func:`calgrid.statistics.summarise`.
 
@@ -70,14 +71,16 @@ def compare(
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
     runs = runs[[*NUMBER_KEY, "seed", "value"]].assign(run=np.arange(len(runs)))
     pairs = [
-        _pairs(runs, asked).assign(question=asked["question"], against=asked["against"])
+        _pairs(runs, asked).assign(
+            question=asked["question"], against=asked["against"], family=asked.get("family", "")
+        )
         for asked in comparisons
     ]
-    columns = [*PLACE, "seed", "value", "value_against", "run", "run_against"]
+    columns = [*PLACE, "family", "seed", "value", "value_against", "run", "run_against"]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
     kinds = {"value": float, "value_against": float, "run": int, "run_against": int}
     draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
-    tests = paired_tests(table.astype(kinds), PLACE, draws)
+    tests = paired_tests(table.astype(kinds), (*PLACE, "family"), draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
     return _judged(tests, level)[[*PLACE, *NUMBERS]]
 
@@ -91,9 +94,11 @@ def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
     own = tests[tests["decided_by"] == tests["metric"]]
     # questions about calibrators are one family, whatever the calibrators
     of_methods = own["calibrator"].where(own["compared"] == METHOD, "")
-    families = own.assign(calibrator=of_methods).groupby([*FAMILY, "compared"], sort=False)
+    families = own.assign(calibrator=of_methods).groupby(
+        [*FAMILY, "compared", "family"], sort=False
+    )
     judged = judge(own, families.ngroup(), level)
-    place = [*(key for key in PLACE if key != "metric"), "decided_by"]
+    place = [*(key for key in PLACE if key != "metric"), "family", "decided_by"]
     shared = ["p_value", "p_holm", "detectable", "verdict"]
     found = tests.merge(judged[[*place, *shared]], on=place, how="left")
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
