@@ -19,6 +19,8 @@ from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import verdicts
 
+#: calibrator with which methods are compared again: what is left of their differences
+ONE_TEMPERATURE = "ts"
 #: largest number of calibrators that are listed one by one
 FEW = 6
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
@@ -33,6 +35,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
         _baseline,
         _above_null,
         _tests,
+        _parts,
         _best_combination,
         _calibrators,
         _far_worse,
@@ -180,36 +183,69 @@ def _with(rows: pd.DataFrame) -> str:
 
 
 def _tests(data: StudyData, group: Group) -> str:
-    rows = data.tidy(group, "test", [UNCALIBRATED])
-    rows = rows[
-        (rows["metric"] == "nll")
-        & rows["diff_vs_baseline"].notna()
-        & (rows["method"] != data.baseline)
-    ]
+    """Verdicts on the NLL without calibration, then with one temperature."""
+    rows = _against_baseline(data, group, "nll", UNCALIBRATED)
     if rows.empty:
         return ""
-    tested = rows[rows["verdict"] != verdicts.NO_VERDICT]
-    if tested.empty:
+    if (rows["verdict"] == verdicts.NO_VERDICT).all():
         return (
             f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common "
             "seeds or more."
         )
+    said = (
+        f"Verdicts on the NLL against {_code(data.baseline)}, over seeds and test images: "
+        f"{_verdicts(rows, 'nll')}."
+    )
+    scaled = _against_baseline(data, group, "nll", ONE_TEMPERATURE)
+    if len(scaled):
+        said += f" After {_code(ONE_TEMPERATURE)}: {_verdicts(scaled, 'nll')}."
+    return said
+
+
+def _parts(data: StudyData, group: Group) -> str:
+    """How many methods improve each part of the NLL."""
+    calibration, refinement = (
+        _against_baseline(data, group, part, UNCALIBRATED)
+        for part in ("nll_calibration", "nll_refinement")
+    )
+    if calibration.empty or (calibration["verdict"] == verdicts.NO_VERDICT).all():
+        return ""
+    removed, left = (
+        int((rows["verdict"] == verdicts.BETTER).sum()) for rows in (calibration, refinement)
+    )
+    return (
+        f"Of {text.count(len(calibration), 'method')}, uncalibrated, {removed} have a "
+        f"significantly lower calibration part of the NLL than {_code(data.baseline)}, which one "
+        f"temperature would remove, and {left} a lower refinement part, which no temperature "
+        "changes."
+    )
+
+
+def _against_baseline(data: StudyData, group: Group, metric: str, calibrator: str) -> pd.DataFrame:
+    """Tests of the methods against the baseline, with the same calibrator."""
+    rows = data.tidy(group, "test", [calibrator])
+    return rows[
+        (rows["metric"] == metric)
+        & rows["diff_vs_baseline"].notna()
+        & (rows["method"] != data.baseline)
+    ]
+
+
+def _verdicts(rows: pd.DataFrame, metric: str) -> str:
+    """Verdicts and the methods that have them, in words."""
     said = []
     for word in (*verdicts.FOUND, verdicts.EQUIVALENT):
-        if names := list(tested.loc[tested["verdict"] == word, "method"]):
+        if names := list(rows.loc[rows["verdict"] == word, "method"]):
             said.append(f"{word} for {_codes(names)}")
-    ties = tested[tested["verdict"] == verdicts.TIE]
+    ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
         least, most = (
-            format_with_unit("nll", each)
+            format_with_unit(metric, each)
             for each in (ties["detectable"].min(), ties["detectable"].max())
         )
         powers = least if least == most else f"{least} to {most}"
         said.append(f"a tie for {_codes(list(ties['method']))} (80 % power for {powers})")
-    return (
-        f"Verdicts on the NLL against {_code(data.baseline)}, over seeds and test images: "
-        f"{'; '.join(said)}."
-    )
+    return "; ".join(said)
 
 
 def _best_combination(data: StudyData, group: Group) -> str:
@@ -322,12 +358,11 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
 
 def _shift(data: StudyData, group: Group) -> str:
     means = data.shift_means(group)
-    clean = data.test(group)
-    means = means[
-        (means["method"] == data.baseline) & (means["severity"] == means["severity"].max())
-    ]
-    clean = clean[(clean["method"] == data.baseline) & (clean["calibrator"] == UNCALIBRATED)]
-    bare = means[means["calibrator"] == UNCALIBRATED]
+    means = means[means["severity"] == means["severity"].max()]
+    clean = data.test(group, [UNCALIBRATED])
+    clean = clean[clean["method"] == data.baseline]
+    of_baseline = means[means["method"] == data.baseline]
+    bare = of_baseline[of_baseline["calibrator"] == UNCALIBRATED]
     if bare.empty or clean.empty or bare["severity"].iloc[0] < 1:
         return ""
     before, after = clean.iloc[0], bare.iloc[0]
@@ -336,21 +371,32 @@ def _shift(data: StudyData, group: Group) -> str:
         f"{format_with_unit(metric, after[f'{metric}_mean'])}"
         for metric, label in (("accuracy", "accuracy goes"), ("nll", "NLL"), ("ece", "ECE"))
     ]
-    calibrated = means[means["calibrator"] != UNCALIBRATED]
+    calibrated = of_baseline[of_baseline["calibrator"] != UNCALIBRATED]
     if len(calibrated) > FEW:
         calibrated = calibrated.sort_values("ece_mean").iloc[[0, -1]]
     others = [
         f"{format_with_unit('ece', row['ece_mean'])} with {_code(row['calibrator'])}"
         for _, row in calibrated.iterrows()
     ]
-    span = " to " if len(means) > FEW + 1 else ", "
+    span = " to " if len(of_baseline) > FEW + 1 else ", "
     with_calibrators = f" (ECE {span.join(others)})" if others else ""
-    setting = f"Under corruption of severity {after['severity']}, {_code(data.baseline)}"
-    return f"{setting}: {', '.join(parts)}{with_calibrators}."
+    condition = f"Under corruption of severity {after['severity']}"
+    said = f"{condition}, {_code(data.baseline)}: {', '.join(parts)}{with_calibrators}."
+    eces = means.pivot_table(index="method", columns="calibrator", values="ece_mean", observed=True)
+    if len(eces) < 2 or ONE_TEMPERATURE not in eces:
+        return said
+    lower = int((eces[ONE_TEMPERATURE] < eces[UNCALIBRATED]).sum())
+    return (
+        f"{said} There {_code(ONE_TEMPERATURE)}, fitted on clean images, lowers the mean ECE of "
+        f"{lower} of {len(eces)} methods and raises that of the others."
+    )
 
 
 def _ood(data: StudyData, group: Group) -> str:
     rows = data.ood(group)
+    tests = data.tidy(group, "ood", [UNCALIBRATED])
+    tests = tests[(tests["metric"] == "auroc") & (tests["method"] != data.baseline)]
+    tests = tests[tests["diff_vs_baseline"].notna() & (tests["verdict"] != verdicts.NO_VERDICT)]
     parts = []
     for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]
@@ -358,5 +404,12 @@ def _ood(data: StudyData, group: Group) -> str:
             format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95")
         )
         numbers = f"AUROC {auroc}, FPR95 {fpr95}"
+        others = tests.loc[tests["shift"] == name, "verdict"]
+        if len(others):
+            found = int(others.isin(verdicts.FOUND).sum())
+            numbers += (
+                f"; {found} of {len(others)} differences of AUROC from {_code(data.baseline)} are "
+                "significant"
+            )
         parts.append(f"{_code(name)} is detected best by {_code(best['method'])} ({numbers})")
     return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""
