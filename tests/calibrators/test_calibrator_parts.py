@@ -12,7 +12,7 @@ from torch import nn
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.calibrators._network import MLP, Adam, inverse_softplus, minimise, sigmoid, softplus
 from calgrid.calibrators._validation import check_features, check_head
-from calgrid.errors import DataError, StateError
+from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.storage.arrays import write_arrays
 
 
@@ -181,3 +181,10 @@ def test_softplus_and_sigmoid_are_exact_without_overflow():
 def test_features_and_heads_that_do_not_match_are_refused(check, given, message):
     with pytest.raises(DataError, match=message):
         check(*given)
+
+
+def test_an_option_that_is_no_attribute_is_named():
+    calibrator = build_calibrator("hb", n_bins=5)
+    del calibrator.n_bins
+    with pytest.raises(ConfigError, match=r"'hb' has no attribute 'n_bins': .* self\.n_bins"):
+        repr(calibrator)

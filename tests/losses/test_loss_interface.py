@@ -259,3 +259,13 @@ def test_any_integer_type_of_labels_will_do():
     batch = make_batch()
     small = {**batch, "labels": batch["labels"].to(torch.int16)}
     assert torch.equal(build("ce")(**batch), build("ce")(**small))
+
+
+@pytest.mark.parametrize(
+    "returned", [torch.zeros(()), (torch.zeros(4), {})], ids=["a bare tensor", "a value a sample"]
+)
+def test_what_compute_must_return_is_said(monkeypatch, returned):
+    loss = build_loss("ce", 3)
+    monkeypatch.setattr(type(loss), "compute", lambda *arguments: returned)
+    with pytest.raises(ConfigError, match=r"calgrid\.losses\.\w+: compute\(\) of a loss returns"):
+        loss(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))

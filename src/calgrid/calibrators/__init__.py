@@ -72,6 +72,6 @@ def load_calibrator(path: str | Path) -> Calibrator:
     except (ConfigError, KeyError, TypeError, ValueError) as error:
         raise StateError(
             f"The calibrator {path} does not fit this version of calgrid ({error}); fit and save "
-            "it again."
+            "it again or, if a plugin defines it, name the plugin's folder in CALGRID_PLUGINS."
         ) from None
     return calibrator

@@ -118,8 +118,17 @@ class Calibrator(ABC):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """All hyper-parameters with their values."""
-        return {name: getattr(self, name) for name in parameters_of(type(self))}
+        """All hyper-parameters with their values; ConfigError if one is not an attribute of the
+        same name.
+        """
+        names = parameters_of(type(self))
+        for name in names:
+            if not hasattr(self, name):
+                raise ConfigError(
+                    f"The calibrator '{self.id}' has no attribute '{name}': its __init__ must keep "
+                    f"this hyper-parameter as self.{name}."
+                )
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         """``ts(T=2.4975), fitted on 5,000 rows, 10 classes``; with options that differ from their

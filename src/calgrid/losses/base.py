@@ -108,7 +108,13 @@ class Loss(nn.Module):
         # entering autocast takes as long as five operations on a batch
         autocast = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
-            total, parts = self.compute(logits.float(), labels.long(), features, index)
+            found = self.compute(logits.float(), labels.long(), features, index)
+        if not isinstance(found, tuple) or len(found) != 2 or found[0].ndim:
+            raise ConfigError(
+                f"{type(self).__module__}: compute() of a loss returns its mean over the batch, a "
+                "tensor without dimensions, and a dict of its terms; it returned something else."
+            )
+        total, parts = found
         self.last_terms = {name: value.detach() for name, value in parts.items()}
         return total * len(labels) if self.reduction == "sum" else total
 
