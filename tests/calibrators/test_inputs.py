@@ -36,6 +36,15 @@ def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refu
         build_calibrator("ts").fit(p, (problem.labels == 0).astype(int))
 
 
+@pytest.mark.parametrize("change", [lambda p: p.round(2), lambda p: 100 * p])
+def test_rounded_probabilities_and_percentages_are_no_logits(
+    problem, probabilities, refuses, change
+):
+    said = ("sum to about 1 or 100 in every row", "divide each row by its sum")
+    with refuses(DataError, *said):
+        problem.fit("ts").predict_proba(change(probabilities))
+
+
 def test_a_saved_fit_keeps_kind_classes_and_rows(problem, probabilities, tmp_path):
     calibrator = build_calibrator("vs").fit(
         probabilities, problem.labels, kind="probabilities", class_names=NAMES

@@ -75,6 +75,9 @@ def test_traced_and_exported_networks_calibrate_other_rows(fitted, id):
 def test_buffers_stay_in_float64_and_numbers_of_one_column_are_of_class_1(fitted):
     half = CalibratedModule(nn.Linear(12, 12), fitted[IDS.index("vs")]).to(torch.bfloat16)
     assert {tensor.dtype for tensor in half.calibration.buffers()} == {torch.float64}
+    whole = torch.arange(24).reshape(2, 12)
+    expected = fitted[IDS.index("vs")].predict_proba(whole.numpy())
+    np.testing.assert_allclose(half.calibration(whole).numpy(), expected, atol=1e-6)
     shares = np.random.default_rng(0).uniform(size=200)
     labels = np.random.default_rng(1).uniform(size=200) < shares**2
     calibrator = build_calibrator("ts").fit(shares, labels.astype(int), kind="probabilities")

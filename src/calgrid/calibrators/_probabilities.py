@@ -16,6 +16,8 @@ Array = NDArray[np.float64]
 #: taken for probabilities
 ROW_SUM_TOLERANCE = 1e-2
 PROBABILITY_TOLERANCE = 1e-3
+#: relative distance of sums of rows from 1 or 100 below which values may be rounded probabilities
+ROUNDED_SUM_TOLERANCE = 0.1
 #: below this the probabilities of the other classes do not determine how the rest is shared
 NOTHING_LEFT = 1e-12
 #: ln of the smallest normal float32, which stands for ln 0
@@ -199,6 +201,20 @@ def are_probabilities(values: NDArray[Any]) -> bool:
         return False
     off = np.abs(values.sum(axis=1, dtype=np.float64) - 1)
     return bool(off.max() <= PROBABILITY_TOLERANCE)
+
+
+def resemble_probabilities(values: NDArray[Any]) -> bool:
+    """Whether ``(N, K)`` looks like probabilities that were rounded, or like percentages: no value
+    is negative, and rows sum to about 1 or about 100.
+    """
+    if values.dtype.kind not in "fiu" or not values.min() >= 0:
+        return False
+    sums = values.sum(axis=1, dtype=np.float64)
+    return any(
+        abs(np.median(sums) / whole - 1) <= ROUNDED_SUM_TOLERANCE
+        and sums.max() <= whole * (1 + ROUNDED_SUM_TOLERANCE)
+        for whole in (1, 100)
+    )
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:

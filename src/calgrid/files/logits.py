@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from calgrid.calibrators import logits_from_probabilities
-from calgrid.calibrators._probabilities import are_probabilities, softmax
+from calgrid.calibrators._probabilities import (
+    are_probabilities,
+    resemble_probabilities,
+    softmax,
+)
 from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError, visible
 from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
@@ -326,6 +330,13 @@ def from_arrays(
             "probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
             "they are logits, subtract 1 from all, which does not change the softmax."
         )
+    if kind == "logits" and resemble_probabilities(values):
+        raise DataError(
+            f"{path} should contain logits, but its rows are non-negative and sum to about 1 or "
+            "100 like rounded probabilities or percentages; divide each row by its sum and give "
+            "--kind probabilities (in a study, kind: probabilities), or, if they are logits, "
+            "subtract 1 from all, which does not change the softmax."
+        )
     if kind == "probabilities":
         data.probabilities = _normalised(values, path)
         data.logits = logits_from_probabilities(data.probabilities).astype(np.float32)
@@ -380,10 +391,12 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
     off = np.abs(sums - 1)
     if not are_probabilities(values):
         worst = int(off.argmax())
+        mend = "give --kind logits (in a study, kind: logits), or normalise the rows"
+        if resemble_probabilities(values):
+            mend = "divide each row by its sum"
         raise DataError(
             f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "
-            f"(smallest value {values.min():.3g}); give --kind logits (in a study, kind: logits), "
-            "or normalise the rows."
+            f"(smallest value {values.min():.3g}); {mend}."
         )
     if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8]:
         return values

@@ -57,7 +57,7 @@ class CalibratorModule(nn.Module):
             logits = logits.clamp(min=self.least).log()
         logits = logits - logits.amax(dim=1, keepdim=True)
         probabilities: Tensor = self.map(logits / self.unit)
-        return probabilities.to(values.dtype)
+        return probabilities.to(values.dtype if values.is_floating_point() else torch.float32)
 
 
 class Mixture(nn.Module):
