@@ -40,9 +40,11 @@ def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refu
 def test_rounded_probabilities_and_percentages_are_no_logits(
     problem, probabilities, refuses, change
 ):
-    said = ("sum to about 1 or 100 in every row", "divide each row by its sum")
+    said = ("or to about 1 or 100, like probabilities", "divide each row by its sum")
     with refuses(DataError, *said):
         problem.fit("ts").predict_proba(change(probabilities))
+    few = np.array([[0.3, 0.3, 0.2, 0.1, 0.05], [30.0, 30.0, 20.0, 10.0, 8.0]])
+    assert problem.fit("ts").predict_proba(few).shape == (2, 5)
 
 
 def test_a_saved_fit_keeps_kind_classes_and_rows(problem, probabilities, tmp_path):

@@ -137,7 +137,24 @@ def test_findings_repeat_the_summary(study):
     verdicts = tests[tests["metric"] == "nll"].set_index("method")["verdict"]
     assert "Verdicts on the NLL against `ce`, over seeds and test images: " in said
     assert all(f"{word} for" in said for word in set(verdicts) - {""})
+    assert " After `ts`: " in said
+    better = tests[tests["verdict"] == "better"].groupby("metric").size()
+    others = len(table) - 1
+    assert (
+        f"Of {others} method{'s' * (others > 1)}, uncalibrated, {better.get('nll_calibration', 0)} "
+        in said
+    )
+    assert f" and {better.get('nll_refinement', 0)} a lower refinement part" in said
     assert "Under corruption of severity 5" in said
+    means = data.shift_means(group)
+    eces = means[means["severity"] == 5].pivot(
+        index="method", columns="calibrator", values="ece_mean"
+    )
+    lower = int((eces["ts"] < eces["none"]).sum())
+    assert f"lowers the mean ECE of {lower} of {len(eces)} methods" in said
+    of_auroc = data.tidy(group, "ood", ["none"]).query("metric == 'auroc'")["verdict"]
+    tested = not set(of_auroc) <= {"", "no verdict"}
+    assert (" differences of AUROC from `ce` are significant" in said) == tested
     assert "Warning" not in said
     entry = {
         **group._asdict(),

@@ -16,8 +16,10 @@ Array = NDArray[np.float64]
 #: taken for probabilities
 ROW_SUM_TOLERANCE = 1e-2
 PROBABILITY_TOLERANCE = 1e-3
-#: relative distance of sums of rows from 1 or 100 below which values may be rounded probabilities
+#: relative distance of sums of rows from 1 or 100 below which values may be rounded probabilities,
+#: if there are this many rows: logits of a few images sum to it by chance
 ROUNDED_SUM_TOLERANCE = 0.1
+FEWEST_ROUNDED = 10
 #: below this the probabilities of the other classes do not determine how the rest is shared
 NOTHING_LEFT = 1e-12
 #: ln of the smallest normal float32, which stands for ln 0
@@ -204,10 +206,12 @@ def are_probabilities(values: NDArray[Any]) -> bool:
 
 
 def resemble_probabilities(values: NDArray[Any]) -> bool:
-    """Whether ``(N, K)`` looks like probabilities that were rounded, or like percentages: no value
-    is negative, and rows sum to about 1 or about 100.
+    """Whether ``(N, K)`` looks like probabilities, also rounded ones, or like percentages: no value
+    is negative, and rows sum to 1, or many of them to about 1 or 100.
     """
-    if values.dtype.kind not in "fiu" or not values.min() >= 0:
+    if are_probabilities(values):
+        return True
+    if values.dtype.kind not in "fiu" or len(values) < FEWEST_ROUNDED or not values.min() >= 0:
         return False
     sums = values.sum(axis=1, dtype=np.float64)
     return any(

@@ -6,11 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import (
-    are_probabilities,
-    logits_from_probabilities,
-    resemble_probabilities,
-)
+from calgrid.calibrators._probabilities import logits_from_probabilities, resemble_probabilities
 from calgrid.errors import DataError, visible
 
 #: what a fit knows about its inputs
@@ -44,18 +40,11 @@ def as_logits(values: Any, kind: str) -> Any:
         array = np.column_stack([other, array])
     if kind == "probabilities":
         return logits_from_probabilities(array)
-    if not one_column and array.ndim == 2 and array.size and are_probabilities(array):
-        raise DataError(
-            "logits are non-negative and sum to 1 in every row like probabilities; give "
-            "kind='probabilities', or, if they are logits, subtract 1 from all, which does not "
-            "change the softmax."
-        )
     if not one_column and array.ndim == 2 and array.size and resemble_probabilities(array):
         raise DataError(
-            "logits are non-negative and sum to about 1 or 100 in every row like rounded "
-            "probabilities or percentages; divide each row by its sum and give "
-            "kind='probabilities', or, if they are logits, subtract 1 from all, which does not "
-            "change the softmax."
+            "logits are non-negative and sum to 1 in every row, or to about 1 or 100, like "
+            "probabilities; give kind='probabilities' (divide each row by its sum if it is not 1), "
+            "or, if they are logits, subtract 1 from all, which does not change the softmax."
         )
     return array
 

@@ -121,14 +121,13 @@ class Calibrator(ABC):
         """All hyper-parameters with their values; ConfigError if one is not an attribute of the
         same name.
         """
-        names = parameters_of(type(self))
-        for name in names:
-            if not hasattr(self, name):
-                raise ConfigError(
-                    f"The calibrator '{self.id}' has no attribute '{name}': its __init__ must keep "
-                    f"this hyper-parameter as self.{name}."
-                )
-        return {name: getattr(self, name) for name in names}
+        try:
+            return {name: getattr(self, name) for name in parameters_of(type(self))}
+        except AttributeError as error:
+            raise ConfigError(
+                f"The calibrator '{self.id}': {error}; its __init__ must keep each hyper-parameter "
+                "in an attribute of the same name."
+            ) from None
 
     def __repr__(self) -> str:
         """``ts(T=2.4975), fitted on 5,000 rows, 10 classes``; with options that differ from their

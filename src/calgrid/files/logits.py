@@ -324,17 +324,11 @@ def from_arrays(
     # after the validation: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
     data.metadata = {**arrays.metadata, **({"classes": list(classes)} if classes else {})}
-    if kind == "logits" and are_probabilities(values):
-        raise DataError(
-            f"{path} should contain logits, but every row is non-negative and sums to 1 like "
-            "probabilities; give --kind probabilities (in a study, kind: probabilities), or, if "
-            "they are logits, subtract 1 from all, which does not change the softmax."
-        )
     if kind == "logits" and resemble_probabilities(values):
         raise DataError(
-            f"{path} should contain logits, but its rows are non-negative and sum to about 1 or "
-            "100 like rounded probabilities or percentages; divide each row by its sum and give "
-            "--kind probabilities (in a study, kind: probabilities), or, if they are logits, "
+            f"{path} should contain logits, but every row is non-negative and sums to 1 like "
+            "probabilities, or to about 1 or 100; give --kind probabilities (in a study, kind: "
+            "probabilities; divide each row by its sum if it is not 1), or, if they are logits, "
             "subtract 1 from all, which does not change the softmax."
         )
     if kind == "probabilities":

@@ -109,7 +109,8 @@ class Loss(nn.Module):
         autocast = torch.is_autocast_enabled(kind)
         with torch.autocast(kind, enabled=False) if autocast else nullcontext():
             found = self.compute(logits.float(), labels.long(), features, index)
-        if not isinstance(found, tuple) or len(found) != 2 or found[0].ndim:
+        right = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor)
+        if not right or found[0].ndim:
             raise ConfigError(
                 f"{type(self).__module__}: compute() of a loss returns its mean over the batch, a "
                 "tensor without dimensions, and a dict of its terms; it returned something else."

@@ -194,11 +194,10 @@ def _tests(data: StudyData, group: Group) -> str:
         )
     said = (
         f"Verdicts on the NLL against {_code(data.baseline)}, over seeds and test images: "
-        f"{_verdicts(rows, 'nll')}."
+        f"{_verdicts(rows)}."
     )
-    scaled = _against_baseline(data, group, "nll", ONE_TEMPERATURE)
-    if len(scaled):
-        said += f" After {_code(ONE_TEMPERATURE)}: {_verdicts(scaled, 'nll')}."
+    if after := _verdicts(_against_baseline(data, group, "nll", ONE_TEMPERATURE)):
+        said += f" After {_code(ONE_TEMPERATURE)}: {after}."
     return said
 
 
@@ -231,8 +230,8 @@ def _against_baseline(data: StudyData, group: Group, metric: str, calibrator: st
     ]
 
 
-def _verdicts(rows: pd.DataFrame, metric: str) -> str:
-    """Verdicts and the methods that have them, in words."""
+def _verdicts(rows: pd.DataFrame) -> str:
+    """Verdicts on the NLL and the methods that have them, in words; empty without any."""
     said = []
     for word in (*verdicts.FOUND, verdicts.EQUIVALENT):
         if names := list(rows.loc[rows["verdict"] == word, "method"]):
@@ -240,7 +239,7 @@ def _verdicts(rows: pd.DataFrame, metric: str) -> str:
     ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
         least, most = (
-            format_with_unit(metric, each)
+            format_with_unit("nll", each)
             for each in (ties["detectable"].min(), ties["detectable"].max())
         )
         powers = least if least == most else f"{least} to {most}"
@@ -382,8 +381,12 @@ def _shift(data: StudyData, group: Group) -> str:
     with_calibrators = f" (ECE {span.join(others)})" if others else ""
     condition = f"Under corruption of severity {after['severity']}"
     said = f"{condition}, {_code(data.baseline)}: {', '.join(parts)}{with_calibrators}."
-    eces = means.pivot_table(index="method", columns="calibrator", values="ece_mean", observed=True)
-    if len(eces) < 2 or ONE_TEMPERATURE not in eces:
+    of_val = means[means["fit_on"] == "val"]
+    eces = of_val.pivot(index="method", columns="calibrator", values="ece_mean")
+    if ONE_TEMPERATURE not in eces:
+        return said
+    eces = eces[[UNCALIBRATED, ONE_TEMPERATURE]].dropna()
+    if len(eces) < 2:
         return said
     lower = int((eces[ONE_TEMPERATURE] < eces[UNCALIBRATED]).sum())
     return (
