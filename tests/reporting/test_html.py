@@ -138,13 +138,11 @@ def test_findings_repeat_the_summary(study):
     assert "Verdicts on the NLL against `ce`, over seeds and test images: " in said
     assert all(f"{word} for" in said for word in set(verdicts) - {""})
     assert " After `ts`: " in said
-    better = tests[tests["verdict"] == "better"].groupby("metric").size()
-    others = len(table) - 1
-    assert (
-        f"Of {others} method{'s' * (others > 1)}, uncalibrated, {better.get('nll_calibration', 0)} "
-        in said
-    )
-    assert f" and {better.get('nll_refinement', 0)} a lower refinement part" in said
+    parts = tests.groupby("metric")["verdict"].value_counts()
+    for metric in ("nll_calibration", "nll_refinement"):
+        better, worse = (parts.get((metric, word), 0) for word in ("better", "worse"))
+        of = f"is better for {better} and worse for {worse} of {len(table) - 1} methods"
+        assert re.search(rf"{metric[4:]} part, which [\w ]+, {of}", said)
     assert "Under corruption of severity 5" in said
     means = data.shift_means(group)
     eces = means[means["severity"] == 5].pivot(

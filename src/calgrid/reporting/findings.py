@@ -21,6 +21,10 @@ from calgrid.statistics import verdicts
 
 #: calibrator with which methods are compared again: what is left of their differences
 ONE_TEMPERATURE = "ts"
+PARTS = {
+    "nll_calibration": "calibration part, which one temperature would remove",
+    "nll_refinement": "refinement part, which no temperature changes",
+}
 #: largest number of calibrators that are listed one by one
 FEW = 6
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
@@ -202,22 +206,18 @@ def _tests(data: StudyData, group: Group) -> str:
 
 
 def _parts(data: StudyData, group: Group) -> str:
-    """How many methods improve each part of the NLL."""
-    calibration, refinement = (
-        _against_baseline(data, group, part, UNCALIBRATED)
-        for part in ("nll_calibration", "nll_refinement")
-    )
-    if calibration.empty or (calibration["verdict"] == verdicts.NO_VERDICT).all():
-        return ""
-    removed, left = (
-        int((rows["verdict"] == verdicts.BETTER).sum()) for rows in (calibration, refinement)
-    )
-    return (
-        f"Of {text.count(len(calibration), 'method')}, uncalibrated, {removed} have a "
-        f"significantly lower calibration part of the NLL than {_code(data.baseline)}, which one "
-        f"temperature would remove, and {left} a lower refinement part, which no temperature "
-        "changes."
-    )
+    """For how many methods each part of the NLL is better or worse."""
+    counts = []
+    for metric, meaning in PARTS.items():
+        rows = _against_baseline(data, group, metric, UNCALIBRATED)
+        if (rows["verdict"] == verdicts.NO_VERDICT).all():
+            return ""
+        better, worse = (int((rows["verdict"] == word).sum()) for word in verdicts.FOUND)
+        counts.append(
+            f"the {meaning}, is better for {better} and worse for {worse} of "
+            f"{text.count(len(rows), 'method')}"
+        )
+    return f"Parts of the NLL against {_code(data.baseline)}, uncalibrated: {'; '.join(counts)}."
 
 
 def _against_baseline(data: StudyData, group: Group, metric: str, calibrator: str) -> pd.DataFrame:

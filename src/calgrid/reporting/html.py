@@ -86,6 +86,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["code"] = _code
+    environment.filters["unbroken"] = _unbroken
     environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
     return environment.get_template(name)
 
@@ -93,6 +94,11 @@ def template(name: str) -> jinja2.Template:
 def _code(sentence: str) -> Markup:
     """Set text in backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+
+
+def _unbroken(words: str) -> str:
+    """Keep a number in the line of its unit, and a p-value in that of its p."""
+    return re.sub(r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=<) (?=\d)", "\N{NO-BREAK SPACE}", words)
 
 
 def facts_of(data: StudyData) -> list[str]:

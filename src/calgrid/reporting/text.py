@@ -214,12 +214,6 @@ def latex(words: str) -> str:
     return one_line(words).translate(SPECIAL_LATEX)
 
 
-def html(words: str) -> str:
-    """Escape text for HTML; a number stays in the line of its unit, a p-value in that of its p."""
-    kept_together = r"(?<=\d) (?=%)|(?<=\bp) (?=[\d&])|(?<=&lt;) (?=\d)"
-    return re.sub(kept_together, "&nbsp;", str(escape(words)))
-
-
 @dataclass(frozen=True)
 class Markup:
     """Markup of a format: escaped text, bold, underlined and small text, and the bar between two
@@ -233,7 +227,7 @@ class Markup:
     bar: str
 
 
-HTML = Markup(html, "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
+HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
 MARKDOWN = Markup(markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
 LATEX = Markup(latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
 
