@@ -67,7 +67,7 @@ def test_other_classes_and_files_from_which_nothing_would_come_are_refused(
     load = ("calibrate", "--load", fitted, "--apply")
     fails(*load, other, parts=["other.csv has no labels", "give --out", "--label-key"])
     other.write_text(other.read_text().replace("eel", "yak"))
-    fails(*load, other, parts=["one column per class (cat, dog, eel, fox)", "cat, dog, fox, yak"])
+    fails(*load, other, parts=["no column for the classes eel, it contains cat, dog, fox, yak"])
     order = ("--classes", "dog,cat,eel,fox")
     fails(*load, other, *order, parts=["fitted on the classes cat,dog,eel,fox"])
 

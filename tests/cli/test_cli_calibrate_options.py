@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.conftest import write
 
+from calgrid.calibrators import load_calibrator
 from calgrid.files.ranking import usable
 
 FAST = ("--bootstrap", 0)
@@ -24,17 +26,20 @@ def test_what_a_ranking_alone_does_not_write_is_refused(files, fails, tmp_path, 
     val, _ = files()
     fit = ("calibrate", "--calibrator", "ts,iso", "--fit", val)
     out, saved = tmp_path / "out.parquet", tmp_path / "best.safetensors"
-    fails(
-        *fit, "--out", out, parts=["--out: a ranking without --apply writes no file; give --apply"]
-    )
-    fails(
-        *fit,
-        "--out",
-        out,
-        "--save",
-        saved,
-        parts=["--save and --out: a ranking without --apply writes no file"],
-    )
+    needed = "--out and --plot need --apply, the file to calibrate."
+    fails(*fit, "--out", out, parts=[needed])
+    fails(*fit, "--save", saved, "--plot", tmp_path / "plot.png", parts=[needed])
+
+
+@pytest.mark.parametrize("names", ["ts", "none,ts"])
+def test_a_calibrator_is_saved_without_a_file_to_calibrate(calgrid, files, tmp_path, names):
+    val, test = files()
+    saved, same = tmp_path / "saved.safetensors", tmp_path / "same.safetensors"
+    fit = ("calibrate", "--calibrator", names, "--fit", val, *FAST)
+    assert calgrid(*fit, "--save", saved).code == 0
+    assert calgrid(*fit, "--save", same, "--apply", test).code == 0
+    assert load_calibrator(saved).id == "ts"
+    assert saved.read_bytes() == same.read_bytes()
 
 
 def test_both_targets_are_right_before_one_is_written(pair, fails, tmp_path, monkeypatch):
@@ -91,7 +96,15 @@ def test_rows_that_score_their_own_fit_are_warned_of(calgrid, files):
     again = calgrid(*fit, "--apply", val.parent / ".." / val.parent.name / val.name)
     assert again.code == 0
     assert again.err.count("\n") == 1
-    assert "Warning: --fit and --apply are the same file" in again.err
+    assert "Warning: --fit and --apply share rows" in again.err
+
+
+def test_classes_without_a_row_in_the_fit_are_named(calgrid, data, files, tmp_path):
+    _, test = files()
+    keep = data.val_labels < 3
+    val = write(tmp_path / "three", "npz", data.val[keep], data.val_labels[keep])
+    done = calgrid("calibrate", "--calibrator", "vs", "--fit", val, "--apply", test, *FAST)
+    assert "three.npz has no row of 1 of 4 classes (3)" in done.err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ sentence.
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.cli.conftest import overconfident, write
 
@@ -80,6 +81,17 @@ def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
         Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}),
     )
     done = calgrid("compare", f"a={two[0]}", f"b={shuffled}", "--json", *FEW)
+    assert done.code == 0, done.err
+    assert {row["difference"] for row in json.loads(done.out)} == {0.0}
+
+
+def test_columns_are_paired_by_the_names_of_classes(calgrid, data, tmp_path):
+    names = np.array(["ant", "bee", "cat", "doe"])
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, order in zip(paths, ([0, 1, 2, 3], [2, 0, 3, 1]), strict=True):
+        table = pd.DataFrame(data.test[:, order].astype(float), columns=names[order])
+        table.assign(label=names[data.test_labels]).to_csv(path, index=False)
+    done = calgrid("compare", f"a={paths[0]}", f"b={paths[1]}", "--json", *FEW)
     assert done.code == 0, done.err
     assert {row["difference"] for row in json.loads(done.out)} == {0.0}
 

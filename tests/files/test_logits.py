@@ -150,7 +150,11 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
             {"label": [1, 2, 3]},
             ["label 3 is outside 0..2", "count from 1, so subtract 1"],
         ),
-        ("logits", {"label": [-1] * 3}, ["3 rows have no label (-1)", "cannot be scored"]),
+        (
+            "logits",
+            {"label": [-1] * 3},
+            ["3 rows have no label (-1)", "cannot be scored", "number the classes from 0"],
+        ),
         ("logits", {"label": np.zeros(3, "m8[s]")}, ["labels must be integers, got timedelta64"]),
         ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, ["'logits' must be real numbers"]),
         ("logits", {"label": np.ones((3, 3), int)}, ["'label' has the wrong shape (3, 3)"]),
@@ -203,7 +207,7 @@ def test_missing_and_damaged_files_and_folders(tmp_path, refuses, name):
 
 def wide(path, names, logits, label, **others):
     """A table with one column per class, as .csv or Parquet."""
-    columns = dict(zip(names, logits.T.astype(np.float64), strict=True))
+    columns = dict(zip(names, logits.T.tolist(), strict=True))
     table = pa.table({**others, **columns, "target": label})
     if path.suffix == ".csv":
         pa.csv.write_csv(table, path)
@@ -317,6 +321,17 @@ def test_columns_with_the_names_of_classes(tmp_path, start):
     assert_read(read_any(path, "logits", classes=NAMES))
 
 
+def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path, refuses):
+    path = wide(tmp_path / "three.csv", [f"p_{name}" for name in NAMES[:3]], LOGITS[:, :3], LABELS)
+    with refuses(DataError, "three.csv has no column for the classes fox, it contains p_cat"):
+        read_any(path, "logits", classes=NAMES)
+    cells = LOGITS.astype(object)
+    cells[:, 1] = LOGITS[:, 1].astype(str)
+    cells[7, 1] = "1,5"
+    with refuses(DataError, "Column 'dog' of", "one number per row, it contains '1,5' in row 7."):
+        read_any(wide(tmp_path / "t.csv", NAMES, cells, LABELS), "logits", classes=NAMES)
+
+
 def test_columns_that_more_than_one_reading_would_fit_are_refused(tmp_path, refuses):
     said = ["one column per class", "--values-key", "--classes"]
     path = wide(
@@ -355,7 +370,7 @@ def test_damaged_tables(tmp_path, refuses):
         (
             "words.csv",
             "a0,a1,label\n1,x,0\n",
-            ["Column 'a1' of", "one number per row, it contains string"],
+            ["Column 'a1' of", "one number per row, it contains 'x' in row 0"],
         ),
         ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
     ):
@@ -473,7 +488,9 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
     found = read_any(tmp_path / "t.parquet", "probabilities", binary=True)
     assert found.probabilities.tolist() == [[0.8, 0.2], [pytest.approx(0.1), 0.9]]
     assert capsys.readouterr().err == ""
-    read_any(tmp_path / "t.parquet", "logits", values_key="prob", binary=True)
+    read_any(
+        wide(tmp_path / "t.csv", ["score"], np.array([[0.2], [0.9]]), [0, 1]), "logits", binary=True
+    )
     assert (
         "are between 0 and 1 like probabilities; if they are, give --kind probabilities"
         in capsys.readouterr().err

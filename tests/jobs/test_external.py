@@ -117,6 +117,15 @@ class TestImport:
         assert record["peak_memory_mb"] > 10
         assert "cpu" in record["environment"]
 
+    def test_rows_of_test_that_are_rows_of_val_too_publish_nothing(
+        self, tmp_path, rows_file, refuses
+    ):
+        logits, labels = arrays()
+        val = npz(tmp_path / "val.npz", logits=logits[::-1][:10], label=labels[::-1][:10])
+        with refuses(DataError, "val.npz and", "test.npz share rows", "give other rows as test"):
+            import_run(spec(val="val.npz"), [val, rows_file], tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
     def test_without_val_the_test_rows_are_split_with_their_features(self, tmp_path):
         logits, labels = arrays()
         features = np.arange(60, dtype=np.float64).reshape(20, 3)
@@ -143,19 +152,20 @@ class TestImport:
     def test_files_and_names_are_those_of_the_entry(self, tmp_path):
         logits, labels = arrays()
         files = {
-            "val": "z.npz",
+            "val": "v.npz",
             "val_labels": "y.npz",
             "test": "z.npz",
             "test_labels": "y.npz",
             "head": "h.npz",
         }
+        npz(tmp_path / "v.npz", logits=logits + 1)
         npz(tmp_path / "z.npz", logits=logits)
         npz(tmp_path / "y.npz", label=np.array(list("abcd"))[labels])
         npz(tmp_path / "h.npz", weight=np.zeros((4, 3)), bias=np.zeros(4))
         given = [tmp_path / name for name in files.values()]
         import_run(spec(**files, classes=list("abcd")), given, tmp_path / "run")
-        for part in published(tmp_path / "run"):
-            assert np.array_equal(part.logits, logits)
+        for part, added in zip(published(tmp_path / "run"), [1, 0], strict=True):
+            assert np.array_equal(part.logits, logits + np.float32(added))
             assert part.label.tolist() == labels.tolist()
             assert part.metadata["classes"] == list("abcd")
         assert read_head(tmp_path / "run" / "logits/last/head.safetensors", "f1") is not None

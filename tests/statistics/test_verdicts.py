@@ -63,6 +63,7 @@ def test_variances_of_four_tests_with_three_seeds_are_moderated():
         ({"difference": 0.1, "std_test": 0.02, "metric": "ece_null"}, "no verdict"),
         ({"difference": 0.0}, "equivalent"),
         ({"difference": 0.1}, "no verdict"),  # no variance to test against
+        ({"difference": 0.1, "std_test": 1e-17}, "no verdict"),  # that of one sample, rounded
     ],
 )
 def test_words(columns, verdict):

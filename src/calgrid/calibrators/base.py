@@ -261,8 +261,8 @@ class Calibrator(ABC):
         fit) ``(N, K)`` to probabilities ``(N, K)``.
 
         It can be scripted, traced, exported and compiled, runs on its device, and has its numbers
-        as float64 buffers; its output is that of :meth:`predict_proba` within 1e-6. Values are not
-        checked.
+        as float64 buffers; its output is that of :meth:`predict_proba` within 1e-6. Another number
+        of classes raises ValueError; values are not checked.
 
         Raises
         ------
@@ -272,8 +272,13 @@ class Calibrator(ABC):
         self._require_fitted()
         with say_extra():
             maps = importlib.import_module("calgrid.integrations.maps")
-        map = self._module(maps)
-        return maps.CalibratorModule(map, unit=self._unit, kind=self.kind, binary=self.binary)
+        return maps.CalibratorModule(
+            self._module(maps),
+            n_classes=self.n_classes,
+            unit=self._unit,
+            kind=self.kind,
+            binary=self.binary,
+        )
 
     def _module(self, maps: Any) -> Any:
         """Return the map as a module, built of those in :mod:`calgrid.integrations.maps`."""

@@ -23,7 +23,8 @@ from calgrid.cli.files import (
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
-from calgrid.files.logits import predicted, read_head_arrays
+from calgrid.files.labels import shown_names
+from calgrid.files.logits import predicted, read_head_arrays, share_rows
 from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
 from calgrid.progress import log
 from calgrid.storage.atomic import require_writable
@@ -55,6 +56,7 @@ def calibrate(options: argparse.Namespace) -> None:
     else:
         data = read(options.fit, options.fit_labels, options)
         target = _target(options, data.metadata.get("classes"))
+        _warn_of_rows(options, data, target)
         head = read_head_arrays(options.head) if options.head else None
         chosen = names[0]
         if _is_ranking(names):
@@ -63,11 +65,19 @@ def calibrate(options: argparse.Namespace) -> None:
             if not options.json:
                 sys.stdout.write(_ranking_text(ranking, refused, len(data), options))
             chosen = ranking[0].id
-        if target is not None:
+        if target is not None or options.save:
             calibrator = _fitted(options, chosen, data, head)
+    if calibrator is not None:
+        warnings = list(calibrator.fit_history["warnings"])
+        for warning in warnings:
+            log(f"Warning: {calibrator.id}: {warning}")
+        content |= {"calibrator": calibrator.id, "warnings": warnings}
     if calibrator is not None and target is not None:
         tied = [entry.id for entry in ranking[1:] if entry.tied]
-        content |= _apply(options, calibrator, target, tied)
+        content["metrics"] = _apply(options, calibrator, target, tied)
+    elif calibrator is not None:
+        require_writable(options.save)
+        calibrator.save(options.save)
     if options.json:
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
 
@@ -107,13 +117,12 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             f".parquet.",
         ),
         (
-            not options.apply and (options.load or not ranking),
-            "Give --apply, the file to calibrate.",
+            not options.apply and not (ranking or (options.fit and options.save)),
+            "Give --apply, the file to calibrate, or --fit and --save, a file for the calibrator.",
         ),
         (
-            not options.apply and written,
-            f"{' and '.join(written)}: a ranking without --apply writes no file; give --apply, the "
-            f"file to calibrate.",
+            not options.apply and (options.out or options.plot),
+            "--out and --plot need --apply, the file to calibrate.",
         ),
         (
             same_output,
@@ -153,16 +162,34 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
         return None
     labelled = options.apply_labels is not None
     target = read(options.apply, options.apply_labels, options, classes, labelled)
-    if not options.out and not _is_labelled(target):
+    if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
-            f"{options.apply} has no labels, so there are no metrics: give --out, a file for its "
-            f"probabilities, or the name of the labels, --label-key."
+            f"{options.apply} has no labels, so there are no metrics and no figure: give --out, a "
+            f"file for its probabilities, without --plot, or the name of the labels, --label-key."
         )
     return target
 
 
 def _is_labelled(data: Logits) -> bool:
     return bool((data.label != NO_LABEL).any())
+
+
+def _warn_of_rows(options: argparse.Namespace, data: Logits, target: Logits | None) -> None:
+    """Warn of classes without a row in the fit, and of metrics on rows that it uses."""
+    n_classes = data.logits.shape[1]
+    missing = np.flatnonzero(np.bincount(data.label, minlength=n_classes) == 0)
+    if len(missing):
+        names = data.metadata.get("classes") or [str(number) for number in range(n_classes)]
+        log(
+            f"Warning: {options.fit} has no row of {len(missing)} of {n_classes} classes "
+            f"({shown_names([names[number] for number in missing])}): their calibrated "
+            f"probabilities rest on rows of other classes."
+        )
+    if target is not None and _is_labelled(target) and share_rows(data, target):
+        log(
+            f"Warning: --fit and --apply share rows ({options.fit}, {options.apply}): metrics on "
+            f"rows used for fitting are optimistic; apply the calibrator to other rows."
+        )
 
 
 def _values(data: Logits, options: argparse.Namespace) -> np.ndarray:
@@ -320,7 +347,7 @@ def _ranking_text(
 def _apply(
     options: argparse.Namespace, calibrator: Calibrator, target: Logits, tied: Sequence[str]
 ) -> dict[str, Any]:
-    """Calibrate a file, and write and print the results; return what ``--json`` prints.
+    """Calibrate a file, and write and print the results; return the metrics for ``--json``.
 
     ``tied`` are calibrators that tie with this one in the ranking.
     """
@@ -334,14 +361,9 @@ def _apply(
         for name, probabilities in columns.items():
             scores[name] = estimates(probabilities, target.label, options)
     _write(options, calibrator, target, columns, scores)
-    warnings = list(calibrator.fit_history["warnings"])
-    for warning in warnings:
-        log(f"Warning: {calibrator.id}: {warning}")
-    metrics = {name: as_json(values) for name, values in scores.items()}
-    content = {"calibrator": calibrator.id, "warnings": warnings, "metrics": metrics}
     if not scores:
         log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
-        return content
+        return {}
     if not options.json:
         sys.stdout.write(_comparison_text(scores))
         if calibrator.id != "none" and options.bootstrap:
@@ -353,12 +375,7 @@ def _apply(
             f"uncalibrated logits on the calibrated file: it overfits, or the two files come from "
             f"different models or data."
         )
-    if options.fit and options.fit.resolve() == options.apply.resolve():
-        log(
-            f"Warning: --fit and --apply are the same file, {options.apply}: metrics on rows used "
-            f"for fitting are optimistic; apply the calibrator to other rows."
-        )
-    return content
+    return {name: as_json(values) for name, values in scores.items()}
 
 
 def _write(
@@ -426,10 +443,13 @@ def _verdict_text(
         NO_VERDICT: "cannot be compared with",
     }
     alike = f"; in cross-validation not significantly worse: {', '.join(tied)}" if tied else ""
+    interval = ""
+    if row["verdict"] != NO_VERDICT:
+        low, high = row["ci_low"], row["ci_high"]
+        interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
-        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}, paired interval of the "
-        f"difference [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]{alike}.\n"
+        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}{alike}.\n"
     )
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,16 @@ def _parse(text: str) -> tuple[str, list[Path]]:
     return name, paths
 
 
-def _read(path: Path, options: argparse.Namespace) -> Logits:
-    """Rows sorted by index."""
-    data = read(path, options.labels, options)
-    return data.rows(np.lexsort(row_keys(data)))
+def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None = None) -> Logits:
+    """Rows sorted by index, columns in the order of the classes."""
+    data = read(path, options.labels, options, classes)
+    ordered = data.rows(np.lexsort(row_keys(data)))
+    ordered.metadata = data.metadata
+    return ordered
 
 
 def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
-    data = _read(path, options)
+    data = _read(path, options, first.metadata.get("classes"))
     keys, first_keys = row_keys(data), row_keys(first)
     same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
     if not same_shape or not all(map(np.array_equal, keys, first_keys)):

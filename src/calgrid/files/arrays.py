@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
-from calgrid.errors import CalgridError, DataError
+from calgrid.errors import CalgridError, DataError, visible
 from calgrid.files.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
@@ -84,6 +84,15 @@ class Columns(Arrays):
         """Metadata that calgrid wrote."""
         return read_metadata(self.table)
 
+    def _wrong_cell(self, name: str) -> str:
+        """The first text that is no number, with its row, or the type of the column."""
+        content = self.table.field(name).type
+        if pa.types.is_string(content):
+            for row, text in enumerate(self.table[name].to_pylist()):
+                if not NUMBER.fullmatch(text.strip().lower()):
+                    return f"'{visible(text)}' in row {row}"
+        return str(content)
+
     def all_floating(self, names: Sequence[str]) -> bool:
         """Whether the numbers of all these columns are of a floating-point type."""
         return all(pa.types.is_floating(self.table.field(name).type) for name in names)
@@ -93,10 +102,9 @@ class Columns(Arrays):
         columns = [self[name] for name in names]
         for name, values in zip(names, columns, strict=True):
             if values.dtype.kind not in "fiu" or values.ndim > 1:
-                content = self.table.field(name).type
                 raise DataError(
                     f"Column '{name}' of {self.path} must contain one number per row, it contains "
-                    f"{content}."
+                    f"{self._wrong_cell(name)}."
                 )
         return np.column_stack(columns)
 

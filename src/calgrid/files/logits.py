@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,19 +78,30 @@ def read_any(
     if values is None and isinstance(arrays, Columns):
         all_value_names = [*VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"]]
         others = (*label_names, *EXTRAS, *all_value_names)
-        names, classes = class_columns(arrays, others, label_values, values_key, classes)
+        if binary and values_key is None:
+            names = [name for name in arrays if name not in others and arrays.all_floating([name])]
+            names = names if len(names) == 1 else []
+        else:
+            names, classes = class_columns(arrays, others, label_values, values_key, classes)
         values = arrays.stacked(names) if names else None
     if label_values is None and values is not None and not (labelled or label_key):
         label_values = np.full(len(values), NO_LABEL)
     if label_values is None or values is None:
         missing = classes if values is None else None
         hint = _key_hint(arrays, values_key) if values is None else "."
+        absent = classes_without_column(list(arrays), missing or [])
+        if absent:
+            raise DataError(
+                f"{path} has no column for the classes {shown_names(absent)}, it contains "
+                f"{_content(arrays)}."
+            )
         raise DataError(_what_is_missing(arrays, kind, path, missing) + hint)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
-            f"{path}: {int((data.label < 0).sum())} rows have no label (-1); they cannot be scored."
+            f"{path}: {int((data.label < 0).sum())} rows have no label (-1), so they cannot be "
+            "scored; if -1 is a class, number the classes from 0."
         )
     _refuse_repeated_rows(data, path)
     return data
@@ -115,6 +127,23 @@ def row_keys(data: Logits) -> list[np.ndarray]:
     last).
     """
     return [values for values in (data.index, data.severity, data.shift) if values is not None]
+
+
+def share_rows(data: Logits, other: Logits) -> bool:
+    """Whether half of the rows of the smaller file, or more, are rows of the other, by their
+    numbers and labels. Numbers that a file repeats are left out: rounding can make them equal.
+    """
+    rows = [_single_rows(data), _single_rows(other)]
+    fewest = min(map(len, rows))
+    return fewest > 0 and len(rows[0] & rows[1]) >= fewest / 2
+
+
+def _single_rows(data: Logits) -> set[int]:
+    """Hashes of the rows that occur once."""
+    numbers = np.ascontiguousarray(data.logits)
+    rows = zip(numbers, data.label.tolist(), strict=True)
+    counts = Counter(hash((row.tobytes(), label)) for row, label in rows)
+    return {one for one, count in counts.items() if count == 1}
 
 
 def predicted(data: Logits) -> np.ndarray:
@@ -261,6 +290,22 @@ def class_columns(
     if prefix is None or not all(name.startswith(prefix) for name in names):
         return [], None
     return names, [name.removeprefix(prefix) for name in names]
+
+
+def classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
+    """Classes that have no column, if the columns of others begin with one prefix; else none."""
+    prefixes = Counter(
+        name.removesuffix(class_name)
+        for name in names
+        for class_name in classes
+        if name.endswith(class_name)
+    )
+    if not prefixes:
+        return []
+    prefix, count = prefixes.most_common(1)[0]
+    if count < 2:
+        return []
+    return [class_name for class_name in classes if prefix + class_name not in names]
 
 
 def _numbered_columns(names: Sequence[str]) -> list[list[str]]:

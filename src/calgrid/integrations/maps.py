@@ -23,12 +23,15 @@ def _tensor(values: Any) -> Tensor:
 class CalibratorModule(nn.Module):
     """Logits or probabilities, as of the fit, to calibrated probabilities of their dtype.
 
-    Arithmetic and buffers are float64, also for lower precision and after ``half()``. Values are
-    not checked: NaN gives NaN.
+    Arithmetic and buffers are float64, also for lower precision and after ``half()``. Another
+    number of classes raises ValueError; values are not checked: NaN gives NaN.
     """
 
-    def __init__(self, map: nn.Module, *, unit: float, kind: str, binary: bool) -> None:
+    def __init__(
+        self, map: nn.Module, *, n_classes: int, unit: float, kind: str, binary: bool
+    ) -> None:
         super().__init__()
+        self.n_classes = n_classes
         self.map = map
         self.of_probabilities = kind == "probabilities"
         self.binary = binary
@@ -53,6 +56,11 @@ class CalibratorModule(nn.Module):
             logits = logits.reshape(-1)
             other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
             logits = torch.stack([other, logits], dim=1)
+        if (
+            not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+            and logits.shape[1] != self.n_classes
+        ):
+            raise ValueError("The calibrator was fitted on another number of classes.")
         if self.of_probabilities:
             logits = logits.clamp(min=self.least).log()
         logits = logits - logits.amax(dim=1, keepdim=True)

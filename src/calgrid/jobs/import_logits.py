@@ -10,7 +10,7 @@ import numpy as np
 from calgrid.errors import DataError
 from calgrid.files.bank import BankRun, opened
 from calgrid.files.calarena import read_group
-from calgrid.files.logits import read_any, read_head_arrays
+from calgrid.files.logits import read_any, read_head_arrays, share_rows
 from calgrid.specs import EXTERNAL_FILES, EXTERNAL_READING, External, ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
@@ -116,6 +116,12 @@ def _read(
         how["classes"] = classes
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+        if share_rows(val, test):
+            raise DataError(
+                f"{given['val']} and {given['test']} share rows: calibrators would be scored on "
+                "rows used for their fit; give other rows as test, or remove val, and a part of "
+                "test (val_fraction) is taken for the fit."
+            )
     else:
         val, test = split_rows(test, external["split_seed"], external["val_fraction"])
     if "val_rows" in external:

@@ -94,13 +94,12 @@ def judge(
     margin = names.map({name: each.margin for name, each in known.items()}).astype(float)
     family = pd.Series(np.asarray(families), index=tests.index)
     seeds, df = _over_seeds(tests, tests.get("pool", family))
-    sources = (
-        seeds,
-        df,
-        tests["std_test"].to_numpy(float) ** 2,
-        np.asarray(tests.get("df_test", DECIDING_RESAMPLES - 1), dtype=float),
-    )
     difference = tests["difference"].to_numpy(float)
+    std_test = tests["std_test"].to_numpy(float)
+    # rounding only: a single test sample, or equal differences of all
+    images = np.where(std_test <= ROUNDING * np.abs(difference), 0.0, std_test**2)
+    df_images = np.asarray(tests.get("df_test", DECIDING_RESAMPLES - 1), dtype=float)
+    sources = (seeds, df, images, df_images)
     p_value = pd.Series(_p_values(difference, *sources), index=tests.index)
     p_value = p_value.where((tests["n_seeds"] > 1) | of_runs)
     size = p_value.groupby(family).transform("count").clip(lower=1).to_numpy()
