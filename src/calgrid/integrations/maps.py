@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Array = NDArray[np.float64]
+#: without a type, because TorchScript reads no comments about types
+_is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def _tensor(values: Any) -> Tensor:
@@ -56,10 +58,7 @@ class CalibratorModule(nn.Module):
             logits = logits.reshape(-1)
             other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
             logits = torch.stack([other, logits], dim=1)
-        if (
-            not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-            and logits.shape[1] != self.n_classes
-        ):
+        if not _is_tracing() and logits.shape[1] != self.n_classes:
             raise ValueError("The calibrator was fitted on another number of classes.")
         if self.of_probabilities:
             logits = logits.clamp(min=self.least).log()
