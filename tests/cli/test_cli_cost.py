@@ -126,6 +126,18 @@ def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
     assert table["total"][-1] == "kB"
 
 
+def test_logits_alone_have_jobs_and_no_hours(calgrid, tmp_path):
+    logits = {"kind": "logits", "test": "t.npz", "dataset": "d", "backbone": "b", "method": "m"}
+    config = {"study": "own", "data_root": str(tmp_path), "external": {"mine": logits}}
+    (tmp_path / "t.npz").touch()
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(config))
+    done = calgrid("cost", path)
+    assert "jobs: 7 (import 1, calibrate 1, aggregate and report 5)" in done.out, done.err
+    assert "No network is trained or predicts" in done.out
+    assert "disk" not in done.out
+
+
 def test_published_weights_are_not_trained(calgrid, tmp_path):
     grid = {**GRID, "protocol": "focal_calibration", "methods": ["ce"], "seeds": [1]}
     path = tmp_path / "weights.yaml"

@@ -362,7 +362,7 @@ def test_a_run_that_diverges_ends_with_one_sentence(make_spec, prepared, tmp_pat
     monkeypatch.setattr(
         trainer.loss, "compute", lambda logits, *_: (logits.sum() * 0.0 + float("inf"), {})
     )
-    with pytest.raises(DataError, match=r"diverged in epoch 0.*lower the learning rate"):
+    with pytest.raises(DataError, match=r"diverged in epoch 1.*lower the learning rate"):
         trainer.run(StopAfter(10**9))
 
 

@@ -50,14 +50,22 @@ def cost(options: argparse.Namespace) -> None:
         "",
         f"jobs: {sum(jobs.values()):,} ({counts})",
         "",
-        *_table("protocol, data set, backbone", runs, _group),
-        "",
-        *_table("method", runs, lambda key: key.method),
-        "",
-        *_disk(study, runs),
-        "",
-        *_assumptions(study, throughput, measured),
     ]
+    if runs:
+        lines += [
+            *_table("protocol, data set, backbone", runs, _group),
+            "",
+            *_table("method", runs, lambda key: key.method),
+            "",
+            *_disk(study, runs),
+            "",
+            *_assumptions(study, throughput, measured),
+        ]
+    else:
+        lines.append(
+            "No network is trained or predicts: calibration and reports take seconds to minutes "
+            "of a processor core a run."
+        )
     sys.stdout.write("\n".join(lines) + "\n")
 
 

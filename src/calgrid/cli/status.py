@@ -217,7 +217,8 @@ def _progress(lines: list[str], log: Path) -> dict[str, Any]:
 
 def _text(study: str, found: list[JobState]) -> str:
     lines = [
-        f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done"
+        f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done, "
+        f"without those of tables, figures and report"
     ]
     for stage in dict.fromkeys(job.stage for job in found):
         states = Counter(job.state for job in found if job.stage == stage)

@@ -212,7 +212,7 @@ class Trainer:
         # checked once per epoch, because a check of each batch would synchronise with the device
         if not math.isfinite(means["train_loss"]):
             raise DataError(
-                f"{self.title} diverged in epoch {self.position.epoch}: its mean loss is "
+                f"{self.title} diverged in epoch {self.position.epoch + 1}: its mean loss is "
                 f"{means['train_loss']}; lower the learning rate of the protocol or clip gradients."
             )
         # before validation, so that it uses the state of the checkpoint
