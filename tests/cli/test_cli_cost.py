@@ -128,6 +128,7 @@ def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
 
 def test_logits_alone_have_jobs_and_no_hours(calgrid, tmp_path):
     logits = {"kind": "logits", "test": "t.npz", "dataset": "d", "backbone": "b", "method": "m"}
+    logits["split_seed"] = 1
     config = {"study": "own", "data_root": str(tmp_path), "external": {"mine": logits}}
     (tmp_path / "t.npz").touch()
     path = tmp_path / "own.yaml"
