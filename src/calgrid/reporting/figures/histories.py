@@ -61,10 +61,13 @@ class Histories(NamedTuple):
         return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
 
     def caption(self, frame: Frame) -> str:
-        seeds = len({run["key"]["seed"] for run in frame.study.runs(frame.group)})
-        several = f"means over {seeds} seeds; bands (for up to {BANDS} methods): range over seeds"
-        spread = f"{several if seeds > 1 else 'one seed'}. Dotted lines: the learning rate drops"
-        return self.words.format(place=frame.condition, seeds=spread)
+        keys = [run["key"] for run in frame.study.runs(frame.group)]
+        seeds = len({key["seed"] for key in keys})
+        spread = f"means over {seeds} seeds" if seeds > 1 else "one seed"
+        if seeds > 1 and len({key["method"] for key in keys}) <= BANDS:
+            spread += "; bands: range over seeds"
+        drops = "A dotted line: the learning rate drops"
+        return self.words.format(place=frame.condition, seeds=f"{spread}. {drops}")
 
     def draw(self, frame: Frame) -> Figure:
         """Draw one panel per curve and one line per method: means over seeds, bands from the lowest

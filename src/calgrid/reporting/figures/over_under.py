@@ -37,7 +37,7 @@ def caption(frame: Frame) -> str:
         f"test split ({frame.images}), {frame.study.bins} equal-width bins, "
         f"{captions.seeds(rows)}{captions.order(rows)}. O-ECE sums the gaps of the bins whose "
         "confidence is above their accuracy, U-ECE those of the other bins; their sum is the ECE. "
-        f"{captions.interval(frame.study, rows, 'Black lines')} Arrows: the interval continues "
+        f"{captions.interval(frame.study, rows, 'Black lines')} An arrow: the interval continues "
         "outside the axes. Grey ticks: expected ECE of a perfectly calibrated network with the "
         "same confidences, to be compared with the sum of both bars. Accuracy, NLL and Brier "
         "score of the same networks are in the table."
