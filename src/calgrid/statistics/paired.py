@@ -52,8 +52,9 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
     The interval respects the bounds of ``metric``: it is the Student t interval of the logit of the
     mean, (mean - low) / (high - mean), or of its logarithm without an upper bound, by the delta
-    method. It is not transformed for bias-corrected metrics (then clipped), whose mean may be
-    outside the bounds, for metrics without a lower bound and for other quantities.
+    method. It is not transformed for metrics without a lower bound, for other quantities and for
+    bias-corrected metrics, whose mean may be outside the bounds: then it is clipped, but contains
+    the mean.
 
     ``benchmarks/coverage.md`` has the coverage of alternatives: untransformed or arcsine intervals
     are worse for skewed values, logits of single values far worse with many seeds. Source of the
@@ -73,8 +74,8 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
     factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
     low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
     bends = factor.notna()
-    low = low.where(bends, (mean - reach).clip(least, most))
-    high = high.where(bends, (mean + reach).clip(least, most))
+    low = low.where(bends, (mean - reach).clip(least, most).clip(upper=mean))
+    high = high.where(bends, (mean + reach).clip(least, most).clip(lower=mean))
     several = summary["n_seeds"] > 1
     return summary.assign(
         ci_low=summary["ci_low"].mask(several, low), ci_high=summary["ci_high"].mask(several, high)
