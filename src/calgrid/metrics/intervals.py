@@ -453,6 +453,8 @@ def difference_interval(
     elif metric.interval == "unbiased":
         noise = first.noise[metric.id] - second.noise[metric.id]
         below = above = _student(drawn, noise, tails)
+    elif not drawn.any() and np.array_equal(first.noise[metric.id], second.noise[metric.id]):
+        below = above = 0.0  # a model against itself
     else:
         below, above = _reach(metric, first, tails)
         other_below, other_above = _reach(metric, second, tails)
