@@ -5,6 +5,7 @@ difference that is not there.
 
     python benchmarks/coverage.py > coverage.md          the tables of coverage.md
     python benchmarks/coverage.py --sets 50 50 20        a quick look
+    python benchmarks/coverage.py --only models --estimators squared ranked
 
 Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn
 from their softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3:
@@ -45,6 +46,15 @@ BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
 TAILS = (0.025, 0.975)
 SMOOTH_RESAMPLES = 99
 FACTORS = (1.0, 1.3, 0.8)
+#: estimators of most test sets; the last sorts samples
+ESTIMATORS = {
+    "means": _estimators._means,
+    "binned": _estimators._binned,
+    "squared": _estimators._squared,
+    "classwise": _estimators._classwise,
+    "nll_parts": _estimators._nll_parts,
+    "ranked": _estimators._ranked,
+}
 #: pairs of models; the errors of the first two are both 0
 PAIRS = ("sharp - flat", "mild - flat", "1 - 1.05", "1.3 - 1.35", "1.3 - 0.8")
 
@@ -174,8 +184,10 @@ def separation(right: Floats, wrong: Floats) -> dict[str, float]:
     """
     below = wrong.cumsum() - wrong / 2
     lost = np.searchsorted(right.cumsum(), 0.05 * right.sum())
+    precision = wrong.cumsum() / np.arange(1, len(wrong) + 1)
     return {
         "auroc_failure": float(right @ below / (right.sum() * wrong.sum())),
+        "aupr_failure": float(wrong @ precision / wrong.sum()),
         "fpr95_failure": float(wrong[lost:].sum() / wrong.sum()),
     }
 
@@ -198,9 +210,8 @@ def resampled(
             for probs in models
         ]
     checked = [Predictions(probs, labels) for probs in models]
-    makers = [_estimators._means, _estimators._binned, _estimators._classwise]
-    makers += [_estimators._nll_parts]
-    makers += [_estimators._ranked] if number < sets / 2 else []
+    wanted = [name for name in options.estimators if name != "ranked" or number < sets / 2]
+    makers = [ESTIMATORS[name] for name in wanted]
     estimators = [[make(one, BINS) for make in makers] for one in checked]
     blocks: list[list[_estimators.Draws]] = [[] for _ in models]
     for weights in intervals.resample_weights(len(labels), options.resamples, number, rows=64):
@@ -243,6 +254,8 @@ def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Cou
             count.add(
                 name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan)
             )
+        if "ece" not in found.drawn:
+            continue
         for name, interval in others(found, Predictions(*models.values(), labels)).items():
             count.add(name, interval, truth["ece"])
     return count
@@ -500,6 +513,10 @@ def parse() -> argparse.Namespace:
     sizes = "test sets of 500, 2,000 and 10,000 samples, 0 for none (200 200 60)"
     parser.add_argument("--only", choices=("models", "sets", "seeds"), help="one part (all)")
     parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
+    names = list(ESTIMATORS)
+    parser.add_argument(
+        "--estimators", nargs="+", choices=names, default=names, help="of models and pairs (all)"
+    )
     parser.add_argument("--resamples", type=int, default=99, help="resamples of each test set (99)")
     parser.add_argument(
         "--smooth",

@@ -105,7 +105,7 @@ def test_a_mean_and_a_test_on_photographs_follow_from_the_runs():
     row = means.set_index("method").loc["fedlas_mbls"]
     assert row["mean"] == pytest.approx(by_seed["fedlas_mbls"].mean())
     assert row["std"] == pytest.approx(by_seed["fedlas_mbls"].std())
-    assert row["p_value"] == pytest.approx(ttest_rel(by_seed["fedlas_mbls"], by_seed["ce"]).pvalue)
+    assert row["p_seeds"] == pytest.approx(ttest_rel(by_seed["fedlas_mbls"], by_seed["ce"]).pvalue)
 
 
 def test_the_notebook_runs(monkeypatch):

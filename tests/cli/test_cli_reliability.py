@@ -1,7 +1,10 @@
 """Reliability diagrams of files, and the picture and sentence of a calibration."""
 
+import re
+
 import numpy as np
 import pytest
+from tests.cli.conftest import write
 
 from calgrid.metrics import ece
 
@@ -37,3 +40,12 @@ def test_names_that_cannot_be_drawn_are_refused(fails, files, tmp_path):
     _, test = files("npz")
     fails("reliability", test, "--plot", tmp_path / "r.txt", parts=["ends in .pdf, .png, .svg"])
     fails("reliability", test, test, parts=["files with different names"])
+
+
+def test_a_calibrator_that_ties_says_what_could_have_been_found(calgrid, data, tmp_path):
+    val = write(tmp_path / "val", "npz", data.val / 3, data.val_labels)
+    test = write(tmp_path / "test", "npz", data.test / 3, data.test_labels)
+    options = ("--fit", val, "--apply", test, "--bootstrap", 50)
+    done = calgrid("calibrate", "--calibrator", "ts", *options)
+    assert done.code == 0, done.err
+    assert re.search(r"ts ties with no calibration .*, 80 % power for 0\.\d{4} nats", done.out)

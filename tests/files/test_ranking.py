@@ -9,9 +9,11 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import rank_calibrators, unusable, usable
+from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
 from calgrid.metrics import evaluate
+from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
+from calgrid.statistics.sampling import against_one
 
 
 def over_confident(rows=400, classes=4, factor=3.0, seed=0):
@@ -87,6 +89,23 @@ def test_a_calibrator_that_learns_its_rows_by_heart_gains_nothing(monkeypatch):
     ranking, _ = rank_calibrators(*over_confident(), candidates=["iso", "ts"], n_resamples=100)
     assert [entry.id for entry in ranking] == ["ts", "iso"]
     assert ranking[1].scores["nll"][0] == pytest.approx(np.log(4))
+
+
+def test_better_than_the_best_by_a_biased_error_is_not_worse():
+    """The ranking by ECE has another order than the squared error, which decides."""
+    rng = np.random.default_rng(0)
+    confidence = rng.choice([0.55, 0.65, 0.75, 0.85, 0.95], 20_000)
+    wrong = (rng.random(len(confidence)) > confidence).astype(int)
+    far = np.where(confidence == 0.55, 0.65, confidence)
+    near = np.minimum(confidence + 0.028, 0.999)
+    models = {
+        name: resampled(np.column_stack([p, 1 - p]), wrong, n_resamples=200)
+        for name, p in (("far", far), ("near", near))
+    }
+    assert models["far"].values["ece"] < models["near"].values["ece"]
+    verdict = against_one(models, "far", "ece")["verdict"].item()
+    assert verdict == "better"
+    assert Ranked("near", {}, Estimate(0), verdict, 0, 0).tied
 
 
 def test_equal_calibrators_are_tied():

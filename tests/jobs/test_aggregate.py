@@ -175,6 +175,23 @@ def test_means_over_shifts_are_summarised_once_for_all(small_batches):
     assert set(found["n_shifts"]) == {2}  # noise and blur, though severity 2 has noise alone
 
 
+def test_a_mean_over_shifts_with_resamples_has_an_interval(study):
+    manifest = read_json(study)
+    run = manifest["runs"][1]
+    place = {"checkpoint": "last", "calibrator": "ts", "fit_on": "val", "fit_seed": 0}
+    place |= {"split": "shift", "shift": "mean", "severity": 1, "metric": "nll"}
+    drawn = pd.DataFrame([{**place, "draws": [-0.01, 0.0, 0.01], "pairs": []}])
+    folder = Path(run["calibrate"])
+    write_frame(folder / "resamples.parquet", drawn, {"fingerprint": run["fingerprint"]})
+    files = listed(folder, ["metrics.parquet", "resamples.parquet"])
+    write_record(folder / "calibrate.json", {"fits": [], FILES: files})
+    aggregated(manifest, study.parent)
+    means = read_frame(study.parent / "shift_means.parquet").dropna(subset="ci_low")
+    assert means[list(place)].to_dict("records") == [place]
+    assert means[KEY].to_dict("records") == [run["key"]]
+    assert (means["ci_high"] > means["value"]).item()
+
+
 def test_batches_change_no_byte(study, tmp_path, small_batches, monkeypatch):
     monkeypatch.undo()
     aggregated(read_json(study), tmp_path / "whole")

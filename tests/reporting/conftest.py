@@ -192,7 +192,7 @@ def _write(folder, recipe, runs, rows, costs):
 
 def write_means(folder, metrics, resamples=None):
     """Write means over shifts, and their summary, as ``aggregate`` does."""
-    means = shift_means(metrics)
+    means = shift_means(metrics, resamples)
     write_frame(folder / SHIFT_MEANS, means)
     conditions = means.groupby(list(CONDITION))
     summary = [shift_summary(part, "ce", 0.95, resamples) for _, part in conditions]

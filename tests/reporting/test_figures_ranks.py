@@ -38,7 +38,7 @@ def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, on
     shown = diagrams._diagrams(
         Frame(settings, group, diagrams.Diagrams(kind).collect(settings, group))
     )
-    assert list(shown) == ["nll", "ece"]
+    assert list(shown) == ["nll", "squared_ce"]
     ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
     assert dict(shown["nll"].mean_ranks) == pytest.approx(dict(ranks))
     assert shown["nll"].cd == pytest.approx(nemenyi_cd(len(ranks), 4))

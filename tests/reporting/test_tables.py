@@ -17,7 +17,7 @@ from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
 from calgrid.statistics import summarise
 from calgrid.storage.schema import METRICS as STORED
-from calgrid.storage.schema import SUMMARY
+from calgrid.storage.schema import SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
@@ -125,7 +125,7 @@ def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary
         recipe = row["Best recipe: NLL (nats)"]
         assert recipe in (
             f"{nlls[best]:.4f} {best}",
-            f"{nlls[best]:.4f} {best}, tie: {other}",
+            f"{nlls[best]:.4f} {best}, not worse: {other}",
         )
         if method != "ce":
             cell = row["NLL against ce"]
@@ -225,13 +225,23 @@ def test_shifts_without_severity_stand_under_their_own_name(build, read_markdown
     assert list(read_markdown(out / "shift.md")) == ["digits, resnet8: sketch"]
 
 
-def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary, read_markdown):
-    (rows,) = read_markdown(tables / "tests.md").values()
-    assert {row["Method"] for row in rows} == {"ls", "mmce"}
-    for row in rows:
-        expected = means(
-            summary, split="test", method=row["Method"], calibrator=row["Calibrator"]
-        ).loc["nll"]
+@pytest.mark.parametrize(
+    ("heading", "file", "place"),
+    [
+        ("digits, resnet8", SUMMARY, {"split": "test"}),
+        ("digits, resnet8: mean over all severities", SHIFT_SUMMARY, {"severity": -1}),
+    ],
+)
+def test_tests_show_the_differences_and_p_values_of_the_summary(
+    tables, study, read_markdown, heading, file, place
+):
+    sections = read_markdown(tables / "tests.md")
+    assert len(sections) == 2
+    summary = StudyData(study.folder, study.manifest).rows(file)
+    assert {row["Method"] for row in sections[heading]} == {"ls", "mmce"}
+    for row in sections[heading]:
+        where = {"method": row["Method"], "calibrator": row["Calibrator"]}
+        expected = means(summary, **place, **where).loc["nll"]
         shown = row["Δ NLL (nats) (verdict; Holm p; p on these images)"]
         cell = shown.replace("**", "")
         assert float(cell.split(" ")[0]) == pytest.approx(expected["diff_vs_baseline"], abs=5e-5)
@@ -240,7 +250,9 @@ def test_tests_show_the_differences_and_p_values_of_the_summary(tables, summary,
         assert cell.endswith(f"; {expected['p_holm']:.3f}; {expected['p_seeds']:.3f})")
         assert "(" not in row["Δ ECE (%)"]  # its verdict is that of the squared error
     frame = pd.read_csv(tables / "tests.csv")
-    assert set(frame["metric"]) == {"accuracy", "nll", "brier", "squared_ce", "ece", "ece_debiased"}
+    errors = {"nll_calibration", "squared_ce", "ece", "ece_debiased"}
+    assert set(frame["metric"]) == {"accuracy", "nll", "brier", *errors}
+    assert set(zip(frame["split"], frame["severity"], strict=True)) == {("test", 0), ("shift", -1)}
 
 
 def test_ood_table_has_one_section_a_set(build, read_markdown):

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.statistics.cases import frame, one, over_seeds
 
 from calgrid.statistics import mean_over_shifts, summarise
+from calgrid.statistics.shifts import mean_intervals
 
 
 def corrupted(shift, severity, value, **other):
@@ -61,3 +63,21 @@ def test_means_are_rows_that_can_be_summarised():
 def test_means_are_not_averaged_again():
     rows = frame(corrupted("fog", 1, 0.1), corrupted("mean", 1, 0.9))
     assert mean_over_shifts(rows)["value"].tolist() == [0.1]
+
+
+def test_a_mean_has_the_interval_of_its_resamples():
+    means = mean_over_shifts(
+        frame(
+            corrupted("fog", 1, 0.1, metric="squared_ce"),
+            corrupted("fog", 1, -0.001, metric="squared_ce", seed=2),
+            corrupted("fog", 1, 0.5, metric="ece"),
+        )
+    )
+    drawn = means[means["metric"] == "squared_ce"].assign(draws=[[0.01, -0.01, 0.0]] * 2)
+    found = mean_intervals(means, drawn.assign(pairs=[[]] * 2), 0.95)
+    reach = stats.t.ppf(0.975, 2) * 0.01
+    first = one(found, metric="squared_ce", seed=1)
+    assert (first["ci_low"], first["ci_high"]) == pytest.approx((0.1 - reach, 0.1 + reach))
+    negative = one(found, metric="squared_ce", seed=2)
+    assert (negative["ci_low"], negative["ci_high"]) == pytest.approx((-0.001, reach - 0.001))
+    assert np.isnan(one(found, metric="ece")["ci_low"])  # without resamples

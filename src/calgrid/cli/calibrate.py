@@ -330,8 +330,7 @@ def _ranking_text(
     tied = [entry.id for entry in ranking[1:] if entry.tied]
     if tied:
         lines.append(
-            f"Not significantly worse than {best.id} (tie or equivalent, after Holm's correction): "
-            f"{', '.join(tied)}."
+            f"Not significantly worse than {best.id} (after Holm's correction): {', '.join(tied)}."
         )
     lines.append(
         "changed: share of rows whose predicted class changes; s/fit: processor seconds of a fit."
@@ -424,7 +423,7 @@ def _verdict_text(
 ) -> str:
     """One sentence: by how much a calibrator changes the NLL, how sure that is, and its ties."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, NO_VERDICT, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, NO_VERDICT, POWER, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -447,6 +446,8 @@ def _verdict_text(
     if row["verdict"] != NO_VERDICT:
         low, high = row["ci_low"], row["ci_high"]
         interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
+    if row["verdict"] == TIE:
+        interval += f", {100 * POWER:g} % power for {row['detectable']:.4f} nats"
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}{alike}.\n"

@@ -17,6 +17,7 @@ from calgrid.cli.files import read
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
+from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
 from calgrid.storage.logits import Logits
@@ -147,9 +148,11 @@ def _line(row: Any) -> str:
 def _verdict(row: Any) -> str:
     """``better`` in green, ``worse`` in red, and what a tie could have found."""
     if row.verdict == TIE:
-        return f"{TIE} ({100 * POWER:g} % power for {row.detectable:.2g} of {row.decided_by})"
+        least = format_with_unit(row.decided_by, row.detectable)
+        return f"{TIE} ({100 * POWER:g} % power for {least} of {row.decided_by})"
     if row.verdict == EQUIVALENT:
-        return f"{EQUIVALENT} (margin {find_metric(row.decided_by).margin:g} of {row.decided_by})"
+        margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
+        return f"{EQUIVALENT} (margin {margin} of {row.decided_by})"
     if row.verdict in FOUND:
         return coloured(row.verdict, "green" if row.verdict == BETTER else "red", sys.stdout)
     return str(row.verdict)

@@ -16,7 +16,7 @@ from calgrid.metrics.intervals import Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
 from calgrid.statistics.sampling import against_one
-from calgrid.statistics.verdicts import EQUIVALENT, NO_VERDICT, TIE
+from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 
 Array = NDArray[np.float64]
 Head = tuple[Array, Array]
@@ -62,7 +62,7 @@ class Ranked:
     @property
     def tied(self) -> bool:
         """Whether the calibrator is not significantly worse than the best one."""
-        return self.verdict in (TIE, EQUIVALENT)
+        return self.verdict in NOT_WORSE
 
 
 def usable(features: Any = None, head: Any = None) -> list[str]:

@@ -148,7 +148,8 @@ def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int
         writing(folder / schema.SHIFT_MEANS, footer) as means,
     ):
         batches = list(_batches(runs))
-        for batch, tables in zip(batches, in_processes(_read_metrics_of, batches), strict=True):
+        read = functools.partial(_read_metrics_of, manifest["statistics"])
+        for batch, tables in zip(batches, in_processes(read, batches), strict=True):
             rows += metrics.add(tables[0])
             means.add(tables[1])
             for _ in batch:
@@ -163,10 +164,17 @@ def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
             yield batch
 
 
-def _read_metrics_of(runs: Sequence[ManifestRun]) -> tuple[Table, Table]:
-    """Metrics of some runs, and their means over shifts in the order of the runs."""
+def _read_metrics_of(
+    statistics: Mapping[str, Any], runs: Sequence[ManifestRun]
+) -> tuple[Table, Table]:
+    """Metrics of some runs, and their means over shifts in the order of the runs, with intervals if
+    the study wants them.
+    """
     table = join([_read_metrics(run) for run in runs])
-    means = shift_means(table.to_pandas())
+    read = functools.partial(_calibrated_file, schema.RESAMPLES)
+    drawn = _tables_of(read, runs) if statistics["bootstrap"] else []
+    resamples = join_any(drawn).to_pandas() if drawn else None
+    means = shift_means(table.to_pandas(), resamples, statistics["level"])
     order = pd.MultiIndex.from_tuples([RunKey(**run["key"]) for run in runs])
     places = order.get_indexer(pd.MultiIndex.from_frame(means[list(RUN_KEY)]))
     return table, as_table(means.iloc[np.argsort(places, kind="stable")], schema.SHIFT_MEAN_COLUMNS)

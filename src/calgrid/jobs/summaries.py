@@ -17,6 +17,7 @@ from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.metrics import METRICS as ALL_METRICS
 from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
+from calgrid.statistics.shifts import mean_intervals
 from calgrid.storage.schema import (
     CONDITION,
     METRICS,
@@ -37,10 +38,15 @@ NOT_SUMMARISED = ("n_samples", "fingerprint")
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
 
-def shift_means(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Means over the corruptions of each severity, and over these (severity -1)."""
+def shift_means(
+    metrics: pd.DataFrame, resamples: pd.DataFrame | None = None, level: float = 0.95
+) -> pd.DataFrame:
+    """Means over the corruptions of each severity, and over these (severity -1), with intervals of
+    those that have ``resamples``.
+    """
     means = mean_over_shifts(metrics)
-    return pd.concat([means, mean_over_severities(means)], ignore_index=True)
+    means = pd.concat([means, mean_over_severities(means)], ignore_index=True)
+    return means if resamples is None else mean_intervals(means, resamples, level)
 
 
 def condition_of(run: ManifestRun) -> Condition:

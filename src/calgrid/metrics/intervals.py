@@ -39,9 +39,11 @@ of two added
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
 found no valid one.
 
-Intervals are clipped to the range of the quantity. ``smce`` needs a dynamic programme per resample
-and ``further`` metrics a function call: they use only the first 200 resamples. A metric that is
-undefined in some resamples (no error was drawn) uses the others. A single sample has no intervals.
+Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
+bias may be below 0, and then its interval contains both the estimate and 0. ``smce`` needs a
+dynamic programme per resample and ``further`` metrics a function call: they use only the first 200
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. A
+single sample has no intervals.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -417,18 +419,20 @@ def tails_of(level: float) -> tuple[float, float]:
 
 def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> Interval:
     """Interval (low, high) of a metric of one model, at two tail probabilities, or NaN."""
-    metric = LABELLED.get(metric.interval_of or "", metric)
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
         return _percentile(resamples.drawn[metric.id], tails)
+    estimate = resamples.values[metric.id]
+    metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
     if metric.interval == "unbiased":
         below = above = _student(resamples.drawn[metric.id], resamples.noise[metric.id], tails)
     else:
         below, above = _reach(metric, resamples, tails)
-    # clipped, because a reflected end may be outside the range of the quantity
-    return tuple(np.clip((value - below, value + above), *metric.bounds).tolist())
+    # a reflected end may be outside the range of the quantity, and so may an estimate without bias
+    low, high = np.clip((value - below, value + above), *metric.bounds).tolist()
+    return min(low, estimate), max(high, estimate)
 
 
 def difference_interval(
@@ -449,6 +453,8 @@ def difference_interval(
     elif metric.interval == "unbiased":
         noise = first.noise[metric.id] - second.noise[metric.id]
         below = above = _student(drawn, noise, tails)
+    elif not drawn.any() and np.array_equal(first.noise[metric.id], second.noise[metric.id]):
+        below = above = 0.0  # a model against itself
     else:
         below, above = _reach(metric, first, tails)
         other_below, other_above = _reach(metric, second, tails)

@@ -126,8 +126,9 @@ def reading(data: StudyData) -> list[str]:
         "was fitted on the images that it is scored on.",
         f"With several seeds, ± is the standard deviation over seeds and an interval is a {level} "
         "Student t interval of the mean over seeds, computed on the logit scale (on the log "
-        "scale if the metric has no upper bound) to stay within the bounds of the metric. It "
-        "covers the variance of retraining with other seeds.",
+        "scale if the metric has no upper bound) to stay within the bounds of the metric "
+        "(it extends to a bias-corrected mean that is outside). It covers the variance of "
+        "retraining with other seeds.",
         f"With one seed, an interval is a {level} bootstrap interval over test images: it covers "
         "the choice of test images, not the variance over seeds. Calibration errors are biased "
         "upwards, more so in resamples: their interval starts at the part of the error that "

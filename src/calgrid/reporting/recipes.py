@@ -10,7 +10,7 @@ from calgrid.components.metrics import find_metric
 from calgrid.reporting.study import Group, StudyData, keeps_accuracy, rank_rows
 from calgrid.reporting.table import best_rows
 from calgrid.statistics import compare
-from calgrid.statistics.verdicts import EQUIVALENT, NO_VERDICT, TIE
+from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 from calgrid.storage.schema import METRICS, RESAMPLES
 
 
@@ -31,7 +31,7 @@ class Recipes:
     @property
     def tied(self) -> pd.DataFrame:
         """Others that are not significantly worse."""
-        return self.others[self.others["verdict"].isin((TIE, EQUIVALENT))]
+        return self.others[self.others["verdict"].isin(NOT_WORSE)]
 
     @property
     def tested(self) -> bool:
@@ -81,7 +81,7 @@ def ties(
         return found
     numbers = _numbers(data, group, [*{*deciding, *filter(None, deciding.values())}])
     tests = compare(numbers[0], asked, data.level, numbers[1])
-    for test in tests[tests["verdict"].isin((TIE, EQUIVALENT))].itertuples():
+    for test in tests[tests["verdict"].isin(NOT_WORSE)].itertuples():
         if test.metric in shown[test.question]:
             found[test.metric] |= set(recipes.index[recipes == test.method])
     return found

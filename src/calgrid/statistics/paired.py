@@ -52,33 +52,43 @@ def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
 
     The interval respects the bounds of ``metric``: it is the Student t interval of the logit of the
     mean, (mean - low) / (high - mean), or of its logarithm without an upper bound, by the delta
-    method. It is not transformed for bias-corrected metrics (then clipped), whose mean may be
-    outside the bounds, for metrics without a lower bound and for other quantities.
+    method. It is not transformed for metrics without a lower bound, for other quantities and for
+    bias-corrected metrics, whose mean may be outside the bounds: then it is clipped, but contains
+    the mean.
 
     ``benchmarks/coverage.md`` has the coverage of alternatives: untransformed or arcsine intervals
     are worse for skewed values, logits of single values far worse with many seeds. Source of the
     transform: Agresti, Categorical Data Analysis, on logit intervals of a proportion.
     """
-    reach = student_reach(summary["std"], summary["n_seeds"], level)  # half-width, untransformed
-    names = metric_names()
-    lows, highs, bounded = {}, {}, {}
-    for name in summary["metric"].unique():
-        metric = find_metric(name) if name in names else None
-        lows[name], highs[name] = metric.bounds if metric else (-math.inf, math.inf)
-        bounded[name] = metric is not None and metric.is_bounded
-    least, most = (summary["metric"].map(ends).astype(float) for ends in (lows, highs))
-    turned = summary["metric"].map(bounded)
-    mean = summary["mean"]
-    room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
-    factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
-    low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
-    bends = factor.notna()
-    low = low.where(bends, (mean - reach).clip(least, most))
-    high = high.where(bends, (mean + reach).clip(least, most))
+    reach = student_reach(summary["std"], summary["n_seeds"], level)
+    low, high = bounded_ends(summary["metric"], summary["mean"], reach)
     several = summary["n_seeds"] > 1
     return summary.assign(
         ci_low=summary["ci_low"].mask(several, low), ci_high=summary["ci_high"].mask(several, high)
     )
+
+
+def bounded_ends(
+    metrics: pd.Series, mean: pd.Series, reach: pd.Series
+) -> tuple[pd.Series, pd.Series]:
+    """Ends of an interval of ``mean`` with the untransformed half-width ``reach``, within the
+    bounds of ``metrics`` as in :func:`seed_interval`; NaN without a half-width.
+    """
+    names = metric_names()
+    lows, highs, bounded = {}, {}, {}
+    for name in metrics.unique():
+        metric = find_metric(name) if name in names else None
+        lows[name], highs[name] = metric.bounds if metric else (-math.inf, math.inf)
+        bounded[name] = metric is not None and metric.is_bounded
+    least, most = (metrics.map(ends).astype(float) for ends in (lows, highs))
+    turned = metrics.map(bounded)
+    room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
+    factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
+    low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
+    bends = factor.notna()
+    low = low.where(bends, (mean - reach).clip(least, most).clip(upper=mean))
+    high = high.where(bends, (mean + reach).clip(least, most).clip(lower=mean))
+    return low, high
 
 
 class Draws(NamedTuple):

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
+from calgrid.metrics.intervals import sampling_variance
 from calgrid.statistics.checks import check_metrics, groups
+from calgrid.statistics.paired import bounded_ends, run_draws
 from calgrid.storage.schema import INTERVAL, MEAN_SHIFT, NUMBER_KEY, SEEDS
 
 
@@ -60,3 +63,25 @@ def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:
     keys = [*(key for key in NUMBER_KEY if key != "severity"), *SEEDS]
     found = {"value": ("value", "mean"), "n_shifts": ("n_shifts", "max")}
     return means.groupby(keys, as_index=False, observed=True).agg(**found).assign(severity=-1)
+
+
+def mean_intervals(means: pd.DataFrame, resamples: pd.DataFrame, level: float) -> pd.DataFrame:
+    """Set ``ci_low`` and ``ci_high`` of means over corruptions to their intervals over test images.
+
+    Images of all corruptions are resampled together. The half-width is t s, with s the standard
+    deviation of :func:`calgrid.metrics.intervals.sampling_variance` and t the Student quantile with
+    one degree of freedom less than resamples; ends are within the bounds of the metric as in
+    :func:`calgrid.statistics.paired.seed_interval`.
+
+    Parameters
+    ----------
+    means : from :func:`mean_over_shifts` or :func:`mean_over_severities`.
+    resamples : ``resamples.parquet`` of the same runs; means without resamples get no interval.
+    level : nominal coverage, in (0, 1).
+    """
+    draws = run_draws(means, resamples, (*NUMBER_KEY, *SEEDS))
+    t = special.stdtrit(draws.linear.shape[1] - 1, (1 + level) / 2)
+    reach = np.append(t * np.sqrt(sampling_variance(draws.linear, draws.pairs)), np.nan)
+    # row -1, without resamples, is the last: NaN
+    ends = bounded_ends(means["metric"], means["value"], pd.Series(reach[draws.row], means.index))
+    return means.assign(**dict(zip(INTERVAL, ends, strict=True)))

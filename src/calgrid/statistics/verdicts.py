@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 BETTER, WORSE, EQUIVALENT, TIE, NO_VERDICT = "better", "worse", "equivalent", "tie", "no verdict"
 #: what the rule finds
 FOUND = (BETTER, WORSE)
+#: not significantly worse; the best of a column by a biased error may be worse than others
+NOT_WORSE = (BETTER, EQUIVALENT, TIE)
 #: weight of the prior variance, in degrees of freedom
 PRIOR_DF = 2
 LEAST_POOLED = 4

@@ -16,7 +16,7 @@ from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
 from calgrid.statistics import CriticalDifference, critical_difference, nemenyi_cd
 
-SHOWN = ("nll", "ece")
+SHOWN = ("nll", "squared_ce")
 #: heights of a bar, of the ruler of the critical difference and of a line, in lines of text
 BAR, RULER, LINE = 0.45, 1.1, 1.0
 #: largest number of ranks with a label, about

@@ -2,19 +2,24 @@
 numbers.
 """
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
+from calgrid.reporting.tables.shift import condition
 from calgrid.statistics.verdicts import FOUND
 
-TESTED = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased", "ece")
+TESTED = ("accuracy", "nll", "nll_calibration", "brier", "squared_ce", "ece_debiased", "ece")
+PLACE = ["split", "shift", "severity"]
 TEST_COLUMNS = [
     "method",
     "calibrator",
     "fit_on",
+    *PLACE,
     "metric",
     "mean",
     "n_seeds",
@@ -39,11 +44,13 @@ PUBLISHED_COLUMNS = [
 
 
 def tests(data: StudyData) -> Table | None:
-    """Paired differences between each method and the baseline."""
+    """Paired differences between each method and the baseline, on clean images and under shift."""
     shown = (*TESTED, *data.own_metrics)
 
     def select(group: Group) -> pd.DataFrame:
-        rows = data.tidy(group, "test")
+        shifted = data.shift_tidy(group)
+        parts = [data.tidy(group, "test"), shifted[shifted["severity"] <= 0]]
+        rows = pd.concat(parts, ignore_index=True)
         tested = (
             rows["metric"].isin(shown)
             & rows["diff_vs_baseline"].notna()
@@ -61,24 +68,36 @@ def tests(data: StudyData) -> Table | None:
             "Seeds",
             *(captions.difference(m) for m in metrics),
         ]
-        cells = [
-            [words(calibrator), words(method), whole(part["n_seeds"].max())]
-            + [_difference(part[part["metric"] == metric]) for metric in metrics]
-            for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
-        ]
-        return [Section(data.label(group), header, cells)]
+        found = []
+        for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
+            where = f": {condition(severity, shift)}" if split == "shift" else ""
+            found.append(Section(data.label(group) + where, header, _rows(part, metrics)))
+        return found
 
     frame, formatted = by_group(data, select, sections)
     if frame.empty:
         return None
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
-        f"same calibrator on the {captions.test_split(data)}; {captions.seeds(frame)}. In "
-        "parentheses: verdict, p-value after Holm's correction for all methods compared in that "
-        "column, and p-value of the t-test over seeds alone, which holds on these images only. "
-        f"Bold: better or worse. {captions.TESTED}"
+        f"same calibrator on the {captions.test_split(data)}{_shifted(frame)}; "
+        f"{captions.seeds(frame)}. In parentheses: verdict, p-value after Holm's correction for "
+        "all methods compared in that column, and p-value of the t-test over seeds alone, which "
+        f"holds on these images only. Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
+
+
+def _shifted(frame: pd.DataFrame) -> str:
+    means = " and on the mean over all corruptions and severities"
+    return means if (frame["severity"] < 0).any() else ""
+
+
+def _rows(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[Cell]]:
+    return [
+        [words(calibrator), words(method), whole(part["n_seeds"].max())]
+        + [_difference(part[part["metric"] == metric]) for metric in metrics]
+        for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
+    ]
 
 
 def _difference(rows: pd.DataFrame) -> Cell:

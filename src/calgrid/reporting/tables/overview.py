@@ -53,8 +53,9 @@ def overview(data: StudyData) -> Table | None:
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.RANKING} Brackets: {100 * data.level:g} % intervals. The best recipe is the "
         "calibrator, or none, with the lowest mean NLL on these test images among those within 1 "
-        "point of the method's best accuracy, which favours it; ties are calibrators that are not "
-        f"significantly worse, named in the CSV file. {captions.TESTED}"
+        "point of the method's best accuracy, which favours it; not worse: the calibrator that is "
+        "not significantly worse, or the number of them, named in the CSV file. "
+        f"{captions.TESTED}"
     )
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 
@@ -81,7 +82,7 @@ def _recipe(row: pd.Series) -> Cell:
     if ties == [UNTESTED]:
         named += f", {UNTESTED}"
     elif ties:
-        named += f", tie: {ties[0]}" if len(ties) == 1 else f", {len(ties)} ties"
+        named += f", not worse: {ties[0] if len(ties) == 1 else len(ties)}"
     nll = row["recipe_nll"]
     return Cell(text.format_metric("nll", nll), named, sort=float(nll))
 

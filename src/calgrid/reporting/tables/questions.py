@@ -16,7 +16,16 @@ from calgrid.statistics.verdicts import FOUND, TIE
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.schema import RESAMPLES
 
-METRICS = ("nll", "brier", "squared_ce", "accuracy", "ece_debiased", "ece", "aece")
+METRICS = (
+    "nll",
+    "nll_calibration",
+    "brier",
+    "squared_ce",
+    "accuracy",
+    "ece_debiased",
+    "ece",
+    "aece",
+)
 CONSTANT = ["split", "shift", "severity"]
 ID = "comparisons"
 WORDS = ("Question", "Method", "Calibrator", "Against", "Seeds", "Answer")

@@ -36,7 +36,7 @@ def shift(data: StudyData) -> Table | None:
         metrics = (*SHIFT_METRICS, *data.own_metrics)
         return [
             metric_section(
-                f"{data.label(group)}: {_condition(*key)}",
+                f"{data.label(group)}: {condition(*key)}",
                 part,
                 present(part, metrics),
                 lead,
@@ -53,7 +53,8 @@ def shift(data: StudyData) -> Table | None:
         f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ±: standard "
         f"deviation over seeds). {_names(data)} Calibrators were fitted on clean val unless their "
         "name says otherwise. Bold: best calibrator of each method and column, among those within "
-        f"1 point of the method's best accuracy. {captions.NULL}"
+        f"1 point of the method's best accuracy. Verdicts on the mean over all severities are in "
+        f"the table of verdicts against {data.baseline}. {captions.NULL}"
     )
     return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
 
@@ -64,7 +65,8 @@ def _names(data: StudyData) -> str:
     return f"Corruptions: {', '.join(names)}." if names else ""
 
 
-def _condition(severity: int, domain: str) -> str:
+def condition(severity: int, domain: str) -> str:
+    """Words for a severity, where -1 is the mean over all and 0 has none, of a shifted domain."""
     if severity < 0:
         return "mean over all severities"
     return f"severity {severity}" if severity else domain

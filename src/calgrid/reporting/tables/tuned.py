@@ -114,7 +114,8 @@ def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
     before = data.select(found.defaults, group)
     before = before[before["metric"] == JUDGED].set_index(KEYS)["mean"]
     rows = rows.join((judged["mean"] - before).rename("nll_to_default"), on=KEYS)
-    rows = rows.join(judged[["diff_vs_baseline", "p_holm", "verdict"]].add_prefix("nll_"), on=KEYS)
+    tested = judged[["diff_vs_baseline", "p_holm", "detectable", "verdict"]].add_prefix("nll_")
+    rows = rows.join(tested, on=KEYS)
     choices = found.choices
     here = choices[(choices[["dataset", "backbone", "checkpoint"]] == list(group[1:])).all(axis=1)]
     names = here["method"].where(
@@ -152,7 +153,8 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
 
 def _against_baseline(row: pd.Series) -> Cell:
     p_value = row["nll_p_holm"]
-    said = "" if math.isnan(p_value) else f"({row['nll_verdict']}; {text.p_value(p_value)})"
+    verdict = text.verdict(row["nll_verdict"], JUDGED, float(row["nll_detectable"]))
+    said = "" if math.isnan(p_value) else f"({verdict}; {text.p_value(p_value)})"
     return Cell(text.format_metric(JUDGED, row["nll_diff_vs_baseline"], signed=True), said)
 
 
