@@ -60,7 +60,9 @@ def small_metrics():
     return pd.DataFrame([{**row, "ci_low": 0.05, "ci_high": 0.15, "n_samples": 10}])
 
 
-@pytest.mark.parametrize("page", ["cifar10", "ensembles", "photographs", "published_networks"])
+@pytest.mark.parametrize(
+    "page", ["cifar10", "ensembles", "photographs", "published_networks", "real_logits"]
+)
 def test_tables_of_results_are_what_the_code_above_them_prints(monkeypatch, page):
     monkeypatch.chdir(HOME)
     page = (HOME / "docs" / f"{page}.md").read_text()

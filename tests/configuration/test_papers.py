@@ -8,7 +8,8 @@ import shutil
 import pytest
 import yaml
 
-from calgrid.configuration.papers import load_claims, load_table, paper
+from calgrid.configuration.model import Config
+from calgrid.configuration.papers import load_claims, load_table, own_protocols, paper
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -117,6 +118,52 @@ def test_a_study_names_papers(plan, home):
     assert json.loads(json.dumps(manifest)) == manifest
 
 
+class TestRunsOfThePapersStudy:
+    """Notes on its runs are shown where the configuration defines all names as the paper's does."""
+
+    @pytest.fixture
+    def maccal(self, home):
+        return yaml.safe_load((home / "config/papers/maccal/study.yaml").read_text())
+
+    def own(self, home, config):
+        return own_protocols(home, "maccal", Config.model_validate(config))
+
+    def test_they_may_be_fewer_and_beside_others(self, home, maccal):
+        protocols = ["fcline", "fcline_code", "fcline_tiny_128"]
+        assert self.own(home, maccal) == protocols
+        maccal["methods"]["ls_02"] = {"base": "ls", "alpha": 0.2}
+        maccal["grids"] = [{**maccal["grids"][0], "methods": ["ce", "ls_02"], "seeds": [1, 2]}]
+        assert self.own(home, maccal) == protocols
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"protocols": {}},
+            {"lines": {}},
+            {"methods": {"acls_m10": {"base": "acls", "margin": 6.0}}},
+            {"overrides": [{"match": {"method": "mixup"}, "set": {"alpha": 1.0}}]},
+        ],
+    )
+    def test_of_another_definition_none_are(self, home, maccal, change):
+        assert self.own(home, {**maccal, **change}) == []
+
+    def test_a_study_says_what_its_own_protocols_do(self, plan):
+        grid = {"protocol": "aclsline", "datasets": ["cifar10"], "backbones": ["resnet50"]}
+        grids = [{**grid, "methods": ["ce"]}, {**grid, "methods": ["ce"], "protocol": "code"}]
+        constants = {"cifar100": "imagenet"}
+        code = {"base": "fcline", "val_draw": "seed", "test_normalisation": constants}
+        manifest = plan(*grids, papers=["fedlas"], protocols={"code": code}).manifest()
+        assert manifest["papers"][0]["own_protocols"] == []
+        assert manifest["protocols"] == {
+            "aclsline": "350 epochs in batches of 128, the mean of the loss over a batch, in "
+            "second stages the mean, the same validation images for all seeds, test images "
+            "normalised as in training",
+            "code": "350 epochs in batches of 128, the sum of the loss over a batch, in second "
+            "stages the mean, validation images drawn for each seed, cifar100 tested with the "
+            "constants of imagenet",
+        }
+
+
 def test_an_edited_number_or_table_is_noticed(make_config, home, tmp_path):
     for folder in ("config", "workflow"):
         shutil.copytree(home / folder, tmp_path / folder)
@@ -222,7 +269,7 @@ def test_ids_are_there_once(load_claim, refuses):
         load_claim({}, {})
 
 
-@pytest.mark.parametrize(("name", "count"), [("fedlas", 19), ("maccal", 19), ("smart", 19)])
+@pytest.mark.parametrize(("name", "count"), [("fedlas", 23), ("maccal", 22), ("smart", 27)])
 def test_shipped_claims_are_about_cells(home, name, count):
     read = paper(home, name, "papers")
     claims = read["claims"]

@@ -3,6 +3,7 @@ tables want.
 """
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,18 @@ class TestHyperparametersOfPapers:
             options[entry.get("method")] = entry["options"]
         return entries
 
+    def fitting(self, entries, kind, value, key):
+        """Number of the first entry about a run, and its options."""
+        return next(
+            (number, entry["options"])
+            for number, entry in enumerate(entries)
+            if entry.get(kind) == value
+            and all(
+                getattr(key, axis) in as_list(entry.get(axis, getattr(key, axis)))
+                for axis in ("protocol", "dataset", "backbone")
+            )
+        )
+
     @pytest.mark.parametrize("name", ["fedlas", "maccal", "smart"])
     def test_of_methods(self, name, request):
         study, entries = request.getfixturevalue(name), self.listed(name)
@@ -256,27 +269,60 @@ class TestHyperparametersOfPapers:
             method = study.runs[key].method
             if "+" in key.method:
                 continue  # both parts have entries of their own
-            (number, entry), *_ = [
-                (number, entry)
-                for number, entry in enumerate(entries)
-                if entry.get("method") == key.method
-                and key.dataset in as_list(entry.get("dataset", key.dataset))
-                and key.backbone == entry.get("backbone", key.backbone)
-            ]
+            number, expected = self.fitting(entries, "method", key.method, key)
             found = {**method.loss_options, **method.procedure_options}
-            del found["reduction"]  # of the protocol
-            assert found == entry["options"], key.path
+            del found["reduction"]  # of the training
+            assert found == expected, key.path
             used.add(number)
         assert used == {n for n, entry in enumerate(entries) if "method" in entry}
 
+    @pytest.mark.parametrize("name", ["fedlas", "maccal"])
+    def test_of_training(self, name, request):
+        study, entries = request.getfixturevalue(name), self.listed(name)
+        used = set()
+        for key, run in study.runs.items():
+            stage = "first" if run.first_stage is None else "second"
+            number, expected = self.fitting(entries, "training", stage, key)
+            optimizer, schedule = run.protocol["optimizer"], run.protocol["schedule"]
+            flat = {
+                **run.protocol,
+                **optimizer,
+                **schedule,
+                "optimizer": optimizer["name"],
+                "schedule": schedule["name"],
+                "head_dropout": run.protocol.get("head_dropout"),
+            }
+            assert {option: flat[option] for option in expected} == expected, key.path
+            assert run.method.loss_options["reduction"] == expected["reduction"]
+            used.add(number)
+        assert used == {n for n, entry in enumerate(entries) if "training" in entry}
+
+    def varied(self, name):
+        """Option that the name of a variant says, or both: smart_s005_d0001, ts_ls."""
+        if numbers := re.search("_s([0-9]+)_d([0-9]+)", name):
+            sigma, delta = (float(f"{digits[0]}.{digits[1:]}") for digits in numbers.groups())
+            return {"sigma": sigma, "delta": delta}
+        said = name.partition("_")[2]
+        objectives = ("nll", "ls", "mse", "brier", "softece", "charbonnier")
+        return {"objective" if said in objectives else "indicator": said}
+
     def test_of_calibrators(self, smart):
-        entries = [entry for entry in self.listed("smart") if "calibrator" in entry]
+        entries = {
+            entry["calibrator"]: entry["options"]
+            for entry in self.listed("smart")
+            if "calibrator" in entry
+        }
         fitted = {each for wanted in smart.evaluations.values() for each in wanted.calibrators}
-        varied = {name for name in fitted if name.startswith(("ts_", "pts_", "smart_"))}
-        assert {entry["calibrator"] for entry in entries} == fitted - varied - {"none"}
-        for entry in entries:
-            found = smart.calibrators.resolve(entry["calibrator"], "here")["options"]
-            assert {name: found[name] for name in entry["options"]} == entry["options"]
+        bases = {name: name.partition("_")[0] for name in fitted - {*entries, "none"}}
+        assert set(bases.values()) == {"ts", "pts", "smart"}
+        assert len(bases) == 39
+        expected = dict(entries)
+        for name, base in bases.items():
+            expected[name] = {**entries[base], **self.varied(name)}
+        assert set(expected) == fitted - {"none"}
+        for name, options in expected.items():
+            found = smart.calibrators.resolve(name, "here")["options"]
+            assert {option: found[option] for option in options} == options, name
 
 
 def test_constants_that_depend_on_data_set_and_network(fedlas):
@@ -288,20 +334,6 @@ def test_constants_that_depend_on_data_set_and_network(fedlas):
             assert options["ema_start"] == ("constants" if vit else "auto")
         if key.method == "acls":
             assert options["alpha"] == (0.1 if key.dataset.startswith("cifar") else 0.05)
-
-
-def test_an_incomplete_last_batch_is_dropped_where_the_official_code_does(fedlas, maccal):
-    dropped = {key.dataset for key, run in fedlas.runs.items() if run.protocol["drop_last"]}
-    assert dropped == {"cifar10", "fgvc_aircraft", "fgvc_aircraft_448", "cub200", "cub200_448"}
-    assert not any(run.protocol["drop_last"] for run in maccal.runs.values())
-
-
-def test_batches_on_tiny_imagenet_are_those_that_each_paper_states(fedlas, maccal):
-    sizes = {
-        name: {r.protocol["batch_size"] for k, r in s.runs.items() if k.dataset == "tiny_imagenet"}
-        for name, s in (("fedlas", fedlas), ("maccal", maccal))
-    }
-    assert sizes == {"fedlas": {64}, "maccal": {128}}
 
 
 def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path, monkeypatch):

@@ -292,6 +292,50 @@ def test_ranks_are_among_the_rows_that_we_have(tables):
     assert "1.00** of 3" in table.markdown
 
 
+DONE = {
+    "fcline_code": "350 epochs, the sum of the loss over a batch",
+    "aclsline": "350 epochs, the mean of the loss over a batch",
+}
+
+
+def test_the_note_on_the_papers_study_is_shown_for_its_runs_only(tables):
+    """Another protocol is described as the plan does; the note names the sections that it is about
+    if there are both.
+    """
+    own = {**paper(HOME, "maccal", "papers"), "own_protocols": ["fcline_code"]}
+    noted = "losses of first stages summed over the batch"
+    other = "Protocol aclsline: 350 epochs, the mean of the loss over a batch."
+
+    def caption(*protocols):
+        rows = [{"protocol": each} for each in protocols]
+        return tables("maccal", rows, papers=[own], protocols=DONE)["1"].caption
+
+    assert noted in caption("fcline_code")
+    assert not any(said in caption("fcline_code") for said in (other, "On protocol"))
+    assert noted not in caption("aclsline")
+    assert other in caption("aclsline")
+    assert "config/papers/maccal/study.yaml" in caption("aclsline")
+    assert "On protocol fcline_code: Baselines" in caption("fcline_code", "aclsline")
+    assert other in caption("fcline_code", "aclsline")
+
+
+def test_the_note_on_the_papers_study_is_not_shown_for_a_line_with_another_protocol(tables):
+    own = {**paper(HOME, "maccal", "papers"), "own_protocols": ["fcline_code"]}
+    lines = dict.fromkeys(DONE, "both")
+    rows = [{"protocol": "fcline_code"}, {"protocol": "aclsline", "backbone": "resnet110"}]
+    table = tables("maccal", rows, papers=[own], protocols=DONE, lines=lines)["1"]
+    assert "summed over the batch" not in table.caption
+    assert all(f"Protocol {name}: {said}." in table.caption for name, said in DONE.items())
+
+
+def test_a_deviation_covers_the_images_that_fit_only_where_each_seed_draws_them(alone):
+    drawn = "each seed draws anew which test images fit"
+    assert {id: drawn in table.caption for id, table in alone.items() if "smart" in id} == {
+        f"smart_{name}": name in ("table1", "table6", "table7", "table8", "figure11")
+        for name in [*(f"table{n}" for n in range(1, 15)), "figure5", "figure11"]
+    }
+
+
 def test_protocols_of_one_line_fill_one_table(tables):
     rows = [
         {
@@ -360,7 +404,7 @@ def test_means_need_all_their_parts(tables):
     frame = tables("maccal", [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")])[
         "3"
     ].frame
-    own = frame.query("dataset == 'cifar10' and method == 'ls' and metric == 'ece'").set_index(
+    own = frame.query("dataset == 'cifar10' and method == 'ls_005' and metric == 'ece'").set_index(
         "stage"
     )
     assert own["ours"].to_dict() == {"none": pytest.approx(0.025), "maccal": pytest.approx(0.025)}

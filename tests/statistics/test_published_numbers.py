@@ -156,12 +156,15 @@ def test_ids_are_ours(files):
     defined = (FOLDER / "README.md").read_text()
     stages = {stage for method in files["method"] for stage in method.split("+")}
     variants = stages - set(registered_methods())
-    assert variants == {"ls_005", "maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4"}
+    of_baselines = {"acls_m10", "ls_005", "mbls_l01", "mit_l_m0"}
+    assert variants == of_baselines | {f"maccal_a{number}" for number in range(1, 5)}
     calibrators = set(files["calibrator"])
-    configured = {name for name in calibrators if name.startswith(("ts_", "pts_", "smart_"))}
+    configured = {
+        name for name in calibrators if name.startswith(("ts_", "pts_", "cts_", "smart_"))
+    }
     assert all(f"`{name}`" in defined for name in variants)
     for name in calibrators - configured:
         assert build_calibrator(name)
-    assert len(configured) == 5 + 5 + 5 + 5 + 19
+    assert len(configured) == 5 + 5 + 1 + 5 + 5 + 19
     timed = {"mean_rank_ece", "mean_rank_aece", "runtime_seconds", "train_seconds"}
     assert set(files["metric"]) - set(METRICS) == timed

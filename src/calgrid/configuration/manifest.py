@@ -33,6 +33,7 @@ class TableSpec(TypedDict):
     digits: int
     spread: str
     note: str
+    study_note: str
     scale: float | None
     means: list[dict[str, Any]]
     ranks: dict[str, str]
@@ -162,15 +163,20 @@ class Tuning(TypedDict):
 
 
 class ManifestPaper(Paper):
-    """A paper and the checksum of the file with its numbers."""
+    """A paper and the checksum of the file with its numbers; ``own_protocols``: see
+    :func:`calgrid.configuration.papers.own_protocols`.
+    """
 
     sha256: str
+    own_protocols: list[str]
 
 
 class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
-    ``lines`` maps protocols to their shared tables; ``diagnostics`` are modules of papers
+    ``protocols`` maps protocols to descriptions of what they do (see
+    :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
+    ``diagnostics`` are modules of papers
     (``calgrid.jobs.diagnostics``).
     """
 
@@ -178,6 +184,7 @@ class Manifest(TypedDict):
     statistics: Statistics
     published: list[str]
     papers: NotRequired[list[ManifestPaper]]
+    protocols: NotRequired[dict[str, str]]
     lines: NotRequired[dict[str, str]]
     tuning: NotRequired[Tuning | None]
     diagnostics: NotRequired[list[str]]

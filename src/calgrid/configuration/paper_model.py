@@ -110,7 +110,16 @@ class PaperTable(Model):
     """
 
     title: Text = Field(description="Paper, number and subject of the table, paraphrased.")
-    note: Text = Field("", description="Note for readers of the table, shown below it.")
+    note: Text = Field(
+        "",
+        description="Note for readers of the table, shown below it - what holds for the runs of "
+        "any study.",
+    )
+    study_note: Text = Field(
+        "",
+        description="Note on the runs of the paper's study.yaml, shown only for runs whose "
+        "protocols and definitions are those of that file.",
+    )
     where: PlaceCoordinates = Field({}, description="Coordinates of all cells.")
     rows: Blocks = Field(
         description="Blocks of rows, one below the other; a block is the product of its lists, the "

@@ -24,6 +24,7 @@ from calgrid.configuration.manifest import (
     TableSpec,
     UncheckedClaim,
 )
+from calgrid.configuration.model import Config
 from calgrid.configuration.paper_model import PaperClaim, PaperClaims, PaperFigures, PaperTable
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
@@ -35,6 +36,8 @@ DEFAULTS = {"stage": "none", "calibrator": "none", "fit_on": "val", "shift": "",
 NEEDED = ("dataset", "backbone", "method", "metric")
 #: data set of cells that are means over data sets
 AVERAGE = "average"
+#: parts of a configuration that give names a meaning
+DEFINITIONS = ("datasets", "methods", "calibrators", "protocols", "lines")
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
 
@@ -90,6 +93,24 @@ def paper(home: Path, name: str, where: str) -> Paper:
     return result
 
 
+def own_protocols(home: Path, name: str, config: Config) -> list[str]:
+    """Protocols of the ``study.yaml`` of a paper, if a configuration defines all names as that file
+    does, else none: their runs are those of the paper's study, except for data sets, methods and
+    seeds that are left out or added.
+    """
+    path = paper_folders(home)[name] / "study.yaml"
+    if not path.is_file():
+        return []
+    what = f"study {name}/{path.name}"
+    own = validated(Config, read_yaml(path, what), what)
+    for part in DEFINITIONS:
+        if not getattr(own, part).items() <= getattr(config, part).items():
+            return []
+    if own.overrides != config.overrides:
+        return []
+    return sorted({grid.protocol for grid in own.grids})
+
+
 # tables
 # --------------------------------------------------------------------------------------------------
 
@@ -111,6 +132,7 @@ def load_table(path: Path, paper: str) -> TableSpec:
         "digits": table.digits,
         "spread": table.spread,
         "note": table.note,
+        "study_note": table.study_note,
         "scale": table.scale,
         "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
         "ranks": table.ranks,

@@ -17,11 +17,24 @@ from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.ensembles import Ensemble
 from calgrid.configuration.focal_calibration import checkpoint_file
-from calgrid.configuration.manifest import Manifest, ManifestRun, MeasuredProbe, Tuning
-from calgrid.configuration.papers import diagnostics, figure_files, paper_modules
+from calgrid.configuration.manifest import (
+    Manifest,
+    ManifestPaper,
+    ManifestRun,
+    MeasuredProbe,
+    Paper,
+    Tuning,
+)
+from calgrid.configuration.papers import (
+    diagnostics,
+    figure_files,
+    own_protocols,
+    paper_modules,
+)
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
     OWN_FILE,
+    described,
     training_options,
     trains,
     weights_file,
@@ -391,9 +404,8 @@ class Plan:
             "study": self.study.layout.study,
             "statistics": dict(config["statistics"]),
             "published": list(dict.fromkeys(published)),
-            "papers": [
-                {**each, "sha256": self._file_digest(Path(each["published"]))} for each in papers
-            ],
+            "papers": [self._manifest_paper(each) for each in papers],
+            "protocols": self._described(),
             "lines": {
                 protocol: line for line, each in config["lines"].items() for protocol in each
             },
@@ -405,6 +417,26 @@ class Plan:
         }
         digest = fingerprint.digest({"content": content, "code": self._code("aggregate")})
         return cast(Manifest, {**content, "fingerprint": digest})
+
+    def _manifest_paper(self, paper: Paper) -> ManifestPaper:
+        found = own_protocols(self.study.home, paper["name"], self.study.config)
+        imported = {key.protocol for key in self.study.external}
+        return {
+            **paper,
+            "sha256": self._file_digest(Path(paper["published"])),
+            "own_protocols": [name for name in found if name not in imported],
+        }
+
+    def _described(self) -> dict[str, str]:
+        """Protocol -> what it does, in words; logits made elsewhere have no protocol of ours."""
+        said = {}
+        for key in self.study.evaluations:
+            if key in self.study.external:
+                said[key.protocol] = "logits that were not made by this study"
+            else:
+                protocol = self.study.protocols.get(key.protocol, "protocols")
+                said.setdefault(key.protocol, described(protocol))
+        return said
 
     def _manifest_run(self, key: RunKey) -> ManifestRun:
         wanted = self.study.evaluations[key]

@@ -83,6 +83,24 @@ class ProtocolCatalog:
         return read_mapping(self.files[name], f"The protocol file {self.files[name]}")
 
 
+def described(protocol: Protocol) -> str:
+    """Return in words what a protocol does in which the studies of papers differ."""
+    weights, constants = protocol["weights"], protocol["test_normalisation"]
+    parts = [f"no training (weights: {weights})"]
+    if trains(protocol):
+        first, second = (for_stage(protocol, second=stage) for stage in (False, True))
+        parts = [
+            f"{first['epochs']} epochs in batches of {first['batch_size']}",
+            f"the {first['reduction']} of the loss over a batch",
+            f"in second stages the {second['reduction']}",
+            "validation images drawn for each seed"
+            if protocol["val_draw"] == "seed"
+            else "the same validation images for all seeds",
+        ]
+    parts += [f"{name} tested with the constants of {of}" for name, of in constants.items()]
+    return ", ".join(parts if constants else [*parts, "test images normalised as in training"])
+
+
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``base`` updated with ``change``; nested mappings are merged.
 

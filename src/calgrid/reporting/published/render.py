@@ -6,12 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import TableSpec
+from calgrid.configuration.manifest import Manifest, ManifestPaper, TableSpec
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS
 from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.table import Cell, Section, Table, words
+from calgrid.storage.schema import DRAWN
 
 CATEGORY = "Published numbers"
 AXES = {
@@ -40,7 +41,7 @@ COLUMNS = [
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-def paper_table(spec: TableSpec, frame: pd.DataFrame, level: float) -> Table:
+def paper_table(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> Table:
     """A table of a paper; its frame has all numbers, unrounded: fractions, nats, seconds and ranks.
 
     Parameters
@@ -48,47 +49,81 @@ def paper_table(spec: TableSpec, frame: pd.DataFrame, level: float) -> Table:
     spec : the table as declared (see :func:`calgrid.configuration.papers.paper`).
     frame : its cells, see :func:`calgrid.reporting.published.cells.filled_tables`.
     level : nominal coverage of the intervals.
+    runs : what is said of our runs, from :func:`of_runs`.
     """
     sections = [
         _section(spec, _heading(*keys), part)
         for keys, part in frame.groupby(list(SECTION), sort=False)
     ]
-    caption = _caption(spec, frame, level)
+    caption = _caption(spec, frame, level, runs)
     return Table(
         spec["id"], spec["title"], CATEGORY, caption, frame[COLUMNS], sections, of_paper=True
     )
 
 
-def _caption(spec: TableSpec, frame: pd.DataFrame, level: float) -> str:
+def of_runs(spec: TableSpec, frame: pd.DataFrame, manifest: Manifest, paper: ManifestPaper) -> str:
+    """What to say of our runs in a table: the note on the runs of the paper's study where they are
+    these runs, else what the protocols of the study do.
+
+    Parameters
+    ----------
+    spec, frame : as in :func:`paper_table`.
+    manifest, paper : of the study, and its entry of the paper.
+    """
+    lines, protocols = manifest.get("lines", {}), manifest.get("protocols", {})
+    papers_own, others = [], []
+    for section in filter(None, frame["protocol"].unique()):
+        of_section = [name for name in protocols if lines.get(name, name) == section]
+        if of_section and set(of_section) <= {*paper.get("own_protocols", ())}:
+            papers_own.append(section)
+        else:
+            others += [f"Protocol {name}: {protocols[name]}." for name in of_section]
+    said = []
+    if papers_own and spec["study_note"]:
+        said += [f"On protocol {text.listed(papers_own)}:"] if others else []
+        said.append(spec["study_note"])
+    if others:
+        said += [
+            *others,
+            "Hyper-parameters are those of the configuration of this study; "
+            f"config/papers/{paper['name']}/study.yaml has those that we take for the paper's.",
+        ]
+    return " ".join(said)
+
+
+def _caption(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> str:
     """Meaning of the cells."""
     over = text.listed([AXES[axis].lower() for axis in spec["best_over"]] or ["nothing"])
     ranked = "'of n' after a rank: n rows have all numbers." if frame["n_ranked"].any() else ""
     doubted = "?: suspect published number, which is not marked." if frame["suspect"].any() else ""
     sentences = [
         "Ours | published (difference, ours minus published).",
-        _small(spec, level),
+        _small(spec, frame, level),
         f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
         "separately for ours and published.",
         ranked,
         doubted,
         spec["note"],
+        runs,
         "Papers differ in splits, epochs and code. Read a calibration error together with "
         "accuracy, NLL and Brier score, which are in the other tables.",
     ]
     return " ".join(filter(None, sentences))
 
 
-def _small(spec: TableSpec, level: float) -> str:
+def _small(spec: TableSpec, frame: pd.DataFrame, level: float) -> str:
     """Meaning of the small text."""
     single = "for n=1, a bootstrap interval over test images, if available."
     if spec["spread"] != FITS:
         return f"Small: {100 * level:g} % interval of the mean over n seeds; {single}"
+    drawn = ""
+    if frame["fit_on"].isin(DRAWN).any():
+        drawn = " and, where each seed draws anew which test images fit, this draw"
     return (
         "Small: ± standard deviation over n seeds of the calibrator, also of published numbers if "
-        "known. It covers the randomness of the fit on one network and one test set and, for "
-        "calibrators fitted on a part of each corruption, of this part. It does not cover the "
-        "choice of test images, the choice of images to fit on, or retraining. "
-        f"{single.capitalize()}"
+        f"known. It covers the randomness of the fit on one network{drawn}. It does not cover "
+        "retraining, other images to test on, or a choice of images to fit on that all seeds "
+        f"share. {single.capitalize()}"
     )
 
 

@@ -14,7 +14,7 @@ from calgrid.configuration.papers import table_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
-from calgrid.reporting.published.render import paper_table
+from calgrid.reporting.published.render import of_runs, paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
@@ -69,10 +69,11 @@ def paper_tables(data: StudyData) -> list[Table]:
     papers = [
         (paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())
     ]
-    checked = claims_table(data, papers)
-    filled = [
-        paper_table(table.spec, table.frame, data.level) for _, tables in papers for table in tables
-    ]
+    checked, filled = claims_table(data, papers), []
+    for paper, tables in papers:
+        for spec, frame, *_ in tables:
+            runs = of_runs(spec, frame, data.manifest, paper)
+            filled.append(paper_table(spec, frame, data.level, runs))
     return [*filled] if checked is None else [checked, *filled]
 
 
