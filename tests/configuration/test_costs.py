@@ -58,6 +58,13 @@ def test_both_passes_of_a_step_of_mit_are_counted(costs, method):
     assert run.train_hours == pytest.approx(350 * (2 * 45_000 + 5_000 / 3) / 1000 / 3600)
 
 
+def test_the_epochs_of_a_search_are_counted(costs):
+    few = {"few": {"base": "pcs", "combinations": 7}}
+    runs = costs({**CIFAR, "methods": ["pcs", "few"]}, {"resnet50": 1000.0}, methods=few)
+    for run, epochs in zip(runs, (350 + 100, 350 + 7), strict=True):
+        assert run.train_hours == pytest.approx(epochs * (45_000 + 5_000 / 3) / 1000 / 3600)
+
+
 def test_every_backbone_of_the_papers_lies_near_the_hours_that_they_report(costs):
     """Hours that MaC-Cal reports for one A40, Table 4."""
     hours = {"resnet50": 3.8, "wrn26_10": 5.8, "resnet110": 6.4}

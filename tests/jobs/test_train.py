@@ -8,8 +8,10 @@ import sys
 import time
 
 import pytest
-from tests.jobs.small import command, key, train_arguments, trained
+from tests.jobs.small import HOME, command, key, small_study, train_arguments, trained
 
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.jobs import network
 from calgrid.storage.checkpoint import load_checkpoint
@@ -119,6 +121,20 @@ def test_first_stage_of_another_fingerprint_is_refused(plan, data, tmp_path, und
             plan, data, tmp_path / "tst", key("tst"), first_stage=undisturbed / "model.safetensors"
         )
     assert not (tmp_path / "tst").exists()
+
+
+def test_a_search_stores_its_choice_as_every_checkpoint_and_no_predecessor(data, tmp_path):
+    config = small_study(methods={"searched": {"base": "pcs", "combinations": 4}})
+    config["grids"][0]["methods"] = ["searched"]
+    model = trained(Plan(Study(config, HOME)), data, tmp_path, key("searched"))
+    names = {path.name for path in model.parent.iterdir()}
+    assert names == {"model.safetensors", "history.parquet", "train.json"}
+    tuned = read_frame(model.with_name("history.parquet"))["val_nll"][3:]
+    assert len(tuned) == 4
+    assert tuned.idxmin() < 6  # so the choice is not the network at the end
+    states, _ = load_checkpoint(model)
+    assert states["best.model"].keys() == states["last.model"].keys()
+    assert all(states["best.model"][name].equal(x) for name, x in states["last.model"].items())
 
 
 def test_images_that_do_not_fit_are_streamed_to_the_same_bytes(

@@ -1,5 +1,7 @@
 """Trainings, batches and steps on which procedures are tested without a trainer."""
 
+from pathlib import Path
+
 import torch
 
 from calgrid.training.data import Batch
@@ -16,6 +18,7 @@ def training(**changes):
         "num_classes": 10,
         "augmented": False,
         "device": CPU,
+        "folder": Path("nothing is written here"),
     }
     return Training(**{**usual, **changes})
 

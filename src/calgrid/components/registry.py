@@ -56,7 +56,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 #: kind -> facts that a component may give, and their values if it does not
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
-    "procedure": {"second_stage": False},
+    "procedure": {"second_stage": False, "sees_validation": False},
     "calibrator": {"needs": ("logits",), "slow": False},
     "backbone": {"pretrained": False, "library": False},
     "probe": {"needs_linear_head": False},
@@ -64,7 +64,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 #: kind -> further facts that a component may give; missing ones of a backbone are measured, except
 #: for networks with published weights and libraries of networks
 FURTHER: Mapping[str, tuple[str, ...]] = {
-    "procedure": ("losses", "linear_head", "loss", "passes"),
+    "procedure": ("losses", "linear_head", "loss", "passes", "search_epochs"),
     "dataset": (
         *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
         *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),

@@ -1,8 +1,8 @@
 """Estimated costs of a study: jobs, hours of training and prediction, downloads and disk.
 
-Hours are images times epochs times the seconds of a forward and backward pass, and times the
-passes that a procedure declares. A forward pass alone (scoring, the frozen layers of a second
-stage) counts as a third. Disk is the size of uncompressed arrays.
+Hours are images times epochs, with those that a procedure adds, times the seconds of a forward and
+backward pass, and times the passes that a procedure declares. A forward pass alone (scoring, the
+frozen layers of a second stage) counts as a third. Disk is the size of uncompressed arrays.
 """
 
 import math
@@ -155,11 +155,13 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool) -> Run
     classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
     slower = CORE_SLOWER if on_core else 1
     seconds = slower * _pass_seconds(study, run) if speed is None else 1 / speed
-    passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
+    procedure = registry.spec("procedure", run.method.procedure).info
+    passes = procedure.get("passes", 1)
     if run.first_stage is not None:
         passes = FORWARD_SHARE
     epoch = passes * count["train"] + FORWARD_SHARE * count["val"]
-    train_hours = protocol["epochs"] * epoch * seconds / 3600
+    searched = run.method.procedure_options.get(procedure.get("search_epochs", ""), 0)
+    train_hours = (protocol["epochs"] + searched) * epoch * seconds / 3600
     checkpoints = len(run.checkpoints)
     parameters = info["parameters"].get(classes, max(info["parameters"].values()))
     if study.training[key] != key:  # tests the network of another run

@@ -384,14 +384,18 @@ class Plan:
         return sha256_of(path)
 
     def _sees_validation(self, key: RunKey) -> bool:
-        """Whether the loss of a run, or of its first stage, uses validation data in training."""
+        """Whether loss or procedure of a run, or of its first stage, uses validation data in
+        training.
+        """
         if key in self.study.ensembles:
             key = self.study.ensembles[key].members[0]
         if key in self.study.external:
             return self.study.external[key].sees_validation
         run = self.study.trained[key]
-        own = registry.spec("loss", run.method.loss).info["sees_validation"]
-        return own or (run.first_stage is not None and self._sees_validation(run.first_stage))
+        parts = {"loss": run.method.loss, "procedure": run.method.procedure}
+        if any(registry.spec(kind, id).info["sees_validation"] for kind, id in parts.items()):
+            return True
+        return run.first_stage is not None and self._sees_validation(run.first_stage)
 
     @functools.cache  # noqa: B019
     def manifest(self) -> Manifest:

@@ -130,7 +130,7 @@ def _write_outputs(
 ) -> dict[str, Any]:
     """Write model and history; return the content of the record."""
     last = trainer.states()
-    tested = {**position.chosen, "last": last}
+    tested = {"last": last, **position.chosen}
     states = {
         f"{checkpoint}.{part}": tested[checkpoint][part]
         for checkpoint in spec["protocol"]["checkpoints"]

@@ -1,7 +1,8 @@
 """Base class of procedures. Each method is a hook of the training loop."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol
 
 import torch
@@ -43,6 +44,7 @@ class Training:
     seed : seed of the run, from which all random numbers derive by name.
     epochs : epochs of this stage. samples : size of the training split. num_classes : K.
     augmented : whether the protocol augments the training images.
+    folder : of the resume state; what else is written there also lasts until the run is complete.
     """
 
     seed: int
@@ -51,6 +53,7 @@ class Training:
     num_classes: int
     augmented: bool
     device: torch.device
+    folder: Path
 
 
 class Procedure(Generic[Model]):
@@ -98,6 +101,14 @@ class Procedure(Generic[Model]):
         """Trained parameters of the network (those of the loss are added)."""
         return model.parameters()
 
+    def search_rates(self) -> Sequence[float]:
+        """Return the learning rates, as shares of the protocol's, of epochs after the protocol's.
+
+        Such an epoch begins without momentum, and has neither the protocol's schedule nor its
+        lookahead. Their number is the value of the option that the fact ``search_epochs`` names.
+        """
+        return ()
+
     def begin_epoch(self, model: Model, epoch: int) -> None:
         """Prepare an epoch: set the training mode, draw masks, ...
 
@@ -134,6 +145,18 @@ class Procedure(Generic[Model]):
             ``train_confidence``, terms.
         """
         return {}
+
+    def scores(self, epoch: int, row: Mapping[str, float]) -> dict[str, float]:
+        """Return the score of the network after an epoch for each checkpoint that it may become.
+
+        A checkpoint is the epoch of its highest score, the first of equal ones; ``last``, if it has
+        no scores, is the last epoch.
+
+        Parameters
+        ----------
+        row : the epoch's row of the history.
+        """
+        return {"best": row["val_accuracy"], "refined": -row["val_refinement"]}
 
     def predict(self, model: Model, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits (B, K) and penultimate features (B, d) of a network in evaluation mode."""

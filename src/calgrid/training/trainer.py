@@ -99,7 +99,7 @@ class Trainer:
         augmentation = protocol["augmentation"]
         augmented = any((augmentation["crop_padding"], augmentation["flip"], protocol["crop_size"]))
         facts = Training(
-            seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device
+            seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device, folder
         )
         procedure.begin_training(model, facts)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
@@ -114,6 +114,7 @@ class Trainer:
             [*self.trained, *loss.parameters()], protocol["optimizer"], norm_biases(model)
         )
         self.steps, self.last_batch = epoch_batches(len(train), protocol)
+        self.search_rates = procedure.search_rates()
         self.lookahead = None
         if "lookahead" in protocol:
             statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
@@ -136,7 +137,8 @@ class Trainer:
 
     def run(self, stop: StopRequest) -> Position:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
-        position, epochs = self.position, self.protocol["epochs"]
+        position = self.position
+        epochs = self.protocol["epochs"] + len(self.search_rates)
         clock = environment.clock(self.device)
         before, begin = position.seconds, clock()
         last_save = time.monotonic()
@@ -149,6 +151,8 @@ class Trainer:
                     self.train_images.expect(batches[position.step :])
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
+                if position.epoch >= self.protocol["epochs"] and position.step == 0:
+                    self.optimizer.state.clear()
                 while position.step < self.steps:
                     self._train_step(batches[position.step])
                     position.step += 1
@@ -172,7 +176,7 @@ class Trainer:
             **augmentation,
             rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
-        rate = learning_rate(self.protocol, epoch, step, self.steps)
+        rate = self._rate(epoch, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         with environment.explained(self.title):
@@ -185,10 +189,16 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])
         self.optimizer.step()
         self.procedure.after_step(self.model)
-        if self.lookahead is not None:
+        if self.lookahead is not None and epoch < self.protocol["epochs"]:
             self.lookahead.after_step(epoch * self.steps + step + 1)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
+
+    def _rate(self, epoch: int, step: int) -> float:
+        searched = epoch - self.protocol["epochs"]
+        if searched < 0:
+            return learning_rate(self.protocol, epoch, step, self.steps)
+        return self.protocol["optimizer"]["lr"] * self.search_rates[searched]
 
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
@@ -239,9 +249,8 @@ class Trainer:
             **diagnostics,
         }
         position.history.append(row)
-        scores = {"best": val_accuracy, "refined": -val_refinement}
-        for checkpoint, score in scores.items():
-            # the first epoch also if its score is not a number
+        for checkpoint, score in self.procedure.scores(position.epoch, row).items():
+            # the first one also if its score is not a number
             if checkpoint not in position.scores or score > position.scores[checkpoint]:
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol["checkpoints"]:
