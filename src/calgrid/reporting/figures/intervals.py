@@ -60,8 +60,8 @@ class Intervals:
         return (
             f"{self.shows} of every method {which} on {frame.label}, clean test split "
             f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}. "
-            f"{captions.interval(frame.study, frame.rows)} An arrow: the interval continues outside "
-            f"the axes. {self.reading}"
+            f"{captions.interval(frame.study, frame.rows)} An arrow: the interval continues "
+            f"outside the axes. {self.reading}"
         )
 
     def draw(self, frame: Frame) -> Figure:
