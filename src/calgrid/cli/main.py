@@ -432,6 +432,13 @@ def _study_commands(commands: Commands) -> None:
     )
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
+    help = "Write a page of a study in which you choose metric and calibrator and open bins."
+    parser = _command(commands, "board", "board:board", help)
+    study = "folder of the study, for example results/digits"
+    parser.add_argument("study", type=Path, metavar="STUDY", help=study)
+    out = "file to write (STUDY/board.html)"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=out)
+
 
 def _sharing_commands(commands: Commands) -> None:
     help = (
