@@ -186,6 +186,15 @@ def test_guarded_intervals_hold_their_value_and_reach_zero_where_chance_explains
         assert low > 0
 
 
+def test_the_parts_of_the_ece_end_no_higher_than_the_ece():
+    for probs, labels in (calibrated(60), with_confidence([0.9] * 40, [0] * 20 + [1] * 20)):
+        found = metrics.bootstrap(probs, labels, n_resamples=60)
+        values = metrics.evaluate(probs, labels)
+        assert values["o_ece"] + values["u_ece"] == pytest.approx(values["ece"])
+        for part in ("o_ece", "u_ece"):
+            assert values[part] <= found[part][1] <= found["ece"][1]
+
+
 def test_the_guard_is_what_resampling_adds_to_the_gaps_of_the_bins():
     """With its sign in bins whose gap chance cannot explain, and at its size in the others."""
     probs, labels = calibrated(2000)

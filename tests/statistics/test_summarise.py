@@ -48,6 +48,19 @@ def test_intervals_over_seeds_stay_within_the_bounds_of_the_metric(metric, value
     assert far[0] < bounds[0] or far[1] > bounds[1]  # Student's own ends leave them
 
 
+def test_the_interval_of_a_part_of_the_ece_ends_no_higher_than_that_of_the_ece():
+    """One seed in three has all of the over-confidence: its interval alone would reach 0.4."""
+    rows = [
+        *over_seeds([0.05, 0.06, 0.055], metric="ece"),
+        *over_seeds([0.0, 0.0, 0.03], metric="o_ece"),
+    ]
+    summary = summarise(frame(*rows))
+    whole, part = one(summary, metric="ece"), one(summary, metric="o_ece")
+    assert one(summarise(frame(*rows[3:])))["ci_high"] > 0.4
+    assert part["ci_high"] == whole["ci_high"] < 0.07
+    assert part["ci_low"] < part["mean"] < part["ci_high"]
+
+
 def test_an_interval_of_seeds_that_agree_is_their_value():
     row = summarise(frame(*over_seeds([1.0, 1.0], metric="accuracy"))).iloc[0]
     assert (row["ci_low"], row["ci_high"]) == (1, 1)

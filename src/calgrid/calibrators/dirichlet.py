@@ -30,7 +30,9 @@ class DirichletCalibration(MatrixScalingOdir):
     with a logit of -inf. The map depends on the scale of the logits, because p is calibrated.
 
     The fit, its bounds (in units of the logits' spread), ``fit_history`` and ``strength`` are those
-    of ``ms_odir``; ``n_infinite_loss`` is always 0, because clipping makes losses finite.
+    of ``ms_odir``; ``n_infinite_loss`` is always 0, because clipping makes losses finite. Another
+    order of the rows may choose another strength here, too (of 400 samples of CIFAR-10 ResNet-50,
+    100 instead of 10: probabilities changed by up to 0.068; of 5,000 none changed).
     """
 
     scale_free = False

@@ -129,7 +129,8 @@ class MatrixScalingOdir(Calibrator):
     such a label are left out.
 
     Folds are stratified in the order of the classes and rows, so another order may choose another
-    strength (probabilities changed by up to 0.011); with a given ``strength`` it does not matter.
+    strength (of 400 samples of CIFAR-10 ResNet-50, 100 instead of 1: probabilities changed by up to
+    0.060; of 5,000 none changed); with a given ``strength`` it does not matter.
 
     ``fit_history``: ``loss`` (with penalty), ``nll``, ``iterations``, ``gradient_norm``,
     ``strength``, ``fold_nll`` (mean over the folds, for each strength tried), ``n_infinite_loss``

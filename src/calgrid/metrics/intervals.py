@@ -40,8 +40,9 @@ of two added
 found no valid one.
 
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
-bias may be below 0, and then its interval contains both the estimate and 0. ``smce`` needs a
-dynamic programme per resample and ``further`` metrics a function call: they use only the first 200
+bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
+``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a dynamic
+programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. A
 single sample has no intervals.
 
@@ -432,6 +433,8 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
         below, above = _reach(metric, resamples, tails)
     # a reflected end may be outside the range of the quantity, and so may an estimate without bias
     low, high = np.clip((value - below, value + above), *metric.bounds).tolist()
+    if metric.part_of is not None:
+        high = min(high, interval(LABELLED[metric.part_of], resamples, tails)[1])
     return min(low, estimate), max(high, estimate)
 
 

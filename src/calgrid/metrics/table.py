@@ -48,6 +48,7 @@ class Metric:
     interval : ``percentile``, ``centred``, ``guarded`` or ``unbiased`` (both need the noise of an
         estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
+    part_of : for a term of an error, this error: the interval of the term ends no higher.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     costly : whether studies compute it on the clean test split alone.
     fits : whether it fits a map to the probabilities, which takes longer than all others together:
@@ -65,6 +66,7 @@ class Metric:
     unit: Literal["fraction", "square", "nats", "score", "number"] = "fraction"
     interval: Literal["percentile", "centred", "guarded", "unbiased", "none"] = "percentile"
     interval_of: str | None = None
+    part_of: str | None = None
     is_largest_gap: bool = False
     costly: bool = False
     fits: bool = False
@@ -260,8 +262,14 @@ _ENTRIES = (
         "square",
         interval="unbiased",
     ),
-    _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
-    _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
+    replace(
+        _error("o_ece", calibration.o_ece, "over-confident part of the ECE", "FeDLaS, Table 4"),
+        part_of="ece",
+    ),
+    replace(
+        _error("u_ece", calibration.u_ece, "under-confident part of the ECE", "FeDLaS, Table 4"),
+        part_of="ece",
+    ),
     replace(
         _error(
             "ks", calibration.ks, "Kolmogorov-Smirnov calibration error", "Gupta et al., ICLR 2021"

@@ -96,6 +96,7 @@ def summarise(
     else:
         runs = runs.assign(std_fit=math.nan, n_fits=runs["value"].notna().astype(int))
     summary = pd.concat([keys, _over_seeds(runs, keys["metric"], level)], axis=1)
+    summary["ci_high"] = _capped(summary)
     draws = run_draws(
         runs[["cell", "seed"]].join(keys, on="cell"), resamples, (*NUMBER_KEY, "seed")
     )
@@ -155,6 +156,16 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
         test_high=summary["ci_high"],
     )
     return seed_interval(summary.assign(metric=metric), level).drop(columns="metric")
+
+
+def _capped(summary: pd.DataFrame) -> ArrayLike:
+    """Upper ends of all intervals; that of a term of an error is at most that of the error."""
+    place = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
+    wholes = {name: find_metric(name).part_of or "" for name in summary["metric"].unique()}
+    own, wanted = summary["metric"].astype(str), summary["metric"].map(wholes).astype(str)
+    high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
+    whole = high.reindex(pd.MultiIndex.from_arrays([place, wanted]))
+    return np.fmin(high.to_numpy(), whole.to_numpy())
 
 
 def _sign(metric: str) -> float:
