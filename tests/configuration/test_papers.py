@@ -5,6 +5,7 @@ sentence.
 import json
 import shutil
 
+import numpy as np
 import pytest
 import yaml
 
@@ -139,13 +140,28 @@ class TestRunsOfThePapersStudy:
         "change",
         [
             {"protocols": {}},
-            {"lines": {}},
             {"methods": {"acls_m10": {"base": "acls", "margin": 6.0}}},
             {"overrides": [{"match": {"method": "mixup"}, "set": {"alpha": 1.0}}]},
         ],
     )
     def test_of_another_definition_none_are(self, home, maccal, change):
         assert self.own(home, {**maccal, **change}) == []
+
+    def test_protocols_in_another_line_are_not_the_papers(self, home, maccal):
+        assert self.own(home, {**maccal, "lines": {}}) == ["fcline"]
+        fewer = {"fcline_as_their_code": ["fcline_code"]}
+        assert self.own(home, {**maccal, "lines": fewer}) == ["fcline", "fcline_code"]
+
+    def test_logits_under_the_name_of_a_protocol_are_not_its_runs(self, home, maccal, tmp_path):
+        labels = np.array([0, 1, 2, 0])
+        np.savez(tmp_path / "test.npz", logits=np.eye(3)[labels], labels=labels)
+        names = {"dataset": "cifar10", "backbone": "resnet50", "method": "ce", "seed": 1}
+        theirs = {"test": "test.npz", "split_seed": 1, "kind": "logits", "protocol": "fcline"}
+        config = {name: maccal[name] for name in ("study", "methods", "protocols", "papers")}
+        config |= {"data_root": str(tmp_path), "external": {"theirs": {**theirs, **names}}}
+        manifest = Plan(Study(config, home)).manifest()
+        assert manifest["papers"][0]["own_protocols"] == []
+        assert manifest["protocols"] == {"fcline": "logits that were not made by this study"}
 
     def test_a_study_says_what_its_own_protocols_do(self, plan):
         grid = {"protocol": "aclsline", "datasets": ["cifar10"], "backbones": ["resnet50"]}

@@ -37,7 +37,7 @@ NEEDED = ("dataset", "backbone", "method", "metric")
 #: data set of cells that are means over data sets
 AVERAGE = "average"
 #: parts of a configuration that give names a meaning
-DEFINITIONS = ("datasets", "methods", "calibrators", "protocols", "lines")
+DEFINITIONS = ("datasets", "methods", "calibrators", "protocols")
 #: metrics of published tables that come from ``costs.parquet``
 TIMES = ("train_seconds", "runtime_seconds")
 
@@ -94,9 +94,9 @@ def paper(home: Path, name: str, where: str) -> Paper:
 
 
 def own_protocols(home: Path, name: str, config: Config) -> list[str]:
-    """Protocols of the ``study.yaml`` of a paper, if a configuration defines all names as that file
-    does, else none: their runs are those of the paper's study, except for data sets, methods and
-    seeds that are left out or added.
+    """Protocols of the ``study.yaml`` of a paper that share tables as there, if a configuration
+    defines all names as that file does, else none: their runs are those of the paper's study,
+    except for data sets, methods and seeds that are left out or added.
     """
     path = paper_folders(home)[name] / "study.yaml"
     if not path.is_file():
@@ -108,7 +108,14 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
             return []
     if own.overrides != config.overrides:
         return []
-    return sorted({grid.protocol for grid in own.grids})
+    lines, own_lines = (line_of(each) for each in (config, own))
+    protocols = {grid.protocol for grid in own.grids}
+    return sorted(each for each in protocols if lines.get(each) == own_lines.get(each))
+
+
+def line_of(config: Config) -> dict[str, str]:
+    """Protocol -> the line by which it shares tables of papers with others."""
+    return {protocol: line for line, protocols in config.lines.items() for protocol in protocols}
 
 
 # tables

@@ -28,6 +28,7 @@ from calgrid.configuration.manifest import (
 from calgrid.configuration.papers import (
     diagnostics,
     figure_files,
+    line_of,
     own_protocols,
     paper_modules,
 )
@@ -410,9 +411,7 @@ class Plan:
             "published": list(dict.fromkeys(published)),
             "papers": [self._manifest_paper(each) for each in papers],
             "protocols": self._described(),
-            "lines": {
-                protocol: line for line, each in config["lines"].items() for protocol in each
-            },
+            "lines": line_of(self.study.config),
             "tuning": self._tuning(),
             "diagnostics": self._diagnostics,
             "runs": [self._manifest_run(key) for key in self.study.evaluations],
@@ -424,22 +423,24 @@ class Plan:
 
     def _manifest_paper(self, paper: Paper) -> ManifestPaper:
         found = own_protocols(self.study.home, paper["name"], self.study.config)
-        imported = {key.protocol for key in self.study.external}
         return {
             **paper,
             "sha256": self._file_digest(Path(paper["published"])),
-            "own_protocols": [name for name in found if name not in imported],
+            "own_protocols": [name for name in found if name not in self._imported],
         }
 
+    @property
+    def _imported(self) -> set[str]:
+        """Protocols that name logits made elsewhere."""
+        return {key.protocol for key in self.study.external}
+
     def _described(self) -> dict[str, str]:
-        """Protocol -> what it does, in words; logits made elsewhere have no protocol of ours."""
-        said = {}
-        for key in self.study.evaluations:
-            if key in self.study.external:
-                said[key.protocol] = "logits that were not made by this study"
-            else:
-                protocol = self.study.protocols.get(key.protocol, "protocols")
-                said.setdefault(key.protocol, described(protocol))
+        """Protocol -> what it does, in words; of logits made elsewhere that is not known."""
+        ours = {key.protocol for key in self.study.trained}
+        said = {name: described(self.study.protocols.get(name, "protocols")) for name in ours}
+        elsewhere = "logits that were not made by this study"
+        for name in self._imported:
+            said[name] = f"{said[name]}; and {elsewhere}" if name in said else elsewhere
         return said
 
     def _manifest_run(self, key: RunKey) -> ManifestRun:

@@ -105,8 +105,8 @@ def _caption(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> s
         doubted,
         spec["note"],
         runs,
-        "Papers differ in splits, epochs and code. Read a calibration error together with "
-        "accuracy, NLL and Brier score, which are in the other tables.",
+        "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
+        "together with accuracy, NLL and Brier score, which are in the other tables.",
     ]
     return " ".join(filter(None, sentences))
 

@@ -143,9 +143,9 @@ def published(data: StudyData) -> Table | None:
         return None
     caption = (
         f"Our results on the {captions.test_split(data)} for which a paper has published a number; "
-        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs "
-        "and code. Read an ECE together with accuracy, NLL and Brier score, which are in the "
-        "other tables."
+        f"{captions.seeds(frame)}. {captions.spread(data, frame)} Papers differ in splits, epochs, "
+        "hyper-parameters and code; a number is found by the names of method and calibrator. Read "
+        "an ECE together with accuracy, NLL and Brier score, which are in the other tables."
     )
     title = "Ours beside published numbers"
     return Table("published", title, "Published numbers", caption, frame, formatted)
