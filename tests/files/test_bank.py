@@ -3,6 +3,7 @@
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,9 @@ from calgrid.files.bank import opened
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
-from calgrid.storage.layout import logits_file
-from calgrid.storage.logits import read_logits
-from calgrid.storage.records import digest_of, sha256_of
+from calgrid.storage.layout import RunKey, logits_file, sharing_rows
+from calgrid.storage.logits import identity_of_rows, read_logits
+from calgrid.storage.records import digest_of, sha256_of, write_record
 
 CLASSES, VAL, TEST = 3, 60, 90
 LABELS = np.random.default_rng(0).integers(CLASSES, size=VAL + TEST)
@@ -45,7 +46,7 @@ def entry(method, seed, **changed):
 def run_study(home, name, external, **configuration):
     config = {"study": name, "statistics": {"bootstrap": 20, "baseline": "ce"}}
     study = Study({**config, "external": external, **configuration}, home)
-    study.check_banks()
+    study.rows_of_banks()
     plan = Plan(study)
     for key in study.external:
         predicted = Path(plan.predict_folder(key))
@@ -177,7 +178,7 @@ def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
         place = archive.getinfo(name).header_offset + 200
     flip(bank, place)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip is damaged", name):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
 
 
 @pytest.mark.parametrize(
@@ -195,12 +196,12 @@ def test_a_missing_member_is_named(bank, home, refuses, part, said):
 
     rewritten(bank, remove)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip", part.lstrip("/"), said):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
 
 
 def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(bank, home, refuses):
     def study(**changed):
-        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).check_banks()
+        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).rows_of_banks()
 
     with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: did you mean 'ce'"):
         study(methods=["cf"])
@@ -245,9 +246,9 @@ def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(b
         run_study(home, "other", {"bank": TAKEN, "mine": same_seed})
 
 
-def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any_job(
-    bank, home, make_config, refuses
-):
+def as_trained(bank):
+    """Let the runs of the bank have the protocol, data set and network of the smallest study."""
+
     def change(files):
         def moved(text):
             return text.replace("external/blobs/net", "digits/digits/resnet8")
@@ -260,9 +261,58 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
         files["bank.json"] = checked(content)
 
     rewritten(bank, change)
+
+
+def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any_job(
+    bank, home, make_config, refuses
+):
+    as_trained(bank)
     config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")
     with refuses(ConfigError, "external.b", "has 60 val rows", "same split"):
-        Study(config, home).check_banks()
+        Study(config, home).rows_of_banks()
+
+
+@pytest.mark.parametrize("changed", [None, "val", "test"])
+def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
+    make_config, home, tmp_path, monkeypatch, capsys, changed
+):
+    monkeypatch.chdir(tmp_path)
+    labels = {"val": LABELS[:VAL].copy(), "test": LABELS[VAL:].copy()}
+    key = RunKey("digits", "digits", "resnet8", "ls", 1)  # of the bank; those here are ce and mbls
+    known = {
+        sharing_rows(key, split): identity_of_rows(np.arange(len(rows)), rows)
+        for split, rows in labels.items()
+    }
+    monkeypatch.setattr(Study, "rows_of_banks", lambda _: known)
+    if changed:
+        labels[changed] = np.roll(labels[changed], 1)
+    splits = {name: SimpleNamespace(labels=rows) for name, rows in labels.items()}
+    monkeypatch.setattr("calgrid.datasets.open_prepared", lambda _: SimpleNamespace(splits=splits))
+    trained = []
+    monkeypatch.setattr("calgrid.jobs.train.train", lambda spec, *_, **__: trained.append(spec))
+    plan = Plan(Study(make_config(), home))
+    write_record(Path("plan.json"), plan.file())
+    folder = next(job.folder for job in plan.jobs if job.rule == "train")
+    command = ["train", "--plan", "plan.json", "--out", folder, "--data", "data/prepare.json"]
+    assert main(command) == (2 if changed else 0)
+    assert len(trained) == (not changed)
+    if changed:
+        assert f"The bank has other {changed} images than digits" in capsys.readouterr().err
+
+
+def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home, refuses):
+    config = {"study": "s", "external": {"b": TAKEN}, "statistics": {"conformal": ["thr"]}}
+    Study(config, home).rows_of_banks()
+
+    def third(files):
+        content = json.loads(files["bank.json"])
+        for run in content["runs"]:
+            run["disjoint_validation"] = True
+        files["bank.json"] = checked(content)
+
+    rewritten(bank, third)
+    with refuses(ConfigError, "statistics.conformal: external/blobs/net/ce/seed1", "got 7"):
+        Study(config, home).rows_of_banks()
 
 
 def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
@@ -278,6 +328,6 @@ def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
     assert "<script" not in page
     taken = {**TAKEN, "file": archive.name, "sha256": sha256_of(archive)}
     config = {"study": "s", "data_root": str(archive.parent), "external": {"b": taken}}
-    Study(config, home).check_banks()
+    Study(config, home).rows_of_banks()
     assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
     assert "site exists already" in capsys.readouterr().err

@@ -36,6 +36,7 @@ from calgrid.storage.layout import (
     RunKey,
     image_set_of,
     probe_job,
+    sharing_rows,
 )
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN
@@ -524,11 +525,27 @@ class Plan:
         """Content of the plan file, from which a job reads its specification by its folder.
 
         ``code`` has the digests of the modules of each code digest that a specification names.
+        ``rows`` has the identities of val and test of runs of banks, by the folders of the
+        trainings whose networks are compared with them.
         """
         specifications = {job.folder: dict(job.spec) for job in self.jobs}
         digests = {spec["code"] for spec in specifications.values()}
         code = {digest: fingerprint.modules_of(digest) for digest in sorted(digests)}
-        return {"manifest": self.manifest(), "jobs": specifications, "code": code}
+        return {
+            "manifest": self.manifest(),
+            "jobs": specifications,
+            "code": code,
+            "rows": self._rows_of_banks(),
+        }
+
+    def _rows_of_banks(self) -> dict[str, dict[str, str]]:
+        known = self.study.rows_of_banks()
+        found: dict[str, dict[str, str]] = {}
+        for key in self.study.trained:
+            for split in SPLITS:
+                if (identity := known.get(sharing_rows(key, split))) is not None:
+                    found.setdefault(self.train_folder(key), {})[split] = identity
+        return found
 
     def _tuning(self) -> Tuning | None:
         tuning = self.study.config.tuning

@@ -507,12 +507,13 @@ class Study:
         )
 
     def check_all(self) -> None:
-        """Check plugins, the user's labels, banks and published weights, which may take seconds, so
-        jobs skip it.
+        """Check plugins, the user's labels, banks, external logits and published weights, which may
+        take seconds, so jobs skip it.
         """
         self.check_plugins()
         self.check_labels()
-        self.check_banks()
+        self.rows_of_banks()
+        self.check_external()
         self.check_weights()
 
     def check_weights(self) -> None:
@@ -564,19 +565,44 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
-    def check_banks(self) -> None:
-        """Read all files of banks; damaged ones, and rows of another split than those of the runs
-        that they are compared with, raise ConfigError.
+    def rows_of_banks(self) -> dict[tuple[object, ...], str]:
+        """Read all files of banks, and return the identities of their rows, by what the runs have
+        in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
 
-        This may take seconds, so jobs skip it.
+        Damaged files, rows of another split than those of the runs that they are compared with, and
+        too few rows raise ConfigError. This may take seconds, so jobs skip it.
         """
         sizes: dict[tuple[str, ...], Mapping[str, int] | None] = {}
         for key in self.trained:
             counts = self.datasets.spec(key.dataset).info.get("sizes")
             sizes[key[:3]] = counts or self.datasets.sizes(key.dataset)
+        conformal = self.config.statistics.conformal is not None
+        found: dict[tuple[object, ...], str] = {}
         for name, external in self.config.external.items():
             if isinstance(external, Bank):
-                checks.check_rows_of_bank(external, self.external_path, sizes, f"external.{name}")
+                found |= checks.check_rows_of_bank(
+                    external, self.external_path, sizes, conformal, f"external.{name}"
+                )
+        return found
+
+    def check_external(self) -> None:
+        """Read all external logits but those of banks: numbers of another kind than stated and too
+        few rows raise ConfigError.
+
+        This may take seconds, so jobs skip it.
+        """
+        entries: dict[tuple[str, str | None], list[RunKey]] = {}
+        for key, run in self.external.items():
+            if "bank" not in run.external:
+                entry = run.external["name"], run.external.get("group")
+                entries.setdefault(entry, []).append(key)
+        conformal = self.config.statistics.conformal is not None
+        for (name, group), keys in entries.items():
+            runs = [self.external[key].external for key in keys]
+            names = [name for name in EXTERNAL_FILES if name in runs[0]]
+            given = dict(zip(names, self.external_files(keys[0]), strict=True))
+            where = f"external.{name}" + (f", group {group}" if group else "")
+            checks.check_rows_of_external(runs, given, conformal, where)
 
     def check_labels(self) -> None:
         """Raise ConfigError if the user's images are too few or their labels do not fit the
