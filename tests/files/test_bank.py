@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.files.user_files import npz
+from tests.files.user_files import npz, softmax
 
+from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -17,6 +18,7 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.files.bank import opened
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.ensemble import ensemble
 from calgrid.jobs.import_logits import import_run
 from calgrid.storage.layout import RunKey, logits_file, sharing_rows
 from calgrid.storage.logits import identity_of_rows, read_logits
@@ -51,6 +53,11 @@ def run_study(home, name, external, **configuration):
     for key in study.external:
         predicted = Path(plan.predict_folder(key))
         import_run(plan.external(key), study.external_files(key), predicted)
+        calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
+    for key, made in study.ensembles.items():
+        predicted = Path(plan.predict_folder(key))
+        members = [Path(plan.predict_folder(member)) for member in made.members]
+        ensemble(plan.ensemble(key), members, predicted)
         calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
     fingerprint = plan.summary_fingerprint("aggregate")
     aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
@@ -270,6 +277,85 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
     config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")
     with refuses(ConfigError, "external.b", "has 60 val rows", "same split"):
         Study(config, home).rows_of_banks()
+
+
+def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
+    ensembles = {
+        "methods": ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"],
+        "calibrators": ["none", "ts"],
+    }
+    own = {f"mine{seed}": entry("mine", seed) for seed in (1, 2, 3)}
+    plan = run_study(home, "pooled", {"bank": TAKEN, **own}, ensembles=ensembles)
+    keys = {key.method: key for key in plan.study.ensembles}
+    assert set(keys) == set(ensembles["methods"])
+
+    def logits(key):
+        path = Path(plan.predict_folder(key), logits_file("last", "test"))
+        return read_logits(path).logits.astype(float)
+
+    def members(method):
+        return [logits_of(method, seed)[VAL:].astype(float) for seed in (1, 2)]
+
+    mean = np.mean([softmax(z) for z in members("ce")], axis=0)
+    np.testing.assert_allclose(softmax(logits(keys["ens2(ce)"])), mean, atol=1e-6)
+    np.testing.assert_allclose(
+        logits(keys["ens2(sure,logit)"]), np.mean(members("sure"), axis=0), atol=1e-5
+    )
+    calibrated = []
+    for seed, z in enumerate(members("mine"), 1):
+        fitted = build_calibrator("ts").fit(logits_of("mine", seed)[:VAL], LABELS[:VAL])
+        calibrated.append(fitted.predict_proba(z))
+    mean = np.mean(calibrated, axis=0)
+    np.testing.assert_allclose(softmax(logits(keys["ens2(mine,ts)"])), mean, atol=1e-6)
+    metrics = pd.read_parquet("results/pooled/metrics.parquet")
+    assert {"ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"} <= set(metrics["method"])
+    (run,) = [run for run in plan.manifest()["runs"] if run["key"]["method"] == "ens2(ce)"]
+    assert run["external"]
+    assert "members" not in run
+
+
+def test_seeds_of_a_bank_and_of_a_grid_are_members_of_one_ensemble(bank, home, make_config):
+    as_trained(bank)
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [2]}
+    config = make_config(
+        {"shifts": ["digits_c"], "fit_on": ["val"]},
+        external={"b": taken},
+        data_root="data",
+        ensembles={"methods": ["ens2(ce)"]},
+    )
+    plan = Plan(Study(config, home))
+    ((key, made),) = plan.study.ensembles.items()
+    assert sorted(member.seed for member in made.members) == [1, 2]
+    assert made.checkpoints == ("last",)
+    spec = plan.ensemble(key)
+    assert spec["families"] == []
+    own, taken_run = spec["members"]
+    assert own["logits"] == plan.predict(made.members[0])["files"]
+    assert taken_run["logits"]["test"] == plan.external(made.members[1])["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("ensembles", "parts"),
+    [
+        ({"methods": ["ens3(ce)"]}, ["ensembles.methods: 'ens3(ce)' needs 3 seeds", "at most 2"]),
+        ({"methods": ["ens2(cf)"]}, ["Unknown method 'cf' in ensembles.methods", "mean 'ce'"]),
+        ({"methods": ["ce"]}, ["ensembles.methods: 'ce' is no ensemble; write ens3(ce)"]),
+        ({"methods": ["ens2(ce,tss)"]}, ["tss", "did you mean"]),
+        (
+            {"methods": ["ens2(ce)"], "calibrators": ["procal_dr"]},
+            ["ensembles: 'procal_dr' needs features"],
+        ),
+    ],
+)
+def test_mistakes_in_ensembles_are_reported_before_any_job(bank, home, refuses, ensembles, parts):
+    with refuses(ConfigError, *parts):
+        Study({"study": "s", "external": {"b": TAKEN}, "ensembles": ensembles}, home)
+
+
+def test_an_ensemble_among_the_methods_of_a_bank_is_said_where_it_belongs(bank, home, refuses):
+    taken = {**TAKEN, "methods": ["ens2(ce)"]}
+    with refuses(ConfigError, "external.b.methods: the bank has no run 'ens2(ce)'", "'ensembles:"):
+        Study({"study": "s", "external": {"b": taken}}, home)
 
 
 @pytest.mark.parametrize("changed", [None, "val", "test"])

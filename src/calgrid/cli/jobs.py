@@ -145,7 +145,7 @@ def import_run(options: argparse.Namespace) -> None:
 
 
 def ensemble(options: argparse.Namespace) -> None:
-    """Pool the predictions of trained runs."""
+    """Pool the predictions of runs."""
     from calgrid.jobs.ensemble import ensemble as run
 
     folders = [path.parent for path in options.members]

@@ -229,6 +229,11 @@ def _wanted_runs(runs: "list[BankRun]", external: Bank, where: str) -> "list[Ban
         wanted: Sequence[Any] | None = getattr(external, option)
         known = {getattr(run.key, field) for run in runs}
         for value in wanted or ():
+            if value not in known and "(" in str(value):
+                raise ConfigError(
+                    f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
+                    "an ensemble of them in 'ensembles: {methods: [...]}'."
+                )
             if value not in known:
                 raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
         runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]

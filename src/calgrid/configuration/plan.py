@@ -259,18 +259,16 @@ class Plan:
         modules = ["calgrid.jobs.ensemble"]
         if calibrator is not None:
             modules.append(registry.spec("calibrator", calibrator["id"]).module)
-        members = self.study.trained[made.members[0]]
         spec: specs.EnsembleSpec = {
             "key": _key(key),
             "members": [
-                {"seed": member.seed, "logits": self.predict(member)["files"]}
-                for member in made.members
+                {"seed": member.seed, "logits": self._logits(member)} for member in made.members
             ],
             "checkpoints": list(made.checkpoints),
             "families": list(self.study.evaluations[key].families),
             "pool": made.pool,
             "calibrator": calibrator,
-            "disjoint_validation": members.protocol["disjoint_validation"],
+            "disjoint_validation": self._disjoint(made),
             "fingerprint": "",
         }
         return _sealed(spec, modules)
@@ -343,7 +341,7 @@ class Plan:
     def _disjoint(self, run: Run | Ensemble | ExternalRun) -> bool:
         """Whether calibrators of a run are fitted on a part of its validation rows."""
         if isinstance(run, Ensemble):
-            run = self.study.trained[run.members[0]]
+            return any(self._disjoint(self.study.runs[member]) for member in run.members)
         if isinstance(run, ExternalRun):
             return run.disjoint_validation
         return run.protocol["disjoint_validation"]
@@ -374,7 +372,7 @@ class Plan:
     def _sees_validation(self, key: RunKey) -> bool:
         """Whether the loss of a run, or of its first stage, uses validation data in training."""
         if key in self.study.ensembles:
-            key = self.study.ensembles[key].members[0]
+            return any(map(self._sees_validation, self.study.ensembles[key].members))
         if key in self.study.external:
             return self.study.external[key].sees_validation
         run = self.study.trained[key]
@@ -409,6 +407,8 @@ class Plan:
 
     def _manifest_run(self, key: RunKey) -> ManifestRun:
         wanted = self.study.evaluations[key]
+        made = self.study.ensembles[key].members if key in self.study.ensembles else [key]
+        external = any(each in self.study.external for each in made)
         run: ManifestRun = {
             "key": _key(key),
             "train": None,
@@ -416,7 +416,7 @@ class Plan:
             "calibrate": self.calibrate_folder(key),
             "first_stage": None,
             "fingerprint": self.calibrate(key)["fingerprint"],
-            "external": key in self.study.external,
+            "external": external,
             "families": list(wanted.families),
             "sees_validation": self._sees_validation(key),
             "warning": self.study.datasets.warning(key.dataset),
@@ -428,8 +428,8 @@ class Plan:
             first = self.study.trained[key].first_stage
             if first is not None:
                 run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
-        if key in self.study.ensembles:
-            trained = [self.study.trained[each] for each in self.study.ensembles[key].members]
+        if key in self.study.ensembles and not external:
+            trained = [self.study.trained[each] for each in made]
             stages = [
                 *trained,
                 *(self.study.trained[r.first_stage] for r in trained if r.first_stage),
