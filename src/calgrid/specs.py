@@ -274,7 +274,7 @@ class Member(TypedDict):
 
 
 class EnsembleSpec(TypedDict):
-    """An ensemble of trained runs; ``pool`` says what is averaged, after ``calibrator``."""
+    """An ensemble of runs; ``pool`` says what is averaged, after ``calibrator``."""
 
     key: Key
     members: list[Member]

@@ -4,6 +4,7 @@ how to mend it.
 
 import contextlib
 
+import numpy as np
 import pytest
 
 from calgrid.configuration import checks
@@ -408,6 +409,41 @@ class TestExternal:
         with refuses(ConfigError, "external.b: another external run has the same dataset"):
             external(a=one, b=one)
         assert len(external(a=one, b={**one, "seed": 2}).runs) == 2
+
+    @pytest.mark.parametrize(
+        ("rows", "entry", "statistics", "parts"),
+        [
+            (40, {}, {"conformal": ["thr"]}, ["external.a: Conformal sets", "got 14"]),
+            (60, {"val_rows": [60, 40]}, {"conformal": ["thr"]}, ["external.a", "got 14"]),
+            (60, {"val_rows": [61]}, {}, ["external.a: val_rows 61 is more than the 60 val rows"]),
+            (
+                60,
+                {"kind": "probabilities"},
+                {},
+                ["test.npz should contain probabilities, but row"],
+            ),
+        ],
+    )
+    def test_files_are_read_before_any_job(
+        self, tmp_path, home, refuses, rows, entry, statistics, parts
+    ):
+        def study(entry, statistics):
+            files = {"data_root": str(tmp_path), "external": {"a": {**PAIR, **entry}}}
+            Study({"study": "s", "statistics": statistics, **files}, home).check_all()
+
+        draws = np.random.default_rng(0)
+        for name in ("val", "test"):
+            logits = draws.normal(size=(rows, 3)).astype(np.float32)
+            np.savez(
+                tmp_path / f"{name}.npz", logits=logits, probs=logits, label=np.arange(rows) % 3
+            )
+        study({}, {})
+        with refuses(ConfigError, *parts):
+            study(entry, statistics)
+        shares = np.full((rows, 3), 1 / 3)
+        np.savez(tmp_path / "val.npz", logits=shares, label=np.arange(rows) % 3)
+        with refuses(ConfigError, "external.a: ", "val.npz should contain logits, but every row"):
+            study({}, {})
 
 
 HEAD = "paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,unit,suspect"

@@ -204,3 +204,15 @@ def test_disk_space_is_near_that_of_a_finished_run(costs):
     run, *_ = costs({"shifts": ["digits_c", "ood/photos"]})
     measured = 308_424 + 20_662 + 49_315 + 1_224_328 + 37_225
     assert measured / 2 < run.bytes < 2 * measured
+
+
+def test_a_network_counts_once_whichever_protocols_test_it(study):
+    tests = {"bare": {"base": "aclsline", "export_features": False}}
+    own = {**CIFAR, "protocol": "bare"}
+    (alone,) = run_costs(study(own, protocols=tests, data_root="data"), {})
+    assert alone.key.protocol == "bare"
+    assert alone.train_hours > 0
+    assert alone.bytes > 2 * 4 * 23_520_842
+    both = study(own, CIFAR, protocols=tests, data_root="data")
+    runs = {run.key.protocol: run for run in run_costs(both, {})}
+    assert [runs["bare"].train_hours, runs["aclsline"].train_hours].count(0) == 1

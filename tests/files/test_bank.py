@@ -3,12 +3,14 @@
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from tests.files.user_files import npz
+from tests.files.user_files import npz, softmax
 
+from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
@@ -16,10 +18,11 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.files.bank import opened
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
+from calgrid.jobs.ensemble import ensemble
 from calgrid.jobs.import_logits import import_run
-from calgrid.storage.layout import logits_file
-from calgrid.storage.logits import read_logits
-from calgrid.storage.records import digest_of, sha256_of
+from calgrid.storage.layout import RunKey, logits_file, sharing_rows
+from calgrid.storage.logits import identity_of_rows, read_logits
+from calgrid.storage.records import digest_of, sha256_of, write_record
 
 CLASSES, VAL, TEST = 3, 60, 90
 LABELS = np.random.default_rng(0).integers(CLASSES, size=VAL + TEST)
@@ -45,11 +48,16 @@ def entry(method, seed, **changed):
 def run_study(home, name, external, **configuration):
     config = {"study": name, "statistics": {"bootstrap": 20, "baseline": "ce"}}
     study = Study({**config, "external": external, **configuration}, home)
-    study.check_banks()
+    study.rows_of_banks()
     plan = Plan(study)
     for key in study.external:
         predicted = Path(plan.predict_folder(key))
         import_run(plan.external(key), study.external_files(key), predicted)
+        calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
+    for key, made in study.ensembles.items():
+        predicted = Path(plan.predict_folder(key))
+        members = [Path(plan.predict_folder(member)) for member in made.members]
+        ensemble(plan.ensemble(key), members, predicted)
         calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
     fingerprint = plan.summary_fingerprint("aggregate")
     aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
@@ -177,7 +185,7 @@ def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
         place = archive.getinfo(name).header_offset + 200
     flip(bank, place)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip is damaged", name):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
 
 
 @pytest.mark.parametrize(
@@ -195,12 +203,12 @@ def test_a_missing_member_is_named(bank, home, refuses, part, said):
 
     rewritten(bank, remove)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip", part.lstrip("/"), said):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).check_banks()
+        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
 
 
 def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(bank, home, refuses):
     def study(**changed):
-        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).check_banks()
+        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).rows_of_banks()
 
     with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: did you mean 'ce'"):
         study(methods=["cf"])
@@ -245,9 +253,9 @@ def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(b
         run_study(home, "other", {"bank": TAKEN, "mine": same_seed})
 
 
-def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any_job(
-    bank, home, make_config, refuses
-):
+def as_trained(bank):
+    """Let the runs of the bank have the protocol, data set and network of the smallest study."""
+
     def change(files):
         def moved(text):
             return text.replace("external/blobs/net", "digits/digits/resnet8")
@@ -260,9 +268,137 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
         files["bank.json"] = checked(content)
 
     rewritten(bank, change)
+
+
+def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any_job(
+    bank, home, make_config, refuses
+):
+    as_trained(bank)
     config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")
     with refuses(ConfigError, "external.b", "has 60 val rows", "same split"):
-        Study(config, home).check_banks()
+        Study(config, home).rows_of_banks()
+
+
+def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
+    ensembles = {
+        "methods": ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"],
+        "calibrators": ["none", "ts"],
+    }
+    own = {f"mine{seed}": entry("mine", seed) for seed in (1, 2, 3)}
+    plan = run_study(home, "pooled", {"bank": TAKEN, **own}, ensembles=ensembles)
+    keys = {key.method: key for key in plan.study.ensembles}
+    assert set(keys) == set(ensembles["methods"])
+
+    def logits(key):
+        path = Path(plan.predict_folder(key), logits_file("last", "test"))
+        return read_logits(path).logits.astype(float)
+
+    def members(method):
+        return [logits_of(method, seed)[VAL:].astype(float) for seed in (1, 2)]
+
+    mean = np.mean([softmax(z) for z in members("ce")], axis=0)
+    np.testing.assert_allclose(softmax(logits(keys["ens2(ce)"])), mean, atol=1e-6)
+    np.testing.assert_allclose(
+        logits(keys["ens2(sure,logit)"]), np.mean(members("sure"), axis=0), atol=1e-5
+    )
+    calibrated = []
+    for seed, z in enumerate(members("mine"), 1):
+        fitted = build_calibrator("ts").fit(logits_of("mine", seed)[:VAL], LABELS[:VAL])
+        calibrated.append(fitted.predict_proba(z))
+    mean = np.mean(calibrated, axis=0)
+    np.testing.assert_allclose(softmax(logits(keys["ens2(mine,ts)"])), mean, atol=1e-6)
+    metrics = pd.read_parquet("results/pooled/metrics.parquet")
+    assert {"ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"} <= set(metrics["method"])
+    (run,) = [run for run in plan.manifest()["runs"] if run["key"]["method"] == "ens2(ce)"]
+    assert run["external"]
+    assert "members" not in run
+
+
+def test_seeds_of_a_bank_and_of_a_grid_are_members_of_one_ensemble(bank, home, make_config):
+    as_trained(bank)
+    taken = {**TAKEN, "methods": ["ce"], "seeds": [2]}
+    config = make_config(
+        {"shifts": ["digits_c"], "fit_on": ["val"]},
+        external={"b": taken},
+        data_root="data",
+        ensembles={"methods": ["ens2(ce)"]},
+    )
+    plan = Plan(Study(config, home))
+    ((key, made),) = plan.study.ensembles.items()
+    assert sorted(member.seed for member in made.members) == [1, 2]
+    assert made.checkpoints == ("last",)
+    spec = plan.ensemble(key)
+    assert spec["families"] == []
+    own, taken_run = spec["members"]
+    assert own["logits"] == plan.predict(made.members[0])["files"]
+    assert taken_run["logits"]["test"] == plan.external(made.members[1])["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("ensembles", "parts"),
+    [
+        ({"methods": ["ens3(ce)"]}, ["ensembles.methods: 'ens3(ce)' needs 3 seeds", "at most 2"]),
+        ({"methods": ["ens2(cf)"]}, ["Unknown method 'cf' in ensembles.methods", "mean 'ce'"]),
+        ({"methods": ["ce"]}, ["ensembles.methods: 'ce' is no ensemble; write ens3(ce)"]),
+        ({"methods": ["ens2(ce,tss)"]}, ["tss", "did you mean"]),
+        (
+            {"methods": ["ens2(ce)"], "calibrators": ["procal_dr"]},
+            ["ensembles: 'procal_dr' needs features"],
+        ),
+    ],
+)
+def test_mistakes_in_ensembles_are_reported_before_any_job(bank, home, refuses, ensembles, parts):
+    with refuses(ConfigError, *parts):
+        Study({"study": "s", "external": {"b": TAKEN}, "ensembles": ensembles}, home)
+
+
+def test_an_ensemble_among_the_methods_of_a_bank_is_said_where_it_belongs(bank, home, refuses):
+    taken = {**TAKEN, "methods": ["ens2(ce)"]}
+    with refuses(ConfigError, "external.b.methods: the bank has no run 'ens2(ce)'", "'ensembles:"):
+        Study({"study": "s", "external": {"b": taken}}, home)
+
+
+@pytest.mark.parametrize("changed", [None, "val", "test"])
+def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
+    make_config, home, tmp_path, monkeypatch, capsys, changed
+):
+    monkeypatch.chdir(tmp_path)
+    labels = {"val": LABELS[:VAL].copy(), "test": LABELS[VAL:].copy()}
+    key = RunKey("digits", "digits", "resnet8", "ls", 1)  # of the bank; those here are ce and mbls
+    known = {
+        sharing_rows(key, split): identity_of_rows(np.arange(len(rows)), rows)
+        for split, rows in labels.items()
+    }
+    monkeypatch.setattr(Study, "rows_of_banks", lambda _: known)
+    if changed:
+        labels[changed] = np.roll(labels[changed], 1)
+    splits = {name: SimpleNamespace(labels=rows) for name, rows in labels.items()}
+    monkeypatch.setattr("calgrid.datasets.open_prepared", lambda _: SimpleNamespace(splits=splits))
+    trained = []
+    monkeypatch.setattr("calgrid.jobs.train.train", lambda spec, *_, **__: trained.append(spec))
+    plan = Plan(Study(make_config(), home))
+    write_record(Path("plan.json"), plan.file())
+    folder = next(job.folder for job in plan.jobs if job.rule == "train")
+    command = ["train", "--plan", "plan.json", "--out", folder, "--data", "data/prepare.json"]
+    assert main(command) == (2 if changed else 0)
+    assert len(trained) == (not changed)
+    if changed:
+        assert f"The bank has other {changed} images than digits" in capsys.readouterr().err
+
+
+def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home, refuses):
+    config = {"study": "s", "external": {"b": TAKEN}, "statistics": {"conformal": ["thr"]}}
+    Study(config, home).rows_of_banks()
+
+    def third(files):
+        content = json.loads(files["bank.json"])
+        for run in content["runs"]:
+            run["disjoint_validation"] = True
+        files["bank.json"] = checked(content)
+
+    rewritten(bank, third)
+    with refuses(ConfigError, "statistics.conformal: external/blobs/net/ce/seed1", "got 7"):
+        Study(config, home).rows_of_banks()
 
 
 def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
@@ -278,6 +414,6 @@ def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
     assert "<script" not in page
     taken = {**TAKEN, "file": archive.name, "sha256": sha256_of(archive)}
     config = {"study": "s", "data_root": str(archive.parent), "external": {"b": taken}}
-    Study(config, home).check_banks()
+    Study(config, home).rows_of_banks()
     assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
     assert "site exists already" in capsys.readouterr().err

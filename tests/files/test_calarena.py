@@ -73,6 +73,11 @@ def test_mistakes_are_reported_before_any_job(study, arena, refuses):
         study(base="areas")
     with refuses(ConfigError, "Unknown key 'kind' in configuration: external.a"):
         study(kind="probabilities")
+    study().check_all()
+    with h5py.File(arena, "r+") as file:
+        file["c10/resnet/probas_cal"][1] = np.nan
+    with refuses(ConfigError, "external.a, group c10/resnet: ", "should contain probabilities"):
+        study().check_all()
     with h5py.File(arena, "r+") as file:
         del file["c10/resnet/labels_test"]
     with refuses(DataError, "group c10/resnet has no labels_test"):

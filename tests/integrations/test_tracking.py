@@ -1,6 +1,7 @@
 """Studies in CSV, MLflow and Weights & Biases, read back with the libraries of these tools."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -59,6 +60,9 @@ def test_mlflow_reads_keys_results_and_histories(study, tmp_path, value):
     assert run.data.metrics["last/ts/shift/mean/nll"] == pytest.approx(value("shift", "nll"))
     losses = client.get_metric_history(run.info.run_id, "train_loss")
     assert [each.step for each in losses] == list(range(1, RECIPE.epochs + 1))
+    content = file.read_bytes()
+    for private in (tmp_path, Path.cwd(), Path.home()):
+        assert str(private).encode() not in content
 
 
 def test_wandb_reads_keys_results_and_histories_and_no_machine(study, tmp_path, value):

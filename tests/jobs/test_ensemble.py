@@ -31,6 +31,24 @@ def nll(logits):
     return evaluate(softmax(logits.astype(float)), LABELS)["nll"]
 
 
+def probabilities_nll(probs):
+    return evaluate(probs, LABELS)["nll"]
+
+
+def test_parts_of_the_error_of_the_worked_example():
+    members = [softmax(A), softmax(B)]
+    assert [probabilities_nll(each) for each in members] == pytest.approx([0.6539263, 0.4970931])
+    brier = [evaluate(each, LABELS)["brier"] for each in members]
+    pooled = softmax(mean_prediction(members, "probability").astype(float))
+    spread = np.mean([np.square(each - pooled).sum(axis=1).mean() for each in members])
+    assert np.mean(brier) == pytest.approx(evaluate(pooled, LABELS)["brier"] + spread, abs=1e-6)
+    temperatures = [
+        build_calibrator("ts").fit(logits, LABELS).fit_history["temperature"] for logits in (A, B)
+    ]
+    assert temperatures == pytest.approx([1.9992600, 1.0519075], abs=1e-4)
+    assert nll(mean_prediction([A, B], "logit")) == pytest.approx(0.4682605, abs=1e-6)
+
+
 def test_pooled_probabilities_of_the_worked_example():
     members = [np.array([row]) for row in ((0.9, 0.1), (0.6, 0.4), (0.3, 0.7))]
     np.testing.assert_allclose(softmax(mean_prediction(members, "probability")), [[0.6, 0.4]])
@@ -151,7 +169,7 @@ def test_groups_are_disjoint_and_numbered(members):
 @pytest.mark.parametrize(
     ("grid", "parts"),
     [
-        ({"methods": ["ens3(ce)"]}, ["'ens3(ce)' needs 3 seeds, and the grid has 1"]),
+        ({"methods": ["ens3(ce)"]}, ["'ens3(ce)' needs 3 seeds of 'ce', and there are at most 1"]),
         ({"methods": ["ens2(ce"]}, ["'ens2(ce' is no method", "ens3(METHOD,CALIBRATOR)"]),
         ({"methods": ["ens0(ce)"]}, ["'ens0(ce)' is no method"]),
         ({"methods": ["ens1(cee)"]}, ["cee", "did you mean"]),

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.files.user_files import arrays, npz, softmax
 
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.import_logits import import_run, split_rows
+from calgrid.files.external import split_rows
+from calgrid.jobs.import_logits import import_run
 from calgrid.storage.arrays import read_head
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, read_logits

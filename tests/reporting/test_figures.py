@@ -14,7 +14,14 @@ from scipy.stats import spearmanr
 from tests.reporting.conftest import Recipe, make_study
 
 from calgrid.reporting.figure import Frame
-from calgrid.reporting.figures import figure_kinds, intervals, over_under, pareto, write_figures
+from calgrid.reporting.figures import (
+    figure_kinds,
+    intervals,
+    over_under,
+    pareto,
+    survey,
+    write_figures,
+)
 from calgrid.reporting.figures.histories import drops
 from calgrid.reporting.index import CATEGORIES, read_index
 from calgrid.reporting.plotting import points, style
@@ -317,3 +324,20 @@ def test_a_survey_shows_each_network_with_every_calibrator(build, tmp_path):
     assert (written.figures() / "survey_digits.png").is_file()
     two = make_study(tmp_path / "two", Recipe(backbones=("a", "b"), **few))
     assert collected(two, "survey").empty
+
+
+def test_names_of_networks_keep_clear_of_each_other():
+    figure = style.new_figure(3.5, 2.5)
+    ax = figure.subplots()
+    places = {"lite0": (72, 7.9), "lite1": (74.3, 7.3), "lite2": (74.0, 7.2)}
+    rows = pd.DataFrame([{"backbone": name, "x": x, "y": y} for name, (x, y) in places.items()])
+    ax.set_xlim(70, 76)
+    ax.set_ylim(0, 10)
+    ax.plot(rows["x"], rows["y"], "o")
+    survey.name_networks(ax, rows)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert [text.get_text() for text in ax.texts] == list(places)
+    for number, box in enumerate(boxes):
+        assert box.count_overlaps(boxes[:number]) == 0
+        assert box.count_contains(ax.transData.transform(rows[["x", "y"]])) == 0
+        assert ax.bbox.count_overlaps([box]) == 1

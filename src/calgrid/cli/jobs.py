@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from calgrid.components import plugins
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST
+from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import FILES, PREPARE, Record, read_record
 
@@ -61,8 +61,13 @@ def data(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """Train one run, or load its published weights."""
+    """Train one run, or load its published weights.
+
+    Raises StateError: a bank has other rows than its data.
+    """
     spec = _spec(options, specs.TrainSpec)
+    if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
+        _check_rows(options.data.parent, rows, RunKey(**spec["key"]))
     machine = {"device": options.device, "threads": options.threads}
     if "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run
@@ -80,6 +85,25 @@ def train(options: argparse.Namespace) -> None:
         from calgrid.jobs.published import take_weights
 
         take_weights(spec, options.data.parent, options.out, data_root=options.data_root, **machine)
+
+
+def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:
+    """Raise StateError if splits of the prepared data have other rows than the runs of a bank with
+    which a run is to be compared; ``rows`` are the identities of theirs.
+    """
+    import numpy as np
+
+    from calgrid.datasets import open_prepared
+    from calgrid.storage.logits import identity_of_rows
+
+    for split, expected in rows.items():
+        labels = open_prepared(data).splits[split].labels
+        if identity_of_rows(np.arange(len(labels)), labels) != expected:
+            raise StateError(
+                f"The bank has other {split} images than {key.dataset} has here, so {key.path} "
+                "could not be compared with it image by image: take a bank of the same split, or "
+                "leave it out."
+            )
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -121,7 +145,7 @@ def import_run(options: argparse.Namespace) -> None:
 
 
 def ensemble(options: argparse.Namespace) -> None:
-    """Pool the predictions of trained runs."""
+    """Pool the predictions of runs."""
     from calgrid.jobs.ensemble import ensemble as run
 
     folders = [path.parent for path in options.members]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
+from calgrid import specs
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
@@ -228,6 +229,11 @@ def _wanted_runs(runs: "list[BankRun]", external: Bank, where: str) -> "list[Ban
         wanted: Sequence[Any] | None = getattr(external, option)
         known = {getattr(run.key, field) for run in runs}
         for value in wanted or ():
+            if value not in known and "(" in str(value):
+                raise ConfigError(
+                    f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
+                    "an ensemble of them in 'ensembles: {methods: [...]}'."
+                )
             if value not in known:
                 raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
         runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
@@ -240,10 +246,14 @@ def check_rows_of_bank(
     external: Bank,
     path_of: PathOf,
     sizes: Mapping[tuple[str, ...], Mapping[str, int] | None],
+    conformal: bool,
     where: str,
-) -> None:
+) -> dict[tuple[object, ...], str]:
     """Verify all files of the wanted runs of a bank; runs that are compared must share their rows,
-    and have as many as the trained runs of their protocol, data set and backbone (``sizes``).
+    have as many as the trained runs of their protocol, data set and backbone (``sizes``), and for
+    ``conformal`` sets enough.
+
+    Returns the identities of the rows, by what the runs have in common that share them.
     """
     from calgrid.files.bank import opened  # noqa: PLC0415
 
@@ -267,8 +277,35 @@ def check_rows_of_bank(
                             f"{where}: {run.key.path} has {count:,} {split} rows, but the runs of "
                             f"this study have {here:,}; take a bank of the same split."
                         )
+                    if conformal and split == "val":
+                        n_fit = count // (3 if run.disjoint_validation else 1)
+                        check_conformal(n_fit, run.key.path)
     except DataError as error:
         raise ConfigError(f"{where}.file: {error}") from None
+    return {shared: identity for shared, (_, identity) in rows.items()}
+
+
+def check_rows_of_external(
+    runs: Sequence[specs.External], given: Mapping[str, Path], conformal: bool, where: str
+) -> None:
+    """Read the files of runs that differ in their subset of the validation rows alone: their
+    numbers must be of the stated kind, and the rows enough for the subsets and for ``conformal``
+    sets.
+    """
+    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+
+    subset = {"val_rows", "val_seed"}
+    whole = {name: value for name, value in runs[0].items() if name not in subset}
+    try:
+        val, _, _ = read_external(cast(specs.External, whole), given)
+        for run in runs:
+            rows = val
+            if "val_rows" in run:
+                rows = first_rows(val, run["val_rows"], run["val_seed"])
+            if conformal:
+                check_conformal(len(rows), where)
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def check_conformal(n_val: int, where: str) -> None:

@@ -77,7 +77,8 @@ def run_costs(
     measured: Mapping[Place, float] | None = None,
     on_core: bool | None = None,
 ) -> list[RunCost]:
-    """Costs of all runs that are trained.
+    """Costs of the trained runs that are evaluated, and of first stages. A network that several
+    runs test counts in the first of them.
 
     Parameters
     ----------
@@ -99,7 +100,16 @@ def run_costs(
     speeds = {
         key: throughput.get(key.backbone) or (measured or {}).get(key[:3]) for key in study.trained
     }
-    return [_run_cost(study, run, speeds[key], on_core) for key, run in study.trained.items()]
+    stages = {run.first_stage for run in study.trained.values()}
+    makers: dict[RunKey, RunKey] = {}
+    for key in study.trained:
+        if key in study.evaluations or key in stages:
+            makers.setdefault(study.training[key], key)
+    return [
+        _run_cost(study, run, speeds[key], on_core, makes=key in makers.values())
+        for key, run in study.trained.items()
+        if key in study.evaluations or key in stages
+    ]
 
 
 def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[RunKey, int]]:
@@ -149,7 +159,8 @@ def _pass_seconds(study: Study, run: Run) -> float:
     return max(least, PASS_SECONDS_A_MULTIPLY_ADD * multiply_adds)
 
 
-def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool) -> RunCost:
+def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes: bool) -> RunCost:
+    """Cost of a run, with that of its network if it ``makes`` it."""
     key, protocol = run.key, run.protocol
     count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
     classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
@@ -164,7 +175,7 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool) -> Run
     train_hours = (protocol["epochs"] + searched) * epoch * seconds / 3600
     checkpoints = len(run.checkpoints)
     parameters = info["parameters"].get(classes, max(info["parameters"].values()))
-    if study.training[key] != key:  # tests the network of another run
+    if not makes:
         train_hours, parameters = 0.0, 0
     if key not in study.evaluations:  # only a first stage, which has no logits
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)

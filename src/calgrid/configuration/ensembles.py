@@ -5,7 +5,7 @@ that ``ts`` has calibrated for each member.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -29,7 +29,7 @@ class EnsembleName(NamedTuple):
 
 @dataclass(frozen=True)
 class Ensemble:
-    """An ensemble of trained runs, in the place of a run.
+    """An ensemble of trained or external runs, in the place of a run.
 
     ``pool`` says what is averaged, after ``calibrator`` where it is ``calibrated``.
     """
@@ -64,23 +64,26 @@ def member_methods(grid: Grid, where: str) -> list[str]:
 
 
 def groups(
-    grid: Grid, method: str, name: EnsembleName, where: str
+    runs: Iterable[RunKey], method: str, name: EnsembleName, where: str
 ) -> Iterator[tuple[RunKey, Sequence[RunKey]]]:
     """Keys of the ensembles of a method, with their members.
 
-    The sorted seeds are cut into disjoint groups; the seed of an ensemble is the number of its
-    group, from 1. Raises ConfigError: there are fewer seeds than members.
+    The sorted seeds of a protocol, data set and backbone are cut into disjoint groups; the seed of
+    an ensemble is the number of its group, from 1. Raises ConfigError: nowhere are as many seeds as
+    members.
     """
-    seeds = sorted(grid.seeds)
-    if name.size > len(seeds):
+    alike: dict[RunKey, list[RunKey]] = {}
+    for key in runs:
+        if key.method == name.method:
+            alike.setdefault(key._replace(method=method, seed=0), []).append(key)
+    most = max(map(len, alike.values()), default=0)
+    if name.size > most:
         raise ConfigError(
-            f"{where}.methods: '{method}' needs {name.size} seeds, and the grid has {len(seeds)}; "
-            "add seeds or take fewer members."
+            f"{where}.methods: '{method}' needs {name.size} seeds of '{name.method}', and there "
+            f"are at most {most}; add seeds or take fewer members."
         )
-    for dataset in grid.datasets:
-        for backbone in grid.backbones:
-            for number in range(len(seeds) // name.size):
-                chosen = seeds[number * name.size : (number + 1) * name.size]
-                key = RunKey(grid.protocol, dataset, backbone, name.method, 0)
-                members = [key._replace(seed=seed) for seed in chosen]
-                yield key._replace(method=method, seed=number + 1), members
+    for key, members in alike.items():
+        members.sort(key=lambda member: member.seed)
+        for number in range(len(members) // name.size):
+            chosen = members[number * name.size : (number + 1) * name.size]
+            yield key._replace(seed=number + 1), chosen

@@ -134,7 +134,8 @@ class ManifestRun(TypedDict):
     """A run of a study with the folders of its results; ``fingerprint`` is that of its calibration.
 
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
-    an ensemble, with first stages. ``bank``: whether an external run is of a bank.
+    an ensemble, with first stages. An ensemble with an external member counts as ``external``.
+    ``bank``: whether an external run is of a bank.
     """
 
     key: Key

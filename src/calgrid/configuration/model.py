@@ -441,6 +441,17 @@ class Bank(Evaluated):
         return self
 
 
+class Ensembles(Evaluated):
+    """Ensembles of external runs that differ in their seed alone, also together with seeds that a
+    grid trains. Ensembles of trained runs alone are methods of grids.
+    """
+
+    methods: Names = Field(
+        description="Names such as ens3(ce), of probabilities; ens3(ce,logit), of logits; "
+        "ens3(ce,ts), of probabilities that a calibrator gives for each member."
+    )
+
+
 class External(Shown):
     """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
 
@@ -702,6 +713,9 @@ class Config(Model):
         min_length=1,
         description="Logits made elsewhere, by name; they are calibrated and compared like trained "
         "runs.",
+    )
+    ensembles: Ensembles | None = Field(
+        None, description="Ensembles of the runs of external, and their calibrators."
     )
     label_counts: dict[str, str] = Field(
         {},

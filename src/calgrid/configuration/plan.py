@@ -50,6 +50,7 @@ from calgrid.storage.layout import (
     RunKey,
     image_set_of,
     probe_job,
+    sharing_rows,
 )
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN
@@ -272,18 +273,16 @@ class Plan:
         modules = ["calgrid.jobs.ensemble"]
         if calibrator is not None:
             modules.append(registry.spec("calibrator", calibrator["id"]).module)
-        members = self.study.trained[made.members[0]]
         spec: specs.EnsembleSpec = {
             "key": _key(key),
             "members": [
-                {"seed": member.seed, "logits": self.predict(member)["files"]}
-                for member in made.members
+                {"seed": member.seed, "logits": self._logits(member)} for member in made.members
             ],
             "checkpoints": list(made.checkpoints),
             "families": list(self.study.evaluations[key].families),
             "pool": made.pool,
             "calibrator": calibrator,
-            "disjoint_validation": members.protocol["disjoint_validation"],
+            "disjoint_validation": self._disjoint(made),
             "fingerprint": "",
         }
         return _sealed(spec, modules)
@@ -356,7 +355,7 @@ class Plan:
     def _disjoint(self, run: Run | Ensemble | ExternalRun) -> bool:
         """Whether calibrators of a run are fitted on a part of its validation rows."""
         if isinstance(run, Ensemble):
-            run = self.study.trained[run.members[0]]
+            return any(self._disjoint(self.study.runs[member]) for member in run.members)
         if isinstance(run, ExternalRun):
             return run.disjoint_validation
         return run.protocol["disjoint_validation"]
@@ -389,7 +388,7 @@ class Plan:
         training.
         """
         if key in self.study.ensembles:
-            key = self.study.ensembles[key].members[0]
+            return any(map(self._sees_validation, self.study.ensembles[key].members))
         if key in self.study.external:
             return self.study.external[key].sees_validation
         run = self.study.trained[key]
@@ -445,6 +444,8 @@ class Plan:
 
     def _manifest_run(self, key: RunKey) -> ManifestRun:
         wanted = self.study.evaluations[key]
+        made = self.study.ensembles[key].members if key in self.study.ensembles else [key]
+        external = any(each in self.study.external for each in made)
         run: ManifestRun = {
             "key": _key(key),
             "train": None,
@@ -452,7 +453,7 @@ class Plan:
             "calibrate": self.calibrate_folder(key),
             "first_stage": None,
             "fingerprint": self.calibrate(key)["fingerprint"],
-            "external": key in self.study.external,
+            "external": external,
             "families": list(wanted.families),
             "sees_validation": self._sees_validation(key),
             "warning": self.study.datasets.warning(key.dataset),
@@ -464,8 +465,8 @@ class Plan:
             first = self.study.trained[key].first_stage
             if first is not None:
                 run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
-        if key in self.study.ensembles:
-            trained = [self.study.trained[each] for each in self.study.ensembles[key].members]
+        if key in self.study.ensembles and not external:
+            trained = [self.study.trained[each] for each in made]
             stages = [
                 *trained,
                 *(self.study.trained[r.first_stage] for r in trained if r.first_stage),
@@ -561,11 +562,27 @@ class Plan:
         """Content of the plan file, from which a job reads its specification by its folder.
 
         ``code`` has the digests of the modules of each code digest that a specification names.
+        ``rows`` has the identities of val and test of runs of banks, by the folders of the
+        trainings whose networks are compared with them.
         """
         specifications = {job.folder: dict(job.spec) for job in self.jobs}
         digests = {spec["code"] for spec in specifications.values()}
         code = {digest: fingerprint.modules_of(digest) for digest in sorted(digests)}
-        return {"manifest": self.manifest(), "jobs": specifications, "code": code}
+        return {
+            "manifest": self.manifest(),
+            "jobs": specifications,
+            "code": code,
+            "rows": self._rows_of_banks(),
+        }
+
+    def _rows_of_banks(self) -> dict[str, dict[str, str]]:
+        known = self.study.rows_of_banks()
+        found: dict[str, dict[str, str]] = {}
+        for key in self.study.trained:
+            for split in SPLITS:
+                if (identity := known.get(sharing_rows(key, split))) is not None:
+                    found.setdefault(self.train_folder(key), {})[split] = identity
+        return found
 
     def _tuning(self) -> Tuning | None:
         tuning = self.study.config.tuning

@@ -4,7 +4,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
@@ -30,7 +30,7 @@ from calgrid.configuration.ensembles import (
 from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import Bank, CalArena, Config, Evaluated, Grid
+from calgrid.configuration.model import Bank, CalArena, Config, Ensembles, Evaluated, Grid
 from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
@@ -44,9 +44,16 @@ from calgrid.configuration.protocols import (
     weights_file,
 )
 from calgrid.configuration.validation import validated
-from calgrid.errors import ConfigError
+from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
-from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, Layout, RunKey, image_set_of
+from calgrid.storage.layout import (
+    EXTERNAL,
+    EXTERNAL_CHECKPOINT,
+    Layout,
+    RunKey,
+    image_set_of,
+    sharing_rows,
+)
 from calgrid.storage.sources import identity
 
 #: keys of external logits that set their evaluation
@@ -169,6 +176,8 @@ class Study:
             else:
                 checks.check_external(external, self.external_path, f"external.{name}")
                 self._add_external(name, external)
+        if self.config.ensembles is not None:
+            self._add_external_ensembles(self.config.ensembles)
         self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
             **self.trained,
             **self.ensembles,
@@ -237,37 +246,73 @@ class Study:
                 key,
                 Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes),
             )
+        wanted = Evaluation(calibrators, grid.calibrator_seeds, fit_on=grid.fit_on)
         for method in grid.methods:
             if (name := ensemble_name(method)) is not None:
-                self._add_ensembles(grid, method, name, where)
+                self._add_ensembles(_keys(grid, where), method, name, wanted, where)
+                if protocol["val_draw"] == "seed":
+                    raise ConfigError(
+                        f"{where}: the members of '{method}' need the same validation images, "
+                        f"which protocol '{grid.protocol}' draws for each seed; use a protocol "
+                        "with val_draw: fixed."
+                    )
 
-    def _add_ensembles(self, grid: Grid, method: str, name: EnsembleName, where: str) -> None:
-        """Add the ensembles of a method; their members are runs of the grid."""
+    def _add_external_ensembles(self, ensembles: Ensembles) -> None:
+        """Add ensembles of external runs, and of trained ones that stand beside them."""
+        calibrators = self._resolved_calibrators(ensembles.calibrators, "ensembles")
+        wanted = Evaluation(calibrators, ensembles.calibrator_seeds, fit_on=["val"])
+        places = {key[:3] for key in self.external}
+        trained = [key for key in self.trained if key in self.evaluations and key[:3] in places]
+        known = {key.method for key in self.external}
+        for method in ensembles.methods:
+            name = ensemble_name(method, "ensembles.methods")
+            if name is None or name.method not in known:
+                inner = method if name is None else name.method
+                if name is None and inner in known:
+                    raise ConfigError(
+                        f"ensembles.methods: '{method}' is no ensemble; write ens3({method}), with "
+                        "the number of its members."
+                    )
+                raise unknown_id("method", inner, known, "ensembles.methods")
+            self._add_ensembles([*trained, *self.external], method, name, wanted, "ensembles")
+
+    def _add_ensembles(
+        self,
+        runs: Iterable[RunKey],
+        method: str,
+        name: EnsembleName,
+        wanted: Evaluation,
+        where: str,
+    ) -> None:
+        """Add the ensembles of a method, whose members are some of the runs."""
         first = None
         if name.then not in (None, LOGIT):
             first = self.calibrators.resolve(str(name.then), f"{where}.methods")
-        calibrators = self._resolved_calibrators(grid.calibrators, where)
-        for calibrator in (*calibrators.values(), *([first] if first else [])):
+        for calibrator in (*wanted.calibrators.values(), *([first] if first else [])):
             if calibrator["needs"] != ["logits"]:
                 raise ConfigError(
                     f"{where}: '{calibrator['name']}' needs features, which the ensemble "
                     f"'{method}' does not have; give ensembles a grid of their own."
                 )
-        if self.protocols.get(grid.protocol, where)["val_draw"] == "seed":
-            raise ConfigError(
-                f"{where}: the members of '{method}' need the same validation images, which "
-                f"protocol '{grid.protocol}' draws for each seed; use a protocol with val_draw: "
-                "fixed."
-            )
         pool: Literal["probability", "logit", "calibrated"] = "probability"
         if name.then is not None:
             pool = "logit" if name.then == LOGIT else "calibrated"
-        for key, members in groups(grid, method, name, where):
-            checkpoints = self.trained[members[0]].checkpoints
+        for key, members in groups(runs, method, name, where):
+            if key in self.external:
+                raise ConfigError(
+                    f"{where}: an external run is named {key.path} already; leave it out in one of "
+                    "the two places."
+                )
+            made = [self.trained.get(member) or self.external[member] for member in members]
+            checkpoints = _common([run.checkpoints for run in made])
+            if not checkpoints:
+                raise ConfigError(
+                    f"{where}.methods: the members of {key.path} have no checkpoint in common; "
+                    "take others."
+                )
             self.ensembles[key] = Ensemble(key, tuple(members), pool, first, checkpoints)
-            families = self.evaluations[members[0]].families
-            wanted = Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on)
-            self._evaluate(key, wanted)
+            families = _common([self.evaluations[member].families for member in members])
+            self._evaluate(key, replace(wanted, families=families))
 
     def _resolved_calibrators(self, names: Iterable[str], where: str) -> dict[str, Calibrator]:
         return {name: self.calibrators.resolve(name, f"{where}.calibrators") for name in names}
@@ -507,12 +552,13 @@ class Study:
         )
 
     def check_all(self) -> None:
-        """Check plugins, the user's labels, banks and published weights, which may take seconds, so
-        jobs skip it.
+        """Check plugins, the user's labels, banks, external logits and published weights, which may
+        take seconds, so jobs skip it.
         """
         self.check_plugins()
         self.check_labels()
-        self.check_banks()
+        self.rows_of_banks()
+        self.check_external()
         self.check_weights()
 
     def check_weights(self) -> None:
@@ -564,19 +610,51 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
-    def check_banks(self) -> None:
-        """Read all files of banks; damaged ones, and rows of another split than those of the runs
-        that they are compared with, raise ConfigError.
+    def rows_of_banks(self) -> dict[tuple[object, ...], str]:
+        """Read all files of banks, and return the identities of their rows, by what the runs have
+        in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
 
-        This may take seconds, so jobs skip it.
+        Damaged files, rows of another split than those of the runs that they are compared with, and
+        too few rows raise ConfigError. This may take seconds, so jobs skip it.
         """
         sizes: dict[tuple[str, ...], Mapping[str, int] | None] = {}
         for key in self.trained:
             counts = self.datasets.spec(key.dataset).info.get("sizes")
             sizes[key[:3]] = counts or self.datasets.sizes(key.dataset)
+        conformal = self.config.statistics.conformal is not None
+        found: dict[tuple[object, ...], str] = {}
         for name, external in self.config.external.items():
             if isinstance(external, Bank):
-                checks.check_rows_of_bank(external, self.external_path, sizes, f"external.{name}")
+                found |= checks.check_rows_of_bank(
+                    external, self.external_path, sizes, conformal, f"external.{name}"
+                )
+        for key, made in self.ensembles.items():
+            shared = {sharing_rows(member, "val") for member in made.members}
+            if len({found[rows] for rows in shared if rows in found}) > 1:
+                raise ConfigError(
+                    f"ensembles: the members of {key.path} have other validation images, on which "
+                    "no common calibrator can be fitted; take other members."
+                )
+        return found
+
+    def check_external(self) -> None:
+        """Read all external logits but those of banks: numbers of another kind than stated and too
+        few rows raise ConfigError.
+
+        This may take seconds, so jobs skip it.
+        """
+        entries: dict[tuple[str, str | None], list[RunKey]] = {}
+        for key, run in self.external.items():
+            if "bank" not in run.external:
+                entry = run.external["name"], run.external.get("group")
+                entries.setdefault(entry, []).append(key)
+        conformal = self.config.statistics.conformal is not None
+        for (name, group), keys in entries.items():
+            runs = [self.external[key].external for key in keys]
+            names = [name for name in EXTERNAL_FILES if name in runs[0]]
+            given = dict(zip(names, self.external_files(keys[0]), strict=True))
+            where = f"external.{name}" + (f", group {group}" if group else "")
+            checks.check_rows_of_external(runs, given, conformal, where)
 
     def check_labels(self) -> None:
         """Raise ConfigError if the user's images are too few or their labels do not fit the
@@ -591,6 +669,11 @@ class Study:
                     check_batches(
                         run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{image_set}'"
                     )
+
+
+def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names that all lists have, in the order of the first."""
+    return tuple(name for name in lists[0] if all(name in names for names in lists))
 
 
 def _shown(key: RunKey) -> Any:

@@ -16,9 +16,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from calgrid.calibrators._probabilities import resemble_probabilities
 from calgrid.errors import DataError
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
-from calgrid.storage.logits import identity_of_rows
+from calgrid.storage.logits import identity_of_rows, read_matrix
 from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
 
 #: folder of the logits of a run: its names become names of folders here
@@ -96,7 +97,10 @@ class Bank:
         """Number and identity of the rows of val and test; all files of the run are verified."""
         found = {}
         for name in run.files:
-            table = pq.read_table(BytesIO(self.read(run, name)), columns=["index", "label"])
+            columns = ["index", "label", "logits"]
+            table = pq.read_table(BytesIO(self.read(run, name)), columns=columns)
+            if resemble_probabilities(read_matrix(table, "logits", self.path)):
+                raise self._damaged(f"{run.folder}/{name}", "its logits are probabilities")
             rows = table["index"].to_numpy(), table["label"].to_numpy()
             found[Path(name).stem] = len(table), identity_of_rows(*rows)
         return found

@@ -4,7 +4,8 @@ Each run of the study is one run of the tool: its key and the options of its tra
 parameters, its history are values by epoch, and its results are final values named
 ``checkpoint/calibrator/split/metric``, with ``fit_on`` after the calibrator where it is not val,
 and the name of the set after ``ood`` and ``shift``. Fits with several seeds are averaged; of
-corruptions there is the mean over all (``shift/mean``). CSV has every number.
+corruptions there is the mean over all (``shift/mean``). CSV has every number, and alone the
+conformal sets.
 """
 
 import logging
@@ -29,6 +30,9 @@ from calgrid.storage.tables import with_words
 
 #: metrics in one request to MLflow
 BATCH = 1000
+#: where MLflow would keep files of runs, which these have not; a folder would be stored as its
+#: full path
+ARTIFACTS = "mlflow-artifacts:/"
 #: seconds before a bar of progress appears
 SILENT_SECONDS = 1
 #: columns that name a result of a run
@@ -78,6 +82,14 @@ def tracked_runs(data: StudyData) -> Iterator[TrackedRun]:
         )
 
 
+def _with_progress(data: StudyData) -> Iterator[TrackedRun]:
+    """All runs of a study, with a bar in a terminal."""
+    count = len(data.manifest["runs"])
+    yield from tqdm(
+        tracked_runs(data), "export", count, leave=False, disable=None, delay=SILENT_SECONDS
+    )
+
+
 def _name(place: Mapping[str, str]) -> str:
     fit_on = "" if place["fit_on"] == "val" else place["fit_on"]
     shift = place["shift"].removeprefix("ood/")
@@ -115,16 +127,19 @@ def write_mlflow(data: StudyData, path: Path) -> int:
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.entities import Metric, Param  # noqa: PLC0415  (an extra)
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: PLC0415
     from mlflow.tracking import MlflowClient  # noqa: PLC0415
 
     for name in ("mlflow", "alembic"):  # on the making of tables
         logging.getLogger(name).setLevel(logging.WARNING)
     count = 0
     with replacing(path) as temporary:
-        client = MlflowClient(f"sqlite:///{temporary.resolve()}")
-        experiment = client.create_experiment(data.manifest["study"], artifact_location="mlruns")
+        address = f"sqlite:///{temporary.resolve()}"
+        SqlAlchemyStore(address, ARTIFACTS)  # makes the default experiment
+        client = MlflowClient(address)
+        experiment = client.create_experiment(data.manifest["study"], artifact_location=ARTIFACTS)
         now = int(time.time() * 1000)
-        for run in tqdm(tracked_runs(data), "export", leave=False, delay=SILENT_SECONDS):
+        for run in _with_progress(data):
             made = client.create_run(experiment, now, run_name=run.key.path).info.run_id
             values = [Metric(name, value, now, 0) for name, value in run.results.items()]
             for epoch, row in run.history.items():
@@ -160,7 +175,7 @@ def write_wandb(data: StudyData, folder: Path) -> int:
     )
     count = 0
     folder.mkdir(parents=True, exist_ok=True)
-    for tracked in tqdm(tracked_runs(data), "export", leave=False, delay=SILENT_SECONDS):
+    for tracked in _with_progress(data):
         with wandb.init(
             project=data.manifest["study"],
             name=tracked.key.path,

@@ -1,8 +1,12 @@
 """ECE against accuracy of many networks on one data set, before and after calibration."""
 
+from typing import Literal
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import Frame
@@ -11,6 +15,13 @@ from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, wide
 
 #: fewest networks of a survey, and most whose names are shown
 FEWEST, NAMED = 3, 20
+#: distances of a name from its marker in points, and its alignment
+PLACES: tuple[tuple[int, int, Literal["left", "right"]], ...] = (
+    (5, 4, "left"),
+    (-5, 4, "right"),
+    (5, -10, "left"),
+    (-5, -10, "right"),
+)
 #: errors that differ by more than this factor are shown on a logarithmic axis
 LOG_FACTOR = 3
 
@@ -56,10 +67,8 @@ def draw(frame: Frame) -> Figure:
         y=style.scaled("ece", frame.rows["ece_mean"].to_numpy(float)),
     )
     networks, after = list(dict.fromkeys(rows["backbone"])), _shown_calibrator(frame)
-    for name, part in rows.groupby("backbone", sort=False):
+    for _, part in rows.groupby("backbone", sort=False):
         _network(ax, part.set_index("calibrator"), after)
-        if len(networks) <= NAMED:
-            _name(ax, part.loc[part["y"].idxmax()], str(name), rows["x"].mean())
     if style.spans(rows["y"].to_numpy(), LOG_FACTOR):
         style.log_axis(ax, "y", rows["y"].min() / 1.3, rows["y"].max() * 1.3)
     else:
@@ -79,6 +88,9 @@ def draw(frame: Frame) -> Figure:
         )
     if handles:
         style.legend_above(figure, handles, 3)
+    if len(networks) <= NAMED:
+        figure.draw_without_rendering()  # sets the size of the axes
+        name_networks(ax, rows)
     return figure
 
 
@@ -93,9 +105,26 @@ def _network(ax: Axes, rows: pd.DataFrame, after: str) -> None:
         ax.plot(row["x"], row["y"], "o", color=face, markeredgecolor=shade, markersize=6, zorder=3)
 
 
-def _name(ax: Axes, row: pd.Series, name: str, middle: float) -> None:
-    """Name a network at its largest error, on the side that has more room."""
-    side, align = (-5, "right") if row["x"] > middle else (5, "left")
-    ax.annotate(
-        name, (row["x"], row["y"]), (side, 4), textcoords="offset points", fontsize=8, ha=align
-    )
+def name_networks(ax: Axes, rows: pd.DataFrame) -> None:
+    """Name each network at its largest error, where its name covers the fewest points and names."""
+    points = ax.transData.transform(rows[["x", "y"]].to_numpy())
+    taken: list[Bbox] = []
+    for network, part in rows.groupby("backbone", sort=False):
+        highest = part.loc[part["y"].idxmax()]
+        place = (highest["x"], highest["y"])
+        name = ax.annotate(str(network), place, (0, 0), textcoords="offset points", fontsize=8)
+        covered = []
+        for number in range(len(PLACES)):
+            box = _put(name, number)
+            outside = sum(not ax.bbox.contains(*corner) for corner in box.corners())
+            worst = outside + box.count_overlaps(taken)
+            covered.append((worst, box.count_contains(points)))
+        taken.append(_put(name, covered.index(min(covered))))
+
+
+def _put(name: Annotation, number: int) -> Bbox:
+    """Put a name at one of its places, and return the box that it fills, in pixels."""
+    right, up, align = PLACES[number]
+    name.set_position((right, up))
+    name.set_horizontalalignment(align)
+    return name.get_window_extent()

@@ -1,0 +1,68 @@
+"""Rows of val and test of an entry of ``external``: files of logits, or a group of CalArena."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calgrid.errors import DataError
+from calgrid.files.calarena import read_group
+from calgrid.files.logits import read_any, share_rows
+from calgrid.specs import EXTERNAL_READING, External
+from calgrid.storage.logits import Logits, validate_logits
+
+
+def read_external(
+    external: External, given: Mapping[str, Path]
+) -> tuple[Logits, Logits, Sequence[str] | None]:
+    """Return the rows of val and test, checked, and the names of the classes, if known.
+
+    ``given`` has the paths of the files of an entry that is no run of a bank. Raises DataError: a
+    file is damaged, its numbers are not of the stated kind, or val and test share rows or differ
+    in their classes.
+    """
+    if "group" in external:
+        return *read_group(given["test"], external["group"]), None
+    how: dict[str, Any] = {
+        name: value for name, value in external.items() if name in EXTERNAL_READING
+    }
+    test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
+    classes = test.metadata.get("classes")
+    if "val" in given:
+        how["classes"] = classes
+        val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
+        validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+        if share_rows(val, test):
+            raise DataError(
+                f"{given['val']} and {given['test']} share rows: calibrators would be scored on "
+                "rows used for their fit; give other rows as test, or remove val, and a part of "
+                "test (val_fraction) is taken for the fit."
+            )
+    else:
+        val, test = split_rows(test, external["split_seed"], external["val_fraction"])
+    if "val_rows" in external:
+        val = first_rows(val, external["val_rows"], external["val_seed"])
+    return val, test, classes
+
+
+def split_rows(data: Logits, seed: int, val_fraction: float) -> tuple[Logits, Logits]:
+    """Split rows at random into val and test, both in their original order."""
+    count = len(data)
+    n_val = round(count * val_fraction)
+    if not 0 < n_val < count:
+        raise DataError(
+            f"{count} rows cannot be split with val_fraction {val_fraction}: one part would be "
+            "empty."
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    return data.rows(np.sort(order[:n_val])), data.rows(np.sort(order[n_val:]))
+
+
+def first_rows(data: Logits, rows: int, seed: int) -> Logits:
+    """Return the first rows of a random permutation, in their original order; smaller sets are
+    subsets of larger.
+    """
+    if rows > len(data):
+        raise DataError(f"val_rows {rows} is more than the {len(data)} val rows; use fewer.")
+    return data.rows(np.sort(np.random.default_rng(seed).permutation(len(data))[:rows]))
