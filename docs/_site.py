@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 import griffe
 import pandas as pd
 import yaml
+from _formulas import is_formula, typeset
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
@@ -128,6 +129,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"(!?\[[^\]]*\])\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Typeset the formulas of a page."""
+    return typeset(html)
+
+
 def _made() -> Iterator[tuple[str, str]]:
     for kind, (title, cards) in KINDS.items():
         folder = registry_folder(kind)
@@ -161,9 +167,9 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _plain(text: str) -> str:
     """Markdown of the marks that docstrings have."""
-    text = re.sub(r":\w+:`([^`<]+) <[^`]*>`", r"`\1`", text)
+    text = re.sub(r":\w+:`([^`<]+)\s<[^`]*>`", r"`\1`", text)
     text = re.sub(r":\w+:`~?([^`]*)`", lambda found: f"`{found[1].rpartition('.')[2]}`", text)
-    return text.replace("``", "`")
+    return re.sub("::$", ":", text.replace("``", "`"), flags=re.MULTILINE)
 
 
 def _linked(source: str) -> str:
@@ -307,6 +313,8 @@ def _value(fact: Any) -> str:
         return ", ".join(f"{name} {_value(value)}" for name, value in fact.items())
     if isinstance(fact, (tuple, list)):
         return ", ".join(map(_value, fact))
+    if isinstance(fact, str) and is_formula(fact):
+        return f"`{fact}`"
     return f"{fact:,}" if isinstance(fact, int) else str(fact)
 
 
