@@ -42,6 +42,13 @@ KINDS = {
     "dataset": ("Data sets", False),
     "backbone": ("Backbones", False),
 }
+#: kind -> where to read which to choose
+ADVICE = {
+    "loss": "Compared in one study: [eleven methods on photographs](photographs.md).",
+    "procedure": "Compared in one study: [eleven methods on photographs](photographs.md).",
+    "calibrator": "Advice on the choice: [which calibrator?](components.md#which-calibrator)",
+    "metric": "Which of them decide verdicts: [what is compared](statistics.md#what-is-compared).",
+}
 #: owner and name of a repository in a source
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
@@ -80,6 +87,7 @@ class Docstrings(griffe.Extension):
             ):
                 for each in section.value:
                     each.description, each.annotation = _meaning(each), types.get(each.name)
+        sections = [_listed(each) for each in sections]
         obj.docstring.__dict__["parsed"] = sections
 
 
@@ -178,6 +186,19 @@ def _linked(source: str) -> str:
     return re.sub(REPOSITORY, r"[\1](https://github.com/\1)", source)
 
 
+def _listed(section: griffe.DocstringSection) -> griffe.DocstringSection:
+    """A section of what is returned or raised as text, its ``name : meaning`` as a list."""
+    kinds = (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.raises)
+    if section.kind not in kinds:
+        return section
+    lines = (
+        " : ".join(filter(None, [getattr(each, "name", ""), _meaning(each)]))
+        for each in section.value
+    )
+    text = re.sub(r"(?:^|(?<=\.) )([\w, ]+) : ", r"\n- \1: ", "\n".join(lines), flags=re.MULTILINE)
+    return griffe.DocstringSectionText(f"**{section.kind.value.capitalize()}:**\n\n{text}")
+
+
 def _meaning(parameter: griffe.DocstringParameter) -> str:
     """What a docstring says of a parameter: behind the colon, and in the lines below."""
     return " ".join(filter(None, [str(parameter.annotation or ""), parameter.description]))
@@ -185,17 +206,16 @@ def _meaning(parameter: griffe.DocstringParameter) -> str:
 
 def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
     """All components of a kind; of calibrators also what they need and what they keep."""
-    header, text = ["Id", "What it is"], ""
+    header = ["Id", "What it is"]
     if kind == "calibrator":
         header += ["Keeps the predicted class", "Parameters"]
-        text = "Advice on the choice: [which calibrator?](components.md#which-calibrator)\n\n"
     rows = []
     for spec in specs.values():
         row = [f"[`{spec.id}`]({folder}/{spec.id}.md)", _plain(spec.summary)]
         if kind == "calibrator":
             row += [_value(spec.info[fact]) for fact in ("keeps_argmax", "parameters")]
         rows.append(row)
-    return f"# {title}\n\n{text}{_table(header, rows)}\n"
+    return f"# {title}\n\n{ADVICE[kind]}\n\n{_table(header, rows)}\n"
 
 
 def _card(spec: registry.ComponentSpec) -> str:
@@ -343,7 +363,8 @@ def _metrics() -> str:
         (f"`{n}`", _plain(m.summary), better[m.lower_is_better], _linked(m.source))
         for n, m in METRICS.items()
     ]
-    return f"# Metrics\n\n{_table(('Id', 'What it is', 'Better', 'Source'), rows)}\n"
+    table = _table(("Id", "What it is", "Better", "Source"), rows)
+    return f"# Metrics\n\n{ADVICE['metric']}\n\n{table}\n"
 
 
 def _protocols() -> str:
