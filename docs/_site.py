@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 import griffe
 import pandas as pd
 import yaml
+from _formulas import is_formula, typeset
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
@@ -40,6 +41,13 @@ KINDS = {
     "probe": ("Probes", False),
     "dataset": ("Data sets", False),
     "backbone": ("Backbones", False),
+}
+#: kind -> where to read which to choose
+ADVICE = {
+    "loss": "Compared in one study: [eleven methods on photographs](photographs.md).",
+    "procedure": "Compared in one study: [eleven methods on photographs](photographs.md).",
+    "calibrator": "Advice on the choice: [which calibrator?](components.md#which-calibrator)",
+    "metric": "Which of them decide verdicts: [what is compared](statistics.md#what-is-compared).",
 }
 #: owner and name of a repository in a source
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
@@ -79,6 +87,7 @@ class Docstrings(griffe.Extension):
             ):
                 for each in section.value:
                     each.description, each.annotation = _meaning(each), types.get(each.name)
+        sections = [_listed(each) for each in sections]
         obj.docstring.__dict__["parsed"] = sections
 
 
@@ -128,6 +137,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"(!?\[[^\]]*\])\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)", link, markdown)
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Typeset the formulas of a page."""
+    return typeset(html)
+
+
 def _made() -> Iterator[tuple[str, str]]:
     for kind, (title, cards) in KINDS.items():
         folder = registry_folder(kind)
@@ -161,15 +175,28 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _plain(text: str) -> str:
     """Markdown of the marks that docstrings have."""
-    text = re.sub(r":\w+:`([^`<]+) <[^`]*>`", r"`\1`", text)
+    text = re.sub(r":\w+:`([^`<]+)\s<[^`]*>`", r"`\1`", text)
     text = re.sub(r":\w+:`~?([^`]*)`", lambda found: f"`{found[1].rpartition('.')[2]}`", text)
-    return text.replace("``", "`")
+    return re.sub("::$", ":", text.replace("``", "`"), flags=re.MULTILINE)
 
 
 def _linked(source: str) -> str:
     """A source with links to arXiv and to repositories."""
     source = re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", source)
     return re.sub(REPOSITORY, r"[\1](https://github.com/\1)", source)
+
+
+def _listed(section: griffe.DocstringSection) -> griffe.DocstringSection:
+    """A section of what is returned or raised as text, its ``name : meaning`` as a list."""
+    kinds = (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.raises)
+    if section.kind not in kinds:
+        return section
+    lines = (
+        " : ".join(filter(None, [getattr(each, "name", ""), _meaning(each)]))
+        for each in section.value
+    )
+    text = re.sub(r"(?:^|(?<=\.) )([\w, ]+) : ", r"\n- \1: ", "\n".join(lines), flags=re.MULTILINE)
+    return griffe.DocstringSectionText(f"**{section.kind.value.capitalize()}:**\n\n{text}")
 
 
 def _meaning(parameter: griffe.DocstringParameter) -> str:
@@ -179,17 +206,16 @@ def _meaning(parameter: griffe.DocstringParameter) -> str:
 
 def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
     """All components of a kind; of calibrators also what they need and what they keep."""
-    header, text = ["Id", "What it is"], ""
+    header = ["Id", "What it is"]
     if kind == "calibrator":
         header += ["Keeps the predicted class", "Parameters"]
-        text = "Advice on the choice: [which calibrator?](components.md#which-calibrator)\n\n"
     rows = []
     for spec in specs.values():
         row = [f"[`{spec.id}`]({folder}/{spec.id}.md)", _plain(spec.summary)]
         if kind == "calibrator":
             row += [_value(spec.info[fact]) for fact in ("keeps_argmax", "parameters")]
         rows.append(row)
-    return f"# {title}\n\n{text}{_table(header, rows)}\n"
+    return f"# {title}\n\n{ADVICE[kind]}\n\n{_table(header, rows)}\n"
 
 
 def _card(spec: registry.ComponentSpec) -> str:
@@ -307,6 +333,8 @@ def _value(fact: Any) -> str:
         return ", ".join(f"{name} {_value(value)}" for name, value in fact.items())
     if isinstance(fact, (tuple, list)):
         return ", ".join(map(_value, fact))
+    if isinstance(fact, str) and is_formula(fact):
+        return f"`{fact}`"
     return f"{fact:,}" if isinstance(fact, int) else str(fact)
 
 
@@ -335,7 +363,8 @@ def _metrics() -> str:
         (f"`{n}`", _plain(m.summary), better[m.lower_is_better], _linked(m.source))
         for n, m in METRICS.items()
     ]
-    return f"# Metrics\n\n{_table(('Id', 'What it is', 'Better', 'Source'), rows)}\n"
+    table = _table(("Id", "What it is", "Better", "Source"), rows)
+    return f"# Metrics\n\n{ADVICE['metric']}\n\n{table}\n"
 
 
 def _protocols() -> str:

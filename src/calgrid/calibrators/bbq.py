@@ -80,12 +80,13 @@ class BayesianBinningIntoQuantiles(Calibrator):
     likelihood.
 
     All numbers of bins from ``max(1, floor(N^(1/3) / 10))`` to ``min(ceil(N / 5), ceil(10
-    N^(1/3)))`` are averaged. With n samples in a bin, n_1 correct, n_0 wrong, c its centre and pi
-    the centre clipped to [0.005, 0.995]::
+    N^(1/3)))`` are averaged. With n samples in a bin b, n_1 correct, n_0 wrong, S the sum of the
+    confidences of the correct ones, c the centre, pi the centre clipped to [0.005, 0.995], and q
+    the value of the bin::
 
-        ln w  = sum over bins of  ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi))
-        value = (n_1 + p_0) / (n + 1)
-        p_0   = (sum of confidences of correct samples + c) / (n_1 + 1)
+        ln w = sum_b (ln B(n_1 + 2 pi, n_0 + 2 (1 - pi)) - ln B(2 pi, 2 (1 - pi)))
+        q = (n_1 + p_0) / (n + 1)
+        p_0 = (S + c) / (n_1 + 1)
 
     with B the beta function and weights proportional to w. This is the authors' code; the paper's
     values are posterior means under the prior of the score. Two details differ: we do not prune

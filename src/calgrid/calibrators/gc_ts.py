@@ -128,7 +128,7 @@ class GroupTemperatureScaling(Calibrator):
 
         -mean_i ln sum_g softmax(W f_i)_g softmax(z_i / tau_g)[y_i] + 0.1 mean(W^2)
 
-    then a temperature of lowest NLL for each hard group ``argmax W f``, and the mean probability
+    then a temperature of lowest NLL for each hard group ``argmax(W f)``, and the mean probability
     over partitions.
 
     Differences from the authors' code: features are standardised; logits are in units of their

@@ -21,8 +21,8 @@ class MatrixScaling(MatrixScalingOdir):
     """Matrix scaling, ``softmax(W z + b)`` by validation NLL, "MS" in CalArena.
 
     ``ms_odir`` with the strength 1e-8, which only makes the minimum unique: the diagonal stays in
-    [0.01, 20], and z is in units of the logits' spread. Over-fits with K^2 weights unless there are
-    many validation samples; takes at most 200 classes.
+    [0.01, 20], and z is in units of the logits' spread. Over-fits with ``K^2`` weights unless there
+    are many validation samples; takes at most 200 classes.
 
     ``fit_history`` is that of ``ms_odir``.
     """

@@ -101,8 +101,8 @@ class SmoothingSplineOneVsAll(Calibrator):
     """One-vs-all smoothing splines of the log odds, "Spline" in CalArena.
 
     For each class, ``q = sigmoid(f(ln p - ln (1 - p)))`` with a natural cubic spline f, straight
-    beyond the validation samples, that minimises ``mean NLL + s * integral of f''^2`` (for log odds
-    in units of their range); rows are divided by their sums. The loss is convex and minimised by
+    beyond the validation samples, that minimises ``mean NLL + s integral f''^2`` (for log odds in
+    units of their range); rows are divided by their sums. The loss is convex and minimised by
     Newton's method. A class without validation samples keeps its probability (ours). Differences
     from the code:
 

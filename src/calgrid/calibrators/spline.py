@@ -34,7 +34,7 @@ class SplineCalibration(Calibrator):
     Validation samples in ascending order of confidence p, with correctness a, give the cumulative
     error ``h_i = sum_{j <= i} (a_j - p_j) / N`` at ``t_i = (i - 1) / (N - 1)``. A natural cubic
     spline with equally spaced knots is fitted to h by least squares, and ``q_i = p_i + h'(t_i)``.
-    The map is linear between the points ``(p_i, q_i)`` and constant outside. The published setting
+    The map is linear between the points (p_i, q_i) and constant outside. The published setting
     is six knots and natural boundary conditions.
 
     Ours: equal confidences get their mean correctness and mean q, so that the order of samples does

@@ -27,7 +27,7 @@ class Loss(nn.Module):
 
     Facts in ``@register``, as literals:
 
-    - ``hard_labels`` : True if ``t * loss(s, y1) + (1 - t) * loss(s, y2)`` is not the loss of the
+    - ``hard_labels`` : True if ``t loss(s, y1) + (1 - t) loss(s, y2)`` is not the loss of the
       mixed label, because the loss is not affine in the one-hot label or each call changes its
       state;
     - ``needs`` : inputs of the call beside logits and labels, among ``"features"`` and ``"index"``;

@@ -12,7 +12,7 @@ from calgrid.losses.base import Loss, LossTerms
     hard_labels=False,
 )
 class CrossEntropy(Loss):
-    """Cross-entropy ``mean_i -log p_iy``."""
+    """Cross-entropy ``mean(-log p_y)``."""
 
     def compute(
         self, logits: Tensor, labels: Tensor, features: Tensor | None, index: Tensor | None

@@ -26,6 +26,10 @@ from calgrid.losses._terms import uniform_cross_entropy
 class FeDLaSLabelSmoothing(FeDLaS):
     """Label smoothing with an adaptive strength, ``mean((1 - a_i) CE_i + a_i U_i)``.
 
+    U is the cross-entropy against the uniform distribution, and ``a_i = 2 alpha sigmoid(beta psi_i
+    gamma_i)``. The indicator ``gamma_i = (n_i - mu) / (sigma + eps)`` standardises the L1 norm n_i
+    of the features by moving averages; the gate psi_i in {-1, 0, +1} is learned from the logits.
+
     Parameters
     ----------
     alpha : mean strength, in [0, 0.5]; a_i lies in (0, 2 alpha).

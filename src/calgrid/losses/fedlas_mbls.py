@@ -30,8 +30,8 @@ class FeDLaSMarginLabelSmoothing(FeDLaS):
     lambda).
 
     ``R_i = mean_c relu(max_l s_l - s_c - m)``: a mean over classes as in the code (a sum in Eq. 6).
-    The cross-entropy keeps the weight (1 - a_i), so beta = 0 gives (1 - lambda) CE + lambda R and
-    not plain MbLS.
+    The cross-entropy keeps the weight (1 - a_i), so beta = 0 gives ``(1 - lambda) CE + lambda R``
+    and not plain MbLS. a_i is that of ``fedlas_ls`` with lambda for alpha.
 
     Parameters
     ----------

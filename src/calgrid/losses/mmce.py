@@ -18,7 +18,7 @@ class MMCE(Loss):
 
     ``mean(CE) + lambda (1/N^2) sum_ij (c_i - k_i)(c_j - k_j) exp(-|k_i - k_j| / 0.4)`` with
     correctness c and confidence k. The paper has the square root of the quadratic form, official
-    code does not. It costs O(N^2) and depends on the batch size.
+    code does not. It costs ``O(N^2)`` and depends on the batch size.
 
     Parameters
     ----------

@@ -27,9 +27,9 @@ class WeightedMMCE(Loss):
     With m correct samples of confidence q and n incorrect ones of confidence r, the blocks are pair
     means: ``A = mean (1-q_i)(1-q_j) k``, ``B = mean r_i r_j k``, ``D = mean (1-q_i) r_j k``. The
     paper has ``sqrt(A + B - 2D)``; Kumar's code and every port divide again, ``sqrt(A/m^2 + B/n^2 -
-    2D/(mn))``, where the smaller group dominates. The published lambda 2 is for the code. The term
-    is 0 in a batch without correct or without incorrect samples, depends on the batch size and
-    costs O(N^2).
+    2 D/(m n))``, where the smaller group dominates. The published lambda 2 is for the code. The
+    term is 0 in a batch without correct or without incorrect samples, depends on the batch size and
+    costs ``O(N^2)``.
 
     Parameters
     ----------

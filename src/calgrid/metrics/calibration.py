@@ -18,8 +18,8 @@ from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie
 
 
 def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Expected calibration error, sum_b (n_b / N) |conf_b - acc_b| = sum_b |sum_{i in b} (p_i -
-    a_i)| / N.
+    """Expected calibration error, ``sum_b (n_b / N) |conf_b - acc_b| = sum_b |sum_{i in b} (p_i
+    - a_i)| / N``.
 
     Biased upwards by finite bins: see :func:`ece_debiased` and :func:`ece_null`.
 
@@ -44,7 +44,8 @@ def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Over-confidence part of the ECE, sum_b (n_b / N) max(conf_b - acc_b, 0); o_ece + u_ece = ece.
+    """Over-confidence part of the ECE, ``sum_b (n_b / N) max(conf_b - acc_b, 0)``; o_ece + u_ece =
+    ece.
 
     Parameters and errors as in :func:`ece`. Source: FeDLaS, Table 4 (no formula printed; its
     columns sum to its ECE).
@@ -54,7 +55,7 @@ def o_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def u_ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Under-confidence part of the ECE, sum_b (n_b / N) max(acc_b - conf_b, 0); o_ece - u_ece =
+    """Under-confidence part of the ECE, ``sum_b (n_b / N) max(acc_b - conf_b, 0)``; o_ece - u_ece =
     mean p - accuracy.
 
     Parameters, errors and source as in :func:`o_ece`.
@@ -74,7 +75,7 @@ def mce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Root mean square calibration error, sqrt(sum_b (n_b / N) (conf_b - acc_b)^2).
+    """Root mean square calibration error, ``sqrt(sum_b (n_b / N) (conf_b - acc_b)^2)``.
 
     Parameters and errors as in :func:`ece`. Source: Hendrycks, Mazeika and Dietterich, ICLR 2019
     (equal-width bins here, for the same bins as :func:`ece`).
@@ -84,8 +85,8 @@ def rmsce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Debiased :func:`rmsce`: root of sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b) /
-    (n_b - 1)].
+    """Debiased :func:`rmsce`: root of ``sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b)
+    / (n_b - 1)]``.
 
     0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce`
     (the paper's code uses equal-mass bins).
@@ -98,8 +99,8 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
 
 
 def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Squared top-label calibration error without bias: sum_b [(sum e_i)^2 - sum e_i^2] / ((n_b -
-    1) N), e_i = p_i - a_i.
+    """Squared top-label calibration error without bias: ``sum_b [(sum e_i)^2 - sum e_i^2] / ((n_b
+    - 1) N), e_i = p_i - a_i``.
 
     Dropping the products of a sample with itself makes each bin an unbiased estimate (a
     U-statistic) of n_b times its squared gap, so two models differ in expectation only if their
@@ -114,8 +115,8 @@ def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> flo
 
 
 def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """ECE minus its estimated bias: 2 ECE - E[ECE with bin accuracies ~ N(acc_b, acc_b (1 - acc_b)
-    / n_b)].
+    """ECE minus its estimated bias: 2 ECE - E[ECE], with bin accuracies drawn from ``N(acc_b, acc_b
+    (1 - acc_b) / n_b)`` in the expectation.
 
     The expectation is exact, without random seed. Same equal-width bins as :func:`ece` (the paper's
     code uses equal-mass bins). Never above the ECE; may be negative, and is not clipped at 0
@@ -192,7 +193,7 @@ def ece_sweep(
 
 
 def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Kolmogorov-Smirnov calibration error, max_t |sum_{i: p_i <= t} (p_i - a_i)| / N; no bins.
+    """Kolmogorov-Smirnov calibration error, ``max_t |sum_{i: p_i <= t} (p_i - a_i)| / N``; no bins.
 
     t runs over distinct confidences, so that the order of ties does not matter.
 
@@ -210,7 +211,7 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def cece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Classwise ECE: mean over all K classes of the ECE of (p_ik, 1[y_i = k]), all N samples,
+    """Classwise ECE: mean over all K classes of the ECE of ``(p_ik, 1[y_i = k])``, all N samples,
     equal-width bins.
 
     Parameters and errors as in :func:`ece`. Source: Kull et al., NeurIPS 2019, with the true K

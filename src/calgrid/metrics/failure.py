@@ -103,7 +103,8 @@ class Confidences:
 
 
 def aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Area under the risk-coverage curve, (1 / N) sum_n (errors among the n most confident) / n.
+    """Area under the risk-coverage curve, ``1 / N sum_n e_n / n`` with e_n the number of errors
+    among the n most confident.
 
     Errors as in :func:`calgrid.metrics.ece`. Source: Geifman and El-Yaniv, NeurIPS 2017, as the
     mean over coverages.
@@ -127,8 +128,8 @@ def e_aurc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def augrc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Area under the generalised risk-coverage curve, (1 / N) sum_n (errors among the n most
-    confident) / N.
+    """Area under the generalised risk-coverage curve, ``1 / N sum_n e_n / N`` with e_n the number
+    of errors among the n most confident.
 
     Parameters and errors as in :func:`aurc`. Source: Traub et al., NeurIPS 2024.
     """

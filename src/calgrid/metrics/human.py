@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 
 def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """Mean Kullback-Leibler divergence from people to model in nats, mean_i sum_k h_ik ln(h_ik /
-    max(p_ik, 1e-12)).
+    """Mean Kullback-Leibler divergence from people to model in nats, ``mean_i sum_k h_ik ln(h_ik /
+    max(p_ik, 1e-12))``.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """Mean total variation distance between people and model, mean_i sum_k |h_ik - p_ik| / 2, in
-    [0, 1].
+    """Mean total variation distance between people and model, ``mean_i sum_k |h_ik - p_ik| / 2``,
+    in [0, 1].
 
     Parameters and errors as in :func:`kl_human`.
     """
@@ -44,8 +44,8 @@ def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 
 def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
-    """ECE against people: sum_b |sum_{i in b} (p_i - h_i)| / N with h_i the fraction of votes for
-    the predicted class.
+    """ECE against people: ``sum_b |sum_{i in b} (p_i - h_i)| / N`` with h_i the fraction of votes
+    for the predicted class.
 
     Less noisy than :func:`calgrid.metrics.ece` because h_i is an average. With the known
     probability q of the predicted class as h_i, it estimates the binned form of the true

@@ -22,16 +22,16 @@ FARTHEST = 14.0
 def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Kernel smooth calibration error: the s at which smECE_s = s.
 
-    smECE_s = integral over t in [0, 1] of |mean_i (p_i - a_i) K_s(t, p_i)|, with K_s a Gaussian of
-    deviation s, reflected at 0 and 1; it decreases in s. It differs from smCE
+    smECE_s is the integral of ``|mean_i (p_i - a_i) K_s(t, p_i)|`` over t in [0, 1], with K_s a
+    Gaussian of deviation s, reflected at 0 and 1; it decreases in s. It differs from smCE
     (:func:`calgrid.metrics.smce`). The fixed point has seven correct digits. For values below about
     0.003 the bandwidth is smaller than the grid resolution.
 
-    The authors' package (relplot 1.0.3) differs in two ways. It stops its search at 2^-10 and sums
-    over 200 points, which has little effect. And it loses half of the residuals at a confidence of
-    1, because its reflection omits the mirror image of the last grid point. Values for saturated
-    confidences, frequent at K = 2, are then too small: on one such set 0.42076, where the integral
-    above (by quadrature) and this function are 0.43803.
+    The authors' package (relplot 1.0.3) differs in two ways. It stops its search at ``2^(-10)`` and
+    sums over 200 points, which has little effect. And it loses half of the residuals at a
+    confidence of 1, because its reflection omits the mirror image of the last grid point. Values
+    for saturated confidences, frequent at K = 2, are then too small: on one such set 0.42076, where
+    the integral above (by quadrature) and this function are 0.43803.
 
     Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
 

@@ -13,12 +13,12 @@ BLOCK_ENTRIES = 2**18
 
 
 def ece_null(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Expected ECE if the same confidences p_i were perfectly calibrated, a_i ~ Bernoulli(p_i), at
-    this sample size.
+    """Expected ECE if the same confidences p_i were perfectly calibrated, ``a_i ~ Bernoulli(p_i)``,
+    at this sample size.
 
-    An ECE is evidence of miscalibration only if it exceeds this. E|sum_{i in b} (p_i - a_i)| is
-    exact (to about 1e-12), from the Poisson binomial distribution of the number of correct
-    predictions in each bin, without simulation. The labels are only validated.
+    An ECE is evidence of miscalibration only if it exceeds this. The mean of ``|sum_{i in b} (p_i -
+    a_i)|`` is exact (to about 1e-12), from the Poisson binomial distribution of the number of
+    correct predictions in each bin, without simulation. The labels are only validated.
 
     Parameters
     ----------

@@ -22,8 +22,8 @@ def max_softmax(probs: ArrayLike) -> Floats:
 
 
 def negative_entropy(probs: ArrayLike) -> Floats:
-    """Minus the entropy of each row in nats, sum_k p ln p with 0 ln 0 = 0, (N,). DataError for
-    logits.
+    """Minus the entropy of each row in nats, ``sum_k p_k ln p_k`` with ``0 ln 0 = 0``, (N,).
+    DataError for logits.
     """
     rows = check_rows(probs, "probs")
     logarithm = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
@@ -31,7 +31,7 @@ def negative_entropy(probs: ArrayLike) -> Floats:
 
 
 def auroc(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
-    """Area under the ROC curve, P(s_ID > s_OOD) + P(s_ID = s_OOD) / 2.
+    """Area under the ROC curve, ``P(s_ID > s_OOD) + P(s_ID = s_OOD) / 2``.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def aupr(scores_id: ArrayLike, scores_ood: ArrayLike) -> float:
     """Area under the precision-recall curve with ID samples positive, as average precision: the
     mean over ID samples of the share of ID samples among all scores at or above theirs.
 
-    It depends on the sizes of the sets: without separation it is N / (N + M). Parameters and errors
-    as in :func:`auroc`. Source: Hendrycks and Gimpel, ICLR 2017, "AUPR In".
+    It depends on the sizes of the sets: without separation it is ``N / (N + M)``. Parameters and
+    errors as in :func:`auroc`. Source: Hendrycks and Gimpel, ICLR 2017, "AUPR In".
 
     Examples
     --------

@@ -37,7 +37,7 @@ def top5(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def nll(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Mean negative log-likelihood in nats, mean_i -ln max(p_i[y_i], 1e-12).
+    """Mean negative log-likelihood in nats, ``mean_i(-ln max(p_i[y_i], 1e-12))``.
 
     Parameters and errors as in :func:`accuracy`.
     """
@@ -45,7 +45,7 @@ def nll(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def brier(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score (Brier 1950), mean_i sum_k (p_ik - 1[y_i = k])^2, in [0, 2]: the sum over
+    """Brier score (Brier 1950), ``mean_i sum_k (p_ik - 1[y_i = k])^2``, in [0, 2]: the sum over
     classes, not their mean.
 
     Parameters and errors as in :func:`accuracy`.
@@ -57,9 +57,9 @@ def brier_calibration(probs: Probabilities, labels: ArrayLike, n_bins: int = 15)
     """Part of the Brier score that classwise recalibration can remove; the rest is
     :func:`brier_refinement`.
 
-    sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)] over the
-    equal-width bins of :func:`calgrid.metrics.cece`; the last term corrects the bias of small bins,
-    so the sum may be slightly negative. Bins of one sample are ignored.
+    ``sum_k sum_b (n_kb / N) [(mean p_k - mean y_k)^2 - mean y_k (1 - mean y_k) / (n_kb - 1)]`` over
+    the equal-width bins of :func:`calgrid.metrics.cece`; the last term corrects the bias of small
+    bins, so the sum may be slightly negative. Bins of one sample are ignored.
 
     Parameters and errors as in :func:`calgrid.metrics.ece`. Source: Murphy, Journal of Applied
     Meteorology 1973; bias correction of Bröcker, Climate Dynamics 2012, and Ferro and Fricker,
@@ -84,7 +84,7 @@ def brier_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) 
 
 
 def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Brier score of the confidence, mean_i (p_i - a_i)^2, in [0, 1].
+    """Brier score of the confidence, ``mean_i (p_i - a_i)^2``, in [0, 1].
 
     Parameters and errors as in :func:`accuracy`.
     """

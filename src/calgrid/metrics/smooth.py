@@ -13,8 +13,8 @@ _Kinks = list[tuple[float, float]]
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Smooth calibration error, max_w sum_i w(p_i) (a_i - p_i) / N over 1-Lipschitz w: [0, 1] ->
-    [-1, 1]; exact.
+    """Smooth calibration error, ``max_w sum_i w(p_i) (a_i - p_i) / N`` over 1-Lipschitz w: [0, 1]
+    -> [-1, 1]; exact.
 
     It differs from smECE (the kernel estimate of Błasiok and Nakkiran 2024).
 

@@ -43,10 +43,10 @@ class MaskedClassifierCalibration(SecondStage):
     At the start of epoch t each weight of a layer is kept with probability p_t, for the whole
     epoch::
 
-        M ~ Bernoulli(p_t),  z = W2' relu(W1' h + b1) + b2  with  W' = M * W                (8), (9)
-        W <- W - eta M * dL/dW'                                                              (11)
-        p_{t+1} = clip(p_t + clip(lambda acc_t - conf_t, -tau_t, tau_t), p_min, 1)           (12)
-        tau_t = tau0 exp(-kappa t / T)                                                       (13)
+        M ~ Bernoulli(p_t), W' = M * W, z = W2' relu(W1' h + b1) + b2                    (8), (9)
+        W <- W - eta M * dL/dW'                                                          (11)
+        p_{t+1} = clip(p_t + clip(lambda acc_t - conf_t, -tau_t, tau_t), p_min, 1)       (12)
+        tau_t = tau0 exp(-kappa t / T)                                                   (13)
 
     The text of the paper specifies: frozen extractor, randomly initialised two-layer bottleneck,
     one Bernoulli mask per epoch, masked gradients, cross-entropy, adaptation by training accuracy

@@ -43,10 +43,10 @@ class MixupInferenceLast(Procedure):
     """Two forward passes through the whole network; only the logits are decoupled.
 
     The decoupled outputs of two mixtures of each pair are trained with the pair's own labels. ``l1
-    = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v ~ Beta(alpha, alpha), redrawn while ``l1 -
-    l2 < margin``, because the noise of the decoupled outputs grows as 1 / (l1 - l2). With a partner
-    j of each sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. As in the official code,
-    the mixtures are separate forward passes with separate BatchNorm statistics.
+    = max(u, 1 - u)`` and ``l2 = min(v, 1 - v)``, u and v from ``Beta(alpha, alpha)``, redrawn while
+    ``l1 - l2 < margin``, because the noise of the decoupled outputs grows as ``1 / (l1 - l2)``.
+    With a partner j of each sample i, ``L = 1/2 loss(o_i, y_i) + 1/2 loss(o_j, y_j)``. As in the
+    official code, the mixtures are separate forward passes with separate BatchNorm statistics.
 
     Defaults: alpha 1 as in the documented runs of MIT-L, with the official margin 0.5 (those runs
     have margin 0, with unbounded noise of single batches).

@@ -22,7 +22,7 @@ from calgrid.training.procedure import LossFunction, Procedure
 class Mixup(Procedure):
     """Mixup of a batch with a permutation of itself.
 
-    One weight per batch, lambda ~ Beta(alpha, alpha), and a random partner j of each sample i::
+    One weight per batch, ``lambda ~ Beta(alpha, alpha)``, and a random partner j of each sample i::
 
         x = lambda x_i + (1 - lambda) x_j
         L = lambda loss(z(x), y_i) + (1 - lambda) loss(z(x), y_j)

@@ -64,7 +64,7 @@ class VariationalTwoStageTraining(SecondStage):
     a KL term.
 
     Two parallel networks Linear(d, 3Z) - ReLU - Linear(3Z, Z) give mu and s, with ``log sigma^2 =
-    logsigmoid(s)``. A latent ``u = mu + sigma eps``, eps ~ N(0, I), goes through Linear(Z, K).
+    logsigmoid(s)``. A latent ``u = mu + sigma eps``, ``eps ~ N(0, I)``, goes through Linear(Z, K).
     Training draws one latent per sample::
 
         L = CE(z(u), y) + w / Z KL(N(mu, diag sigma^2) || N(0, I))

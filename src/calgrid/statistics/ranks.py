@@ -102,8 +102,8 @@ def mean_ranks(
 
 
 def friedman(ranks: ArrayLike) -> FriedmanResult:
-    """Friedman's chi2 = 12 N / (k (k + 1)) [sum R^2 - k (k + 1)^2 / 4] over mean ranks R; F after
-    Iman and Davenport.
+    """Friedman's ``chi^2 = 12 N / (k (k + 1)) [sum R^2 - k (k + 1)^2 / 4]`` over mean ranks R; F
+    after Iman and Davenport.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def friedman(ranks: ArrayLike) -> FriedmanResult:
 
 
 def nemenyi_cd(k: int, n: int, alpha: float = 0.05) -> float:
-    """Critical difference of mean ranks, q_alpha sqrt(k (k + 1) / (6 n)), for k methods over n
-    settings.
+    """Critical difference of mean ranks, ``q_alpha sqrt(k (k + 1) / (6 n))``, for k methods over
+    n settings.
 
     It depends on the set of methods: prefer :func:`wilcoxon_holm` against one reference.
 
@@ -201,7 +201,7 @@ def wilcoxon_holm(scores: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Wilcoxon signed-rank test of each method against the reference over settings, Holm-adjusted.
 
     Two-sided, zero differences kept in the ranking (Pratt), exact without zeros and ties. A pair is
-    compared over settings with both methods. With n settings no p-value is below 2 / 2^n: 6 are
+    compared over settings with both methods. With n settings no p-value is below ``2 / 2^n``: 6 are
     needed for 0.05.
 
     Parameters
