@@ -32,7 +32,7 @@ from calgrid import metrics
 from calgrid.calibrators import build_calibrator
 from calgrid.datasets import ImageSplit
 from calgrid.datasets.digits_ambiguous import DigitsAmbiguous, draw
-from calgrid.jobs.network import build_network
+from calgrid.procedures.network import build_network
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.logits import read_logits
 from calgrid.training.data import DeviceImages

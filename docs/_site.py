@@ -52,7 +52,8 @@ ADVICE = {
 #: owner and name of a repository in a source
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
-    *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.reporting.results"),
+    *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.integrations.network"),
+    "calgrid.reporting.results",
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
     *("calgrid.files.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(

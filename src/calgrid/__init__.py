@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from calgrid.optional import say_extra
 
 if TYPE_CHECKING:
+    from calgrid.integrations.network import TrainedNetwork
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
     from calgrid.reporting.diagram import plot_reliability
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CalibratedEstimator",
     "CalibratedModule",
+    "TrainedNetwork",
     "__version__",
     "load_study",
     "plot_reliability",
@@ -24,6 +26,7 @@ __all__ = [
 _MODULES = {
     "CalibratedEstimator": "calgrid.integrations.sklearn",
     "CalibratedModule": "calgrid.integrations.torch",
+    "TrainedNetwork": "calgrid.integrations.network",
     "load_study": "calgrid.reporting.results",
     "plot_reliability": "calgrid.reporting.diagram",
 }

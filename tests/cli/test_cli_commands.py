@@ -4,10 +4,12 @@ mistakes.
 
 import json
 import os
+import re
 import sys
 from io import StringIO
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from tests.datasets.pictures import write_parquet
@@ -265,6 +267,25 @@ class TestCheck:
             "number"
         ]
         fails("check", path, parts=parts)
+
+    def test_shows_the_images_of_each_class_and_warns_of_few(
+        self, calgrid, write, make_config, tmp_path
+    ):
+        write_parquet(tmp_path / "train.parquet", [b""] * 120, [0, 1] * 60)
+        mine = {"base": "image_parquet", "like": "cifar10", "n_classes": 2}
+        mine |= {"val_size": 10, "test_size": 40}
+        path = write(
+            make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
+        )
+        done = calgrid("check", path)
+        assert "mine: train 70, val 10, test 40 images; 2 classes\n" in done.out
+        rows = re.findall(r"^  ([01]): (\d+), (\d+), (\d+)$", done.out, re.MULTILINE)
+        counts = np.array(rows, int)
+        assert counts[:, 0].tolist() == [0, 1]
+        assert counts[:, 1:].sum(axis=0).tolist() == [70, 10, 40]
+        assert done.err == (
+            "calgrid check: mine has fewer than 10 val images of 2 of 2 classes (0, 1).\n"
+        )
 
     def test_the_schemas_are_found_from_any_folder(
         self, calgrid, write, make_config, tmp_path, monkeypatch

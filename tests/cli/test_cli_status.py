@@ -93,7 +93,7 @@ def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
     place, jobs, trainings, monkeypatch
 ):
     (place / "squeue").write_text(
-        f"#!/bin/sh\necho rule_train_wildcards_digits_ls_1_{trainings['ls'].id} 11\n"
+        f"#!/bin/sh\necho rule_train_wildcards_digits_ls_1_{trainings['ls'].id} '11 (Priority)'\n"
     )
     (place / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(place), prepend=os.pathsep)
@@ -112,7 +112,7 @@ def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
         "mbls": "failed",
     }
     assert found["ce"]["reason"] == "complete on 2026-01-01T00:00:00+00:00, removed since"
-    assert found["ls"]["where"] == "SLURM job 11"
+    assert found["ls"]["where"] == "SLURM job 11 (Priority)"
     assert found["mbls"]["reason"] == "cancelled: run the same command again"
 
 

@@ -368,6 +368,15 @@ def test_a_picture_that_scaling_would_blow_up_is_refused(refuses):
         decode(wide, 8, 4096, "wide.png")
 
 
+def test_a_folder_that_is_no_folder_of_class_folders_is_refused(files, tmp_path, refuses):
+    with refuses(DataError, "train/bee has 20 images, but no folder of a class"):
+        prepared(files, tmp_path / "out", train="train/bee", **FOLDERS)
+    (files / "high/train").mkdir(parents=True)
+    (files / "train").rename(files / "high/train/birds")
+    with refuses(DataError, "high/train has images of one class only", "one folder per class"):
+        prepared(files, tmp_path / "out", train="high/train", test_size=9, **FOLDERS)
+
+
 def test_a_link_to_what_is_no_file_is_refused(files, tmp_path, refuses):
     link = files / "test/bee/001.png"
     link.unlink()
@@ -481,6 +490,8 @@ def test_labels_that_fit_pass_the_check(files):
     book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS}, str(files))
     sizes = [book.sizes(name) for name in ("mine", "folders", "digits")]
     assert sizes == [{"train": 51, "val": 9, "test": 30}] * 2 + [None]
+    assert book.class_counts("folders")["val"] == {"ant": 3, "bee": 3, "cat": 3}
+    assert book.class_counts("mine")["train"] == {"0": 17, "1": 17, "2": 17}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.network import build_network
 from calgrid.jobs.predict import predict
+from calgrid.procedures.network import build_network
 from calgrid.storage.arrays import read_arrays, read_head, write_arrays
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import logits_files

@@ -9,7 +9,7 @@ import torch
 from tests.training.test_trainer import StopAfter, assert_same_result, build, run
 
 from calgrid.components import registry
-from calgrid.jobs.network import build_network
+from calgrid.procedures.network import build_network
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import RESUME_FILE
 

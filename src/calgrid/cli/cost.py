@@ -14,6 +14,7 @@ from calgrid.configuration.costs import (
     Place,
     RunCost,
     archive_bytes,
+    count_classes,
     count_jobs,
     measured_runs,
     prepared_bytes,
@@ -78,8 +79,8 @@ def _measured(study: Study, stated: Collection[str]) -> tuple[bool, dict[Place, 
     runs = measured_runs(study, stated)
     with Progress("measure", len(runs), "network") as progress:
         for place, (key, passes) in runs.items():
-            info = study.datasets.spec(key.dataset).info
-            shape, classes = info["image_shape"], info["n_classes"]
+            shape = study.datasets.spec(key.dataset).info["image_shape"]
+            classes = count_classes(study, key.dataset)
             speeds[place] = passes * images_per_second(plan.train(key), shape, classes, device)
             progress.advance()
     return choose_device(device).type == "cpu", speeds

@@ -129,7 +129,8 @@ def why(logs: Sequence[str], message: str = "") -> str:
     return (
         f"killed, or ended without a message; the log ends with: {lines[-1]}"
         if lines
-        else "no log; see above"
+        else "no log: the job was not started, for a reason above or in the newest file of "
+        ".snakemake/log"
     )
 
 

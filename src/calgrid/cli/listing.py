@@ -20,7 +20,7 @@ from calgrid.configuration.model import FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.progress import log
 
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
@@ -36,6 +36,8 @@ SINGULAR = {
 }
 #: source of external predictions -> its page
 EXTERNAL_PAGES = {"files": "your_data", "bank": "sharing", "calarena": "calarena"}
+#: classes of a user's images that are listed; fewer images of a class are warned of
+SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
@@ -225,9 +227,33 @@ def check(options: argparse.Namespace) -> None:
             "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake "
             "stops with an error here, and on a cluster each job needs a GPU."
         )
+    for name in dict.fromkeys(key.dataset for key in study.evaluations):
+        sys.stdout.writelines(f"{line}\n" for line in _images(study, name))
     sys.stdout.writelines(f"{line}\n" for line in _power(study))
     for key in study.runs:
         sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
+
+
+def _images(study: Study, dataset: str) -> Iterator[str]:
+    """Images of each split and class of a data set of the user's files; few are warned of."""
+    from calgrid.files.labels import shown_names
+
+    counts = study.datasets.class_counts(dataset)
+    if counts is None:
+        return
+    sizes = ", ".join(f"{role} {sum(of.values()):,}" for role, of in counts.items())
+    yield f"{dataset}: {sizes} images; {len(counts['train'])} classes"
+    for name, of_train in list(counts["train"].items())[:SHOWN_CLASSES]:
+        yield f"  {visible(name)}: {of_train:,}, {counts['val'][name]:,}, {counts['test'][name]:,}"
+    if len(counts["train"]) > SHOWN_CLASSES:
+        yield f"  and {len(counts['train']) - SHOWN_CLASSES} more classes"
+    for role, of_split in counts.items():
+        few = [name for name, count in of_split.items() if count < FEW_IMAGES]
+        if few:
+            log(
+                f"calgrid check: {dataset} has fewer than {FEW_IMAGES} {role} images of {len(few)} "
+                f"of {len(of_split)} classes ({shown_names(few)})."
+            )
 
 
 def _power(study: Study) -> Iterator[str]:

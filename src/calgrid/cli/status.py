@@ -156,15 +156,17 @@ def jobs(plan: Plan) -> list[JobState]:
 
 
 def slurm_queue() -> dict[str, str]:
-    """Numbers of this user's jobs in SLURM's queue by comments, which name rule and folder."""
+    """Numbers of this user's jobs in SLURM's queue, with the reason why one waits, by comments,
+    which name rule and folder.
+    """
     if shutil.which("squeue") is None:
         return {}
-    command = ["squeue", "--me", "--noheader", "--format=%k %i"]
+    command = ["squeue", "--me", "--noheader", "--format=%k %i (%r)"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except subprocess.TimeoutExpired:  # a cluster whose controller does not answer
         return {}
-    return dict(line.rsplit(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
+    return dict(line.split(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
 
 
 def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:

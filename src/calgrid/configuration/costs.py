@@ -118,13 +118,21 @@ def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[Ru
     """
     found: dict[Place, tuple[RunKey, int]] = {}
     for key, run in study.trained.items():
-        info = study.datasets.spec(key.dataset).info
-        known = info.get("image_shape") and info.get("n_classes")
+        shape = study.datasets.spec(key.dataset).info.get("image_shape")
+        known = shape and count_classes(study, key.dataset)
         if known and run.first_stage is None and trains(run.protocol):
             passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
             if key.backbone not in stated and passes < found.get(key[:3], (key, math.inf))[1]:
                 found[key[:3]] = (key, passes)
     return found
+
+
+def count_classes(study: Study, dataset: str) -> int:
+    """Number of classes of a data set; 0 if unknown before its preparation."""
+    counts = study.datasets.class_counts(dataset)
+    if counts is not None:
+        return len(counts["train"])
+    return study.datasets.spec(dataset).info.get("n_classes") or 0
 
 
 def image_counts(study: Study, dataset: str) -> dict[str, int]:
@@ -163,7 +171,7 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
     """Cost of a run, with that of its network if it ``makes`` it."""
     key, protocol = run.key, run.protocol
     count, info = image_counts(study, key.dataset), backbone_info(key.backbone)
-    classes = study.datasets.spec(key.dataset).info.get("n_classes") or UNKNOWN_CLASSES
+    classes = count_classes(study, key.dataset) or UNKNOWN_CLASSES
     slower = CORE_SLOWER if on_core else 1
     seconds = slower * _pass_seconds(study, run) if speed is None else 1 / speed
     procedure = registry.spec("procedure", run.method.procedure).info

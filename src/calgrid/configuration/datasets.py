@@ -4,6 +4,7 @@ Gives the facts that are known before preparation, and the options that the prep
 on.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -142,12 +143,21 @@ class DatasetCatalog:
         info = self.spec(name).info
         return "drawn_val" in info and "val" not in info.get("repeats", {})
 
-    @functools.cache  # noqa: B019
     def sizes(self, image_set: str) -> Mapping[str, int] | None:
         """Count the images of each split of the user's files; None for registered data sets,
         variants and shifts.
 
         Labels that do not fit the options raise ConfigError.
+        """
+        counts = self.class_counts(image_set)
+        if counts is None:
+            return None
+        return {role: sum(of_split.values()) for role, of_split in counts.items()}
+
+    @functools.cache  # noqa: B019
+    def class_counts(self, image_set: str) -> Mapping[str, Mapping[str, int]] | None:
+        """Count the images of each class, by its name or number, in each split of the user's files;
+        None and errors as in :meth:`sizes`.
         """
         if image_set not in self._of_files:
             return None
@@ -158,10 +168,13 @@ class DatasetCatalog:
             sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{image_set}: {error}") from None
-        return {
-            role: len(rows[role] if role in rows else sources[role].labels)
-            for role in ("train", "val", "test")
-        }
+        names = sources["train"].classes or tuple(map(str, range(kind.n_classes)))
+        counts = {}
+        for role in ("train", "val", "test"):
+            labels = sources["train"].labels[rows[role]] if role in rows else sources[role].labels
+            of_split = collections.Counter(labels.tolist())
+            counts[role] = {name: of_split[number] for number, name in enumerate(names)}
+        return counts
 
     def _add_files(self, name: str, base: registry.ComponentSpec, where: str) -> None:
         """Add a data set of the user's files."""

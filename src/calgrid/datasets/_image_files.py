@@ -31,6 +31,8 @@ Rows = NDArray[np.int64]
 #: name of an image in messages, and the bytes of its file
 NamedImage = tuple[str, bytes]
 
+#: a network needs at least two
+FEWEST_CLASSES = 2
 LIMITS = {
     "test_size": "[1, inf)",
     "val_size": "[1, inf)",
@@ -238,6 +240,11 @@ def _rounded(values: NDArray[np.float64]) -> list[float]:
 def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
     if not len(labels):
         raise DataError(f"{files} contains no images: correct the path.")
+    if n_classes < FEWEST_CLASSES:
+        raise DataError(
+            f"{files} has images of one class only: give the images of all classes, for folders "
+            "the one that holds one folder per class."
+        )
     wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if len(wrong):
         raise DataError(
@@ -257,4 +264,4 @@ def _count_classes(train: Source, files: str) -> int:
             f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct "
             "the labels, or give n_classes."
         )
-    return max(len(present), 1)
+    return len(present)

@@ -102,12 +102,19 @@ class FolderSource(Source):
 
 
 def _pictures(folder: Path) -> list[str]:
-    """Relative paths of all images below the class folders; an empty class folder is an error."""
+    """Relative paths of all images below the class folders; an empty class folder is an error, and
+    so are images without a class folder.
+    """
     if not folder.is_dir():
         raise DataError(f"{folder} must be a folder with one folder per class.")
-    pictures = [
-        file for file, _ in files_below(folder) if "/" in file and file.lower().endswith(SUFFIXES)
-    ]
+    found = [file for file, _ in files_below(folder) if file.lower().endswith(SUFFIXES)]
+    pictures = [file for file in found if "/" in file]
+    if found and not pictures:
+        raise DataError(
+            f"{folder} has {len(found)} images, but no folder of a class: give the folder that "
+            "holds one folder per class, or write images with labels as Parquet "
+            "(base: image_parquet)."
+        )
     classes = {
         path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     }

@@ -1,7 +1,6 @@
-"""Networks of runs: construction from a specification, device, images, record."""
+"""Networks of runs: images, record, digest."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,12 @@ import torch
 from torch import nn
 
 from calgrid import specs
-from calgrid.backbones import build_backbone
-from calgrid.backbones.base import HeadDropout, ImageStatistics, Network
+from calgrid.backbones.base import ImageStatistics, Network
 from calgrid.backbones.catalogue import check_image_size, describe
 from calgrid.datasets import Prepared
-from calgrid.procedures import build_procedure
 from calgrid.storage.records import TRAIN, sha256_of, verified
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
-from calgrid.training.procedure import Procedure
 
 #: maximum share of the free memory of a device for images
 HELD_SHARE = 1 / 2
@@ -35,51 +31,6 @@ def with_test_constants(prepared: Prepared, spec: specs.TestSpec, dataset: str) 
     if constants is None:
         return prepared
     return replace(prepared, mean=constants["mean"], std=constants["std"])
-
-
-def build_network(
-    spec: specs.TrainSpec,
-    num_classes: int,
-    first: Mapping[str, torch.Tensor] | None = None,
-    pretrained: bool = False,
-) -> tuple[Network, Procedure[Any]]:
-    """Build network and procedure of a run; a second stage takes layers from the weights ``first``
-    of its first.
-
-    Without ``pretrained``, weights are drawn with the global generator of torch, instead of loading
-    published ones.
-    """
-    key = spec["key"]
-    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
-    backbone = build_backbone(key["backbone"], num_classes, pretrained)
-    if "head_dropout" in spec["protocol"]:
-        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
-    model: Any = procedure.build_model(backbone, num_classes)
-    if first is not None:
-        procedure.load_first_stage(model, first)
-    return model, procedure
-
-
-def tested_networks(
-    states: Mapping[str, Mapping[str, torch.Tensor]],
-    spec: specs.TrainSpec,
-    checkpoints: Iterable[str],
-    num_classes: int,
-    device: torch.device,
-) -> Iterator[tuple[str, Network, Procedure[Any]]]:
-    """Yield each checkpoint of a trained run with its network, on the device, and its procedure."""
-    network, procedure = build_network(spec, num_classes)
-    network = to_device(network, spec["protocol"], device)
-    for checkpoint in checkpoints:
-        network.load_state_dict(states[f"{checkpoint}.model"])
-        procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
-        yield checkpoint, network, procedure
-
-
-def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:
-    """Move a network to a device, in the memory format of the protocol."""
-    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
-    return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
 
 
 def check_images(key: specs.Key, protocol: specs.Protocol, prepared: Prepared) -> None:

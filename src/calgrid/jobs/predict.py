@@ -21,8 +21,9 @@ from calgrid.backbones.base import Network
 from calgrid.datasets import SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.datasets.prepared import Condition
 from calgrid.errors import DataError, StateError
-from calgrid.jobs.network import model_digest, tested_networks, with_test_constants
+from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.parallel import ahead
+from calgrid.procedures.network import tested_networks
 from calgrid.progress import Progress
 from calgrid.specs import PredictSpec, Protocol
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head

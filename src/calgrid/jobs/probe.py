@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 
 from calgrid.datasets import open_prepared
-from calgrid.jobs.network import model_digest, tested_networks, with_test_constants
+from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
+from calgrid.procedures.network import tested_networks
 from calgrid.specs import ProbeSpec
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import PROBE_TABLE

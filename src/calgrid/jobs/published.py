@@ -17,7 +17,8 @@ from calgrid.backbones.weights import load_state, read_state
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
-from calgrid.jobs.network import build_network, check_images, model_description, network_record
+from calgrid.jobs.network import check_images, model_description, network_record
+from calgrid.procedures.network import build_network
 from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
 from calgrid.storage.publish import make_result

@@ -15,16 +15,15 @@ import torch
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.jobs.network import (
-    build_network,
     check_images,
     model_description,
     model_digest,
     network_record,
     read_images,
-    to_device,
     training_images,
 )
 from calgrid.losses import build_loss
+from calgrid.procedures.network import build_network, to_device
 from calgrid.specs import TrainSpec
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.publish import make_result

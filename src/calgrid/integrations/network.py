@@ -1,0 +1,76 @@
+"""A network that a study trained, for new images."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calgrid.datasets import open_prepared
+from calgrid.errors import DataError, unknown_id
+from calgrid.procedures.network import tested_networks
+from calgrid.reporting.run import Run
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import Layout, RunKey
+from calgrid.storage.records import MODEL
+from calgrid.training.data import Batch
+
+
+class TrainedNetwork(nn.Module):
+    """The network of a run with its normalisation: images to the logits that the study has.
+
+    Images are those of the data set: for folders of pictures, RGB of its ``image_size``. The module
+    is in evaluation mode, computes one view of each image in float32, and can be joined to a
+    calibrator by :class:`~calgrid.integrations.torch.CalibratedModule`.
+
+    Parameters
+    ----------
+    run : :meth:`calgrid.reporting.results.Results.run`. The folders ``runs`` and ``data`` must be
+        beside the study.
+    checkpoint : by default the first of those with logits.
+
+    Attributes
+    ----------
+    classes : names of the classes in the order of the logits; None if the data set has no names.
+
+    Raises
+    ------
+    DataError : the run was not trained here, or its images were removed. StateError: the network
+        is damaged. ConfigError : unknown checkpoint.
+    """
+
+    def __init__(self, run: Run, checkpoint: str | None = None) -> None:
+        super().__init__()
+        if run.trained is None:
+            raise DataError("A run of logits that were made elsewhere has no network: use yours.")
+        states, description = load_checkpoint(run.trained / MODEL)
+        spec = description["spec"]
+        chosen = checkpoint or run.checkpoints[0]
+        if f"{chosen}.model" not in states:
+            known = [name.removesuffix(".model") for name in states if name.endswith(".model")]
+            raise unknown_id("checkpoint", chosen, known)
+        results = run.trained.parents[len(RunKey._fields) + 1]
+        layout = Layout(str(results), study="")
+        prepared = open_prepared(layout.data(spec["key"]["dataset"], spec["data"]))
+        self.classes: list[str] | None = prepared.manifest.get("classes")
+        self.crop_size: int | None = spec["protocol"]["crop_size"]
+        cpu = torch.device("cpu")
+        ((_, self.network, self.procedure),) = tested_networks(
+            states, spec, [chosen], prepared.n_classes, cpu
+        )
+        mean, std = (torch.tensor(each).reshape(1, -1, 1, 1) for each in prepared.normalisation)
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) of images (N, C, H, W), uint8 or floats in [0, 1]."""
+        pixels = images if images.is_floating_point() else images.float() / 255
+        if self.crop_size is not None:  # as in prediction
+            top, left = (round((side - self.crop_size) / 2) for side in pixels.shape[-2:])
+            pixels = pixels[..., top : top + self.crop_size, left : left + self.crop_size]
+        unknown = pixels.new_zeros(pixels.shape[0], dtype=torch.long)
+        batch = Batch((pixels - self.mean) / self.std, unknown, unknown)
+        logits: Any = self.procedure.predict(self.network, batch)[0]
+        return logits

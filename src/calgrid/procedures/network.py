@@ -1,0 +1,57 @@
+"""Networks of runs: construction from a specification, and the checkpoints of trained ones."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from calgrid import specs
+from calgrid.backbones import build_backbone
+from calgrid.backbones.base import HeadDropout, Network
+from calgrid.procedures import build_procedure
+from calgrid.training.procedure import Procedure
+
+
+def build_network(
+    spec: specs.TrainSpec,
+    num_classes: int,
+    first: Mapping[str, torch.Tensor] | None = None,
+    pretrained: bool = False,
+) -> tuple[Network, Procedure[Any]]:
+    """Build network and procedure of a run; a second stage takes layers from the weights ``first``
+    of its first.
+
+    Without ``pretrained``, weights are drawn with the global generator of torch, instead of loading
+    published ones.
+    """
+    key = spec["key"]
+    procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
+    backbone = build_backbone(key["backbone"], num_classes, pretrained)
+    if "head_dropout" in spec["protocol"]:
+        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
+    model: Any = procedure.build_model(backbone, num_classes)
+    if first is not None:
+        procedure.load_first_stage(model, first)
+    return model, procedure
+
+
+def tested_networks(
+    states: Mapping[str, Mapping[str, torch.Tensor]],
+    spec: specs.TrainSpec,
+    checkpoints: Iterable[str],
+    num_classes: int,
+    device: torch.device,
+) -> Iterator[tuple[str, Network, Procedure[Any]]]:
+    """Yield each checkpoint of a trained run with its network, on the device, and its procedure."""
+    network, procedure = build_network(spec, num_classes)
+    network = to_device(network, spec["protocol"], device)
+    for checkpoint in checkpoints:
+        network.load_state_dict(states[f"{checkpoint}.model"])
+        procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
+        yield checkpoint, network, procedure
+
+
+def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:
+    """Move a network to a device, in the memory format of the protocol."""
+    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
+    return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it
