@@ -7,20 +7,31 @@ softmax(z) with z normal. The logits of a method are factor * (z + a fixed error
 each image + an error of each seed on each image), with a factor that varies over seeds. All methods
 are equal in expectation; for power, one has another factor. Part 2: normal differences over seeds
 and test images, of methods with equal deviations or with one of fourfold deviation. Part 3: two
-models of one seed, whose calibration differs or not, for test sets of several sizes.
+models of one seed, whose calibration differs or not, for test sets of several sizes, with three
+constructions of the standard error.
 """
 
 import argparse
+import functools
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from calgrid.metrics.intervals import Resampled, averaged, resampled_means, sampling_variance
+from calgrid.metrics import METRICS as ALL_METRICS
+from calgrid.metrics import _estimators, binning, check_probabilities
+from calgrid.metrics.intervals import (
+    Resampled,
+    averaged,
+    resample_weights,
+    resampled_means,
+    sampling_variance,
+)
 from calgrid.statistics.verdicts import FOUND, detectable_deviations, judge
 
 Floats = NDArray[np.float64]
@@ -205,14 +216,22 @@ def sharp_and_flat(z: Floats, rng: np.random.Generator) -> list[Floats]:
     return [posterior, np.where(known, posterior, flat)]
 
 
+def two_networks(z: Floats, rng: np.random.Generator) -> list[Floats]:
+    """Two over-confident models with errors of the same size, not the same errors."""
+    return [special.softmax(z + 0.6 * rng.normal(size=z.shape), axis=1) for _ in range(2)]
+
+
 def pairs(sets: int) -> Iterator[str]:
     """Part 3."""
     yield "## The squared calibration error of two models\n"
     yield (
         "One network each, ten classes; coverage of the interval of the difference, and share of "
-        "test sets with a verdict, in %.\n"
+        "test sets with a verdict, in %. Used: linear and product parts of the change under "
+        "resampling, bins of equal width. Plain: the deviation of the resampled values. Mass: as "
+        "used, with bins of equal mass. SD: median standard error in those that are used.\n"
     )
     cases = {
+        "two equal networks": two_networks,
         "calibrated, sharp against flat": sharp_and_flat,
         "1 against 1.1": scaled(1, 1.1),
         "1 against 1.2": scaled(1, 1.2),
@@ -221,39 +240,72 @@ def pairs(sets: int) -> Iterator[str]:
     }
     rows = []
     for name, models in cases.items():
-        row = [name]
-        truth = np.mean([one_pair(models, 50_000, seed)[0] for seed in range(1000, 1004)])
+        truths = [one_pair(models, 50_000, seed, resamples=2) for seed in range(1000, 1004)]
+        truth = pd.DataFrame(truths)[["width", "mass"]].mean()
         for n in (500, 2000, 10_000):
             count = 4 * sets if n < 10_000 else sets
-            found = [one_pair(models, n, seed) for seed in range(count)]
-            tests = pd.DataFrame(found, columns=["difference", "std_test"]).assign(
-                metric="squared_ce", n_seeds=1, std_seed=np.nan
-            )
-            judged = judge(tests, np.arange(count), of_runs=True)
-            held = judged["ci_low"].le(truth) & judged["ci_high"].ge(truth)
-            told = judged["verdict"].isin(FOUND)
-            row += [f"{100 * held.mean():.1f}", f"{100 * told.mean():.0f}"]
-        rows.append(row)
-    header = ["logits times"]
-    for n in (500, 2000, 10_000):
-        header += [f"coverage, {n:,} images", "verdict"]
-    yield from table(header, rows)
+            found = pd.DataFrame([one_pair(models, n, seed) for seed in range(count)])
+            rows.append([name, f"{n:,}"])
+            rows[-1] += told(found["width"], found["used"], truth["width"])
+            for difference, std in (("width", "plain"), ("mass", "std_mass")):
+                ratio = found[std].median() / found["used"].median()
+                shown = told(found[difference], found[std], truth[difference])
+                rows[-1] += [*shown, f"{ratio:.2f}"]
+    header = ["logits times", "images", "used: coverage", "verdict", "plain: coverage", "verdict"]
+    yield from table([*header, "SD", "mass: coverage", "verdict", "SD"], rows)
+
+
+def told(difference: pd.Series, std_test: pd.Series, truth: float) -> list[str]:
+    """Coverage of the intervals and share of verdicts, in %."""
+    tests = pd.DataFrame({"difference": difference, "std_test": std_test})
+    tests = tests.assign(metric="squared_ce", n_seeds=1, std_seed=np.nan)
+    judged = judge(tests, np.arange(len(tests)), of_runs=True)
+    held = judged["ci_low"].le(truth) & judged["ci_high"].ge(truth)
+    return [f"{100 * held.mean():.1f}", f"{100 * judged['verdict'].isin(FOUND).mean():.0f}"]
 
 
 def one_pair(
-    models: Callable[[Floats, np.random.Generator], list[Floats]], n: int, seed: int
-) -> tuple[float, float]:
-    """Difference of the squared errors of two models on one test set, and its standard error."""
+    models: Callable[[Floats, np.random.Generator], list[Floats]],
+    n: int,
+    seed: int,
+    resamples: int = 200,
+) -> dict[str, float]:
+    """Differences of the squared errors of two models on one test set in bins of equal ``width``
+    and ``mass``, and standard errors: ``used``, ``plain`` and ``std_mass``.
+    """
     rng = np.random.default_rng([n, seed])
     z = 2 * rng.normal(size=(n, CLASSES))
     labels = (special.softmax(z, axis=1).cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
-    resamples = 2 if n > 10_000 else 200
-    one, other = (resampled_means(each, labels, n_resamples=resamples) for each in models(z, rng))
-    name = "squared_ce"
-    variance = sampling_variance(
-        one.drawn[name] - other.drawn[name], one.noise[name] - other.noise[name]
-    )
-    return one.values[name] - other.values[name], float(np.sqrt(variance))
+    drawn = weights(n, resamples)
+    predictions = [check_probabilities(each, labels) for each in models(z, rng)]
+    found = {}
+    for bins, index in (("width", binning.bin_index), ("mass", by_mass)):
+        with mock.patch.object(binning, "bin_index", index):
+            value, other_value = (
+                ALL_METRICS["squared_ce"].function(p, labels, 15) for p in predictions
+            )
+            one, other = (_estimators._squared(each, 15)(drawn) for each in predictions)
+        linear, products = (
+            getattr(one, part)["squared_ce"] - getattr(other, part)["squared_ce"]
+            for part in ("values", "noise")
+        )
+        found[bins] = value - other_value
+        name = "used" if bins == "width" else "std_mass"
+        found[name] = float(np.sqrt(sampling_variance(linear, products)))
+        found.setdefault("plain", float((linear + products).std(ddof=1)))
+    return found
+
+
+@functools.cache
+def weights(n: int, resamples: int) -> Floats:
+    """Weights (R, n) of the samples in each resample."""
+    return np.concatenate(list(resample_weights(n, resamples, 0)))
+
+
+def by_mass(confidence: Floats, n_bins: int) -> NDArray[np.intp]:
+    """Bin (n,) of each confidence, in bins of equal numbers of samples."""
+    rank = confidence.argsort(kind="stable").argsort(kind="stable")
+    return rank * n_bins // len(rank)
 
 
 if __name__ == "__main__":
