@@ -26,10 +26,10 @@ KINDS = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
-    "floats": pa.list_(pa.float32()),
+    "floats": pa.list_(pa.float64()),
 }
-#: rows of a row group, and rows in memory while a table is written in chunks
-PIECE_ROWS = 2**17
+#: rows or bytes of a row group, and in memory while a table is written in chunks
+PIECE_ROWS, PIECE_BYTES = 2**17, 2**25
 
 
 def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
@@ -62,7 +62,8 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 class TableWriter:
-    """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows.
+    """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows or
+    ``PIECE_BYTES`` bytes.
 
     A smaller table has the same bytes as with :func:`write_frame`, which has the same ``metadata``.
     """
@@ -76,7 +77,9 @@ class TableWriter:
     def add(self, piece: pa.Table) -> int:
         """Add a chunk, without its metadata; return its number of rows."""
         self._pieces.append(piece.replace_schema_metadata(self._footer))
-        if sum(map(len, self._pieces)) >= PIECE_ROWS:
+        rows = sum(table.num_rows for table in self._pieces)
+        size = sum(table.nbytes for table in self._pieces)
+        if rows >= PIECE_ROWS or size >= PIECE_BYTES:
             self._flush()
         return len(piece)
 
