@@ -217,7 +217,7 @@ def test_resamples_are_stored_a_batch_of_runs_and_used_a_test_set_at_a_time(stud
         rows = resamples(key)
         expected.append(rows.assign(**run["key"]))
         footer = {"fingerprint": run["fingerprint"]}
-        write_frame(folder / "resamples.parquet", rows[list(RESAMPLE_COLUMNS)], footer)
+        write_frame(folder / "resamples.parquet", rows, footer, RESAMPLE_COLUMNS)
         files = listed(folder, ["metrics.parquet", "resamples.parquet"])
         write_record(folder / "calibrate.json", {"fits": [], FILES: files})
     monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 3)
@@ -226,6 +226,7 @@ def test_resamples_are_stored_a_batch_of_runs_and_used_a_test_set_at_a_time(stud
     aggregated(manifest, study.parent)
     path = study.parent / "resamples.parquet"
     assert pq.read_metadata(path).num_row_groups == 5  # four conditions, one a batch and a run more
+    assert pq.read_schema(path).field("draws").type.value_type == "float"
     expected = pd.concat(expected, ignore_index=True)
     found = read_frame(path)
     pd.testing.assert_frame_equal(found, expected[list(found)], check_dtype=False)

@@ -26,19 +26,26 @@ KINDS = {
     "float32": pa.float32(),
     "float64": pa.float64(),
     "bool": pa.bool_(),
-    "floats": pa.list_(pa.float64()),
+    "floats": pa.list_(pa.float32()),
 }
 #: rows or bytes of a row group, and in memory while a table is written in chunks
 PIECE_ROWS, PIECE_BYTES = 2**17, 2**25
 
 
-def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
+def write_frame(
+    path: Path,
+    frame: pd.DataFrame,
+    metadata: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> None:
     """Write a data frame atomically; strings are dictionary-encoded, the index is dropped.
 
-    ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``.
+    ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``. ``columns``
+    are those to write with their types (``KINDS``); by default all, with their own types.
     """
     with replacing(path) as temporary:
-        table = to_table(frame).replace_schema_metadata(_footer(metadata))
+        table = to_table(frame) if columns is None else as_table(frame, columns)
+        table = table.replace_schema_metadata(_footer(metadata))
         pq.write_table(table, temporary, **_options(table.schema))
 
 
