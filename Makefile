@@ -9,6 +9,7 @@ STUDY := results/digits
 TEST_PROCESSES ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+OLD ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -22,7 +23,7 @@ LOCK := envs/requirements.lock
 READY := $(VENV)/.calgrid-ready
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
-.PHONY: help setup venv demo test test-rest test-all lint docs mutation bench lock clean clean-results
+.PHONY: help setup venv demo test test-rest test-all lint docs mutation same-numbers bench lock clean clean-results
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -55,6 +56,10 @@ docs: $(READY) ## build the documentation into site/; a broken link is an error
 
 mutation: $(READY) ## break lines of the core one by one, and count how often the tests notice
 	"$(BIN)/python" benchmarks/mutation.py $(BENCH_ARGS)
+
+same-numbers: $(READY) ## compare results/digits with those of another checkout, bit for bit: OLD=../other/results/digits
+	@test -n "$(OLD)" || { echo "Name the results to compare with: make same-numbers OLD=../other/results/digits" >&2; exit 2; }
+	"$(BIN)/python" benchmarks/same_numbers.py "$(OLD)" "$(STUDY)"
 
 bench: $(READY) ## measure set-up, default grid and planning (see benchmarks/README.md)
 	"$(BIN)/python" benchmarks/speed.py --cores $(CORES) $(BENCH_ARGS)

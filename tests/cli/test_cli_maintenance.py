@@ -1,5 +1,6 @@
 """``calgrid verify``, ``clean``, ``pack`` and ``merge`` on small handwritten results."""
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -88,6 +89,15 @@ def test_a_flipped_bit_is_named_and_deleted(results, capsys, name):
     assert not (results / name).exists() or name.startswith("small/metrics")
 
 
+def test_a_file_that_is_damaged_again_and_again_is_named_each_time(results, capsys):
+    for _ in range(3):
+        flip(results / RUN / f"train-{'a' * 10}" / MODEL)
+        assert main(["verify", "--delete"]) == 0
+        assert MODEL in capsys.readouterr().out
+        training(results, "a" * 16)
+        assert main(["verify"]) == 0
+
+
 @pytest.mark.parametrize("content", ["[]", "null", "[" * 100_000, "", '{"fingerprint": 3}'])
 def test_a_record_of_another_form_is_named(results, capsys, content):
     record = results / RUN / f"train-{'a' * 10}" / "train.json"
@@ -128,6 +138,26 @@ def test_clean_lists_what_no_study_uses_and_removes_it_after_a_yes(results, caps
     assert main(["clean", "--yes"]) == 0
     assert not old.exists()
     assert main(["verify"]) == 0
+
+
+def test_clean_removes_fits_of_runs_without_a_calibration_and_plans_but_the_newest(results):
+    manifest = {"folders": [], "configuration": {"results": "results"}}
+    fits = []
+    for run in (RUN, RUN.replace("ce", "ls")):
+        fits.append(results / run / "fits")
+        fits[-1].mkdir(parents=True)
+        (fits[-1] / "ts.safetensors").write_text("a fit")
+    plans = [results / f"small/.calgrid/plan-{number}.json" for number in (1, 2)]
+    for moment, path in enumerate(plans):
+        write_record(path, {"manifest": manifest})
+        os.utime(path, (moment, moment))
+    unfinished = fits[1].with_name(f"calibrate-{'e' * 10}")
+    unfinished.with_name(f"{unfinished.name}.partial").mkdir()
+    with OwnerLock(unfinished.with_name(f"{unfinished.name}.lock"), "result"):
+        assert main(["clean", "--yes"]) == 0
+    assert [path.exists() for path in (*fits, *plans)] == [True, True, False, True]
+    assert main(["clean", "--yes"]) == 0
+    assert [path.exists() for path in fits] == [True, False]
 
 
 def test_clean_keeps_what_a_live_process_writes(results):

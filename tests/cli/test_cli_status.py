@@ -89,6 +89,16 @@ def test_states_of_trainings(place, jobs, trainings):
     assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")
 
 
+def test_a_record_that_cannot_be_read_is_named(place, jobs, trainings):
+    record = place / trainings["brier"].result
+    record.parent.mkdir(parents=True)
+    record.write_text("garbage")
+    text = jobs()
+    assert text.startswith("study 'small': 0 of 16 jobs done, without")
+    assert "1 damaged" in text
+    assert f"The train record {trainings['brier'].result} " in text
+
+
 def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
     place, jobs, trainings, monkeypatch
 ):

@@ -17,7 +17,12 @@ from calgrid.jobs.aggregate import _collect_costs, aggregate
 from calgrid.statistics import summarise
 from calgrid.storage.atomic import read_json, write_json
 from calgrid.storage.records import FILES, listed, write_record
-from calgrid.storage.schema import METRIC_COLUMNS, SHIFT_SUMMARY_COLUMNS, STUDY_FILES
+from calgrid.storage.schema import (
+    METRIC_COLUMNS,
+    RESAMPLE_COLUMNS,
+    SHIFT_SUMMARY_COLUMNS,
+    STUDY_FILES,
+)
 from calgrid.storage.tables import read_frame, write_frame
 
 KEY = ["protocol", "dataset", "backbone", "method", "seed"]
@@ -196,6 +201,61 @@ def test_batches_change_no_byte(study, tmp_path, small_batches, monkeypatch):
     monkeypatch.undo()
     aggregated(read_json(study), tmp_path / "whole")
     assert contents(small_batches) == contents(tmp_path / "whole")
+
+
+def resamples(key):
+    """Resamples of one run on the test split and of its mean over shifts."""
+    rng = np.random.default_rng([key[-1], len(key[3]), 7])
+    rows = [
+        {
+            "checkpoint": "last",
+            "calibrator": calibrator,
+            "fit_on": "val",
+            "fit_seed": 0,
+            "split": split,
+            "shift": shift,
+            "severity": severity,
+            "metric": metric,
+            "draws": rng.normal(size=200).astype(np.float32),
+            "pairs": np.empty(0, np.float32),
+        }
+        for calibrator in ("none", "ts")
+        for split, shift, severity in (("test", "", 0), ("shift", "mean", -1))
+        for metric in ("accuracy", "nll")
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_resamples_are_stored_a_batch_of_runs_and_used_a_test_set_at_a_time(study, monkeypatch):
+    manifest = read_json(study)
+    expected = []
+    for run in manifest["runs"]:
+        folder, key = Path(run["calibrate"]), tuple(run["key"][name] for name in KEY)
+        rows = resamples(key)
+        expected.append(rows.assign(**run["key"]))
+        footer = {"fingerprint": run["fingerprint"]}
+        write_frame(folder / "resamples.parquet", rows, footer, RESAMPLE_COLUMNS)
+        files = listed(folder, ["metrics.parquet", "resamples.parquet"])
+        write_record(folder / "calibrate.json", {"fits": [], FILES: files})
+    monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 3)
+    monkeypatch.setattr("calgrid.storage.tables.PIECE_BYTES", 2**14)
+    monkeypatch.setattr("calgrid.jobs.summaries.SUMMARISED_ROWS", 1)
+    aggregated(manifest, study.parent)
+    path = study.parent / "resamples.parquet"
+    assert pq.read_metadata(path).num_row_groups == 5  # four conditions, one a batch and a run more
+    assert pq.read_schema(path).field("draws").type.value_type == "float"
+    expected = pd.concat(expected, ignore_index=True)
+    found = read_frame(path)
+    pd.testing.assert_frame_equal(found, expected[list(found)], check_dtype=False)
+    summary = summarise(rows_of_all_runs(study), "ce", resamples=expected)
+    assert summary["p_value"].notna().sum() == 2 * 2 * 2  # ls, mbls; calibrators; metrics
+    stored = read_frame(study.parent / "summary.parquet")
+    pd.testing.assert_frame_equal(stored, summary, rtol=1e-14)
+    means = read_frame(study.parent / "shift_means.parquet")
+    of_means = summarise(means, "ce", resamples=expected)
+    stored = read_frame(study.parent / "shift_summary.parquet")
+    assert of_means["p_value"].notna().sum() == 2 * 2 * 2
+    np.testing.assert_array_equal(stored["p_value"], of_means["p_value"])
 
 
 def test_a_study_without_shifts_has_no_means_over_shifts(study):

@@ -143,21 +143,22 @@ def clean(options: argparse.Namespace) -> None:
         studies = sorted({path.parent for path in options.results.glob(f"*/{HIDDEN}")})
         used = used_folders(options.results, studies)
         folders = [path for path in result_folders(options.results) if path not in used]
+        folders += [*_unused_fits(options.results, used), *_old_plans(studies)]
         title = "results that no study uses"
-    folders = [path for path in folders if path.is_dir() and not _is_locked(path)]
+    folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
         sys.stdout.write(f"There is nothing to remove: no {title}.\n")
         return
     sizes = [_size(path) for path in tqdm(folders, "sizes", leave=False, delay=SILENT_SECONDS)]
     for folder, size in zip(folders, sizes, strict=True):
         sys.stdout.write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
-    sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} folders: {title}\n")
+    sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")
     if not (options.yes or _agrees()):
         sys.stdout.write("Nothing was removed.\n")
         return
     for folder in tqdm(folders, "remove", leave=False, delay=SILENT_SECONDS):
         remove(folder)
-    sys.stdout.write(f"Removed {len(folders)} folders.\n")
+    sys.stdout.write(f"Removed {len(folders)} files and folders.\n")
 
 
 def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
@@ -170,7 +171,7 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
         manifests = []
         if (study / MANIFEST).is_file():
             manifests.append(read_record(study / MANIFEST, "manifest"))
-        plans = sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)
+        plans = _plans(study)
         if plans:  # of a study that is not finished
             manifests.append(read_record(plans[-1], "plan")["manifest"])
         for manifest in manifests:
@@ -178,6 +179,26 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
             for folder in manifest["folders"]:
                 used.add(results / Path(folder).relative_to(root))
     return used
+
+
+def _plans(study: Path) -> list[Path]:
+    """Plans of a study, the newest last."""
+    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)
+
+
+def _old_plans(studies: Iterable[Path]) -> list[Path]:
+    return [path for study in studies for path in _plans(study)[:-1]]
+
+
+def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:
+    """Saved fits of the runs of which no study uses a calibration and none is in progress."""
+    calibrated = {path.parent for path in used if path.name.startswith("calibrate-")}
+    unused = []
+    for path in sorted(results.glob("runs/*/*/*/*/*/fits")):
+        in_progress = map(_is_locked, path.parent.glob("calibrate-*.partial"))
+        if path.parent not in calibrated and not any(in_progress):
+            unused.append(path)
+    return unused
 
 
 def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
@@ -205,8 +226,9 @@ def _is_locked(folder: Path) -> bool:
     return live_owner(folder.with_name(f"{name}.lock")) is not None
 
 
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _size(path: Path) -> int:
+    files = [path, *path.rglob("*")]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _agrees() -> bool:

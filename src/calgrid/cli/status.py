@@ -19,12 +19,13 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Job, Plan
-from calgrid.errors import visible_lines
+from calgrid.errors import DataError, visible_lines
 from calgrid.storage.locks import live_owner
 from calgrid.storage.records import Record
 
-DONE, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
+DONE, DAMAGED, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
     "done",
+    "damaged",
     "running",
     "queued",
     "stopped",
@@ -32,7 +33,14 @@ DONE, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
     "failed",
     "waiting",
 )
-COLOURS = {DONE: "green", RUNNING: "blue", QUEUED: "blue", STOPPED: "yellow", FAILED: "red"}
+COLOURS = {
+    DONE: "green",
+    DAMAGED: "red",
+    RUNNING: "blue",
+    QUEUED: "blue",
+    STOPPED: "yellow",
+    FAILED: "red",
+}
 #: heading of the jobs in a state
 MEANING = {
     RUNNING: "running",
@@ -40,6 +48,7 @@ MEANING = {
     STOPPED: "stopped; the same command continues them",
     MISSING: "missing; the same command makes them again",
     FAILED: "failed",
+    DAMAGED: "with a record that cannot be read",
 }
 #: progress older than this is marked with its age
 OLD_SECONDS = 120
@@ -175,8 +184,12 @@ def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:
         about = f"{about}/{job.spec['probe']['name']}"
     lines = joblogs.last_attempt(log)
     details: dict[str, Any] = {}
-    if Path(job.result).is_file():
-        state = DONE
+    if Path(job.result).exists():
+        try:
+            Record.read(Path(job.folder), job.record)
+            state = DONE
+        except DataError as error:
+            state, details = DAMAGED, {"reason": str(error)}
     elif owner := live_owner(Path(f"{job.folder}.lock")):
         state, details = RUNNING, {"where": _where(owner), **_progress(lines, Path(log))}
     elif number := next((queue[key] for key in queue if key.endswith(f"_{job.id}")), None):

@@ -1,6 +1,6 @@
 """Job ``aggregate``: collect the results of all runs of a study for tables, figures and report.
 
-``storage.schema`` lists the files and their columns. Metrics are written as they are read, and
+``storage.schema`` lists the files and their columns. Rows are written as they are read, and
 summarised one condition (protocol, data set, backbone) after the other, so that memory does not
 grow with the number of conditions. The results do not depend on the number of processes.
 """
@@ -51,6 +51,7 @@ from calgrid.storage.tables import (
     read_result,
     table_of_rows,
     with_columns,
+    with_words,
     writing,
 )
 
@@ -60,10 +61,10 @@ BATCH_RUNS = 32
 FACTS = ("loss", "procedure")
 #: key by which fits of calibrators are counted
 FIT = (*CONDITION, "calibrator")
+KEY_COLUMNS = {name: schema.METRIC_COLUMNS[name] for name in RUN_KEY}
 Fit = tuple[str, ...]
-#: name of a file of diagnostics -> its columns in addition to the key of the run, if they are
-#: always the same, and its reader
-Diagnosed = Mapping[str, tuple[schema.Columns, Callable[[ManifestRun], Iterable[Table]]]]
+#: yields tables of a run
+Reader = Callable[[ManifestRun], Iterable[Table]]
 
 
 def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
@@ -286,25 +287,50 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     """
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
-    of_papers: Diagnosed = {
-        name: (columns, functools.partial(_calibrated_file, name))
-        for name, columns in diagnostic_files(manifest.get("diagnostics", ())).items()
+    of_papers = diagnostic_files(manifest.get("diagnostics", ()))
+    for chosen, files in ((runs, schema.PART_EXTRAS), (references, of_papers)):
+        for name, columns in files.items():
+            read = functools.partial(_calibrated_file, name, columns)
+            _collect(manifest, chosen, folder / name, columns, read, in_processes)
+    columns = schema.SAMPLE_COLUMNS
+    _collect(manifest, runs, folder / schema.SAMPLES, columns, _last_samples, in_processes)
+    others: dict[str, Reader] = {
+        schema.HISTORIES: functools.partial(_trained_file, HISTORY, "training history"),
+        schema.PROBES: _probe_tables,
     }
-    for name, (columns, read) in {**DIAGNOSTICS, **of_papers}.items():
-        chosen = references if name in of_papers else runs
-        # files without rows need columns, too
-        empty = table_of_rows(
-            [], {**{key: schema.METRIC_COLUMNS[key] for key in RUN_KEY}, **columns}
-        )
-        tables = in_processes(functools.partial(_tables_of, read), _batches(chosen))
+    for name, read_other in others.items():
+        # their columns depend on losses and probes; without rows they need some, too
+        tables = in_processes(functools.partial(_tables_of, read_other), _batches(runs))
+        empty = table_of_rows([], KEY_COLUMNS)
         with writing(folder / name, footer_of(manifest)) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
     write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
 
 
-def _tables_of(
-    read: Callable[[ManifestRun], Iterable[Table]], runs: Sequence[ManifestRun]
-) -> list[Table]:
+def _collect(
+    manifest: Manifest,
+    runs: Sequence[ManifestRun],
+    path: Path,
+    columns: schema.Columns,
+    read: Reader,
+    in_processes: Map,
+) -> None:
+    """Write the rows of some runs, a batch at a time."""
+    of_batch = functools.partial(_rows_with_keys, read, {**KEY_COLUMNS, **columns})
+    with writing(path, footer_of(manifest)) as writer:
+        for table in in_processes(of_batch, _batches(runs)):
+            writer.add(table)
+
+
+def _rows_with_keys(read: Reader, columns: schema.Columns, runs: Sequence[ManifestRun]) -> Table:
+    """Rows of some runs with these columns, the key of the run among them."""
+    tables = [table_of_rows([], columns)]
+    for table in _tables_of(read, runs):
+        tables.append(with_words(table.select(list(columns)), encoded=True))
+    return join(tables)
+
+
+def _tables_of(read: Reader, runs: Sequence[ManifestRun]) -> list[Table]:
     """Tables of some runs, with the key of the run in each row."""
     return [with_columns(table, run["key"]) for run in runs for table in read(run)]
 
@@ -323,11 +349,11 @@ def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[Manifest
     return references
 
 
-def _calibrated_file(name: str, run: ManifestRun) -> Iterator[Table]:
+def _calibrated_file(name: str, columns: schema.Columns, run: ManifestRun) -> Iterator[Table]:
     """An optional file of the job ``calibrate``."""
     record = _record(run["calibrate"], CALIBRATE)
     if name in record.files:
-        yield read_result(record.verified(name), f"file {name}", run["fingerprint"])
+        yield read_result(record.verified(name), f"file {name}", run["fingerprint"], columns)
 
 
 def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
@@ -375,15 +401,3 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
             if name in record
         },
     }
-
-
-#: diagnostics of every study
-DIAGNOSTICS: Diagnosed = {
-    **{
-        name: (columns, functools.partial(_calibrated_file, name))
-        for name, columns in schema.PART_EXTRAS.items()
-    },
-    schema.HISTORIES: ({}, functools.partial(_trained_file, HISTORY, "training history")),
-    schema.SAMPLES: (schema.SAMPLE_COLUMNS, _last_samples),
-    schema.PROBES: ({}, _probe_tables),
-}

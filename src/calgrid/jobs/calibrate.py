@@ -96,7 +96,12 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             log(f"Warning: {warning}")
         write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
         _write_diagnostics(job, bins)
-        write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": spec["fingerprint"]})
+        write_frame(
+            folder / RESAMPLES,
+            _resamples(draws),
+            {"fingerprint": spec["fingerprint"]},
+            RESAMPLE_COLUMNS,
+        )
         scores = pd.DataFrame(classes, columns=list(CLASS_COLUMNS)).astype(dict(CLASS_COLUMNS))
         write_frame(folder / CLASSES, scores, {"fingerprint": spec["fingerprint"]})
         if sets:
@@ -223,8 +228,7 @@ def _resamples(draws: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         kept.append(mean := _mean_draws(rows, rows[0]["severity"]))
         totals[tuple(mean[key] for key in AVERAGED if key != "severity")].append(mean)
     kept += [_mean_draws(rows, -1) for rows in totals.values()]
-    numbers = {name: kind for name, kind in RESAMPLE_COLUMNS.items() if kind != "floats"}
-    return pd.DataFrame(kept, columns=list(RESAMPLE_COLUMNS)).astype(numbers)
+    return pd.DataFrame(kept, columns=list(RESAMPLE_COLUMNS))
 
 
 def _mean_draws(rows: Sequence[Mapping[str, Any]], severity: int) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Summaries over seeds of the metrics of a study and of their means over shifts.
 
-Each summary is made of one condition (protocol, data set, backbone) after the other: rows are
-ranked and tested within a condition only.
+Each summary is made of one condition (protocol, data set, backbone) after the other, and of some
+test sets of a large condition after the others: rows are ranked and tested within a test set only.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calgrid import __version__
@@ -20,6 +22,7 @@ from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.statistics.shifts import mean_intervals
 from calgrid.storage.schema import (
     CONDITION,
+    MEAN_SHIFT,
     METRICS,
     NUMBER_KEY,
     RESAMPLES,
@@ -28,12 +31,23 @@ from calgrid.storage.schema import (
     SHIFT_SUMMARY_COLUMNS,
     SUMMARY,
 )
-from calgrid.storage.tables import Table, as_table, read_published, table_of_rows, to_table, writing
+from calgrid.storage.tables import (
+    Table,
+    as_table,
+    read_published,
+    table_of_rows,
+    to_table,
+    writing,
+)
 
 #: values of ``CONDITION``
 Condition: TypeAlias = tuple[str, ...]
 #: columns that no summary needs
 NOT_SUMMARISED = ("n_samples", "fingerprint")
+#: columns that identify a test set of a condition
+TEST_SET = ("checkpoint", "split", "shift", "severity")
+#: metrics that are summarised at once, which takes about 0.4 kB each
+SUMMARISED_ROWS = 2**19
 #: columns that identify a mean over shifts
 SHIFTED = ("checkpoint", "method", "calibrator", "fit_on")
 
@@ -108,23 +122,50 @@ def shift_summary(
 
 
 def _summary(folder: Path, options: Mapping[str, Any], condition: Condition) -> Table:
-    metrics, resamples = (
-        _rows_of(folder / name, condition).to_pandas() for name in (METRICS, RESAMPLES)
-    )
-    summary = summarise(metrics, resamples=resamples, **options)
+    of_sets = ("shift", "!=", MEAN_SHIFT)
+    resamples = _rows_of(folder / RESAMPLES, condition, of_sets).to_pandas()
+    parts = []
+    for piece in _pieces(_rows_of(folder / METRICS, condition)):
+        parts.append(summarise(piece.to_pandas(), resamples=resamples, **options))
+    summary = pd.concat(parts, ignore_index=True)
     return to_table(summary.sort_values(list(NUMBER_KEY), kind="stable"))
+
+
+def _pieces(table: Table) -> Iterator[Table]:
+    """Rows of whole test sets, about ``SUMMARISED_ROWS`` or those of one set."""
+    if len(table) == 0:  # refused where it is summarised
+        yield table
+        return
+    places = table.select(TEST_SET).to_pandas()
+    number = places.groupby(list(TEST_SET), observed=True).ngroup().to_numpy()
+    counts = np.bincount(number)
+    piece = ((np.cumsum(counts) - counts) // SUMMARISED_ROWS)[number]
+    for which in np.unique(piece):
+        yield table.filter(piece == which)
 
 
 def _shift_summary(folder: Path, baseline: str, level: float, condition: Condition) -> Table:
     table = _rows_of(folder / SHIFT_MEANS, condition)
     if len(table) == 0:
         return table_of_rows([], SHIFT_SUMMARY_COLUMNS)
-    resamples = _rows_of(folder / RESAMPLES, condition).to_pandas()
+    of_means = ("shift", "=", MEAN_SHIFT)
+    resamples = _rows_of(folder / RESAMPLES, condition, of_means).to_pandas()
     return shift_summary(table.to_pandas(), baseline, level, resamples)
 
 
-def _rows_of(path: Path, condition: Condition) -> Table:
-    """Rows of a condition in the order of the file."""
-    columns = [name for name in pq.read_schema(path).names if name not in NOT_SUMMARISED]
-    filters = [(name, "=", value) for name, value in zip(CONDITION, condition, strict=True)]
-    return pq.read_table(path, columns=columns, filters=filters, memory_map=True)
+def _rows_of(path: Path, condition: Condition, *further: tuple[str, str, str]) -> Table:
+    """Rows of a condition in the order of the file, with ``further`` filters of Arrow.
+
+    Row groups are read one after the other, because those of resamples are large.
+    """
+    wanted = [(name, "=", value) for name, value in zip(CONDITION, condition, strict=True)]
+    of_condition = pq.filters_to_expression(wanted)
+    chosen = pq.filters_to_expression([*wanted, *further])
+    tables = []
+    with pq.ParquetFile(path) as file:
+        columns = [name for name in file.schema_arrow.names if name not in NOT_SUMMARISED]
+        for group in range(file.num_row_groups):
+            if len(file.read_row_group(group, CONDITION).filter(of_condition)):
+                table = file.read_row_group(group, columns, use_threads=False)
+                tables.append(table.filter(chosen))
+        return pa.concat_tables(tables) if tables else file.schema_arrow.empty_table()

@@ -28,17 +28,24 @@ KINDS = {
     "bool": pa.bool_(),
     "floats": pa.list_(pa.float32()),
 }
-#: rows of a row group, and rows in memory while a table is written in chunks
-PIECE_ROWS = 2**17
+#: rows or bytes of a row group, and in memory while a table is written in chunks
+PIECE_ROWS, PIECE_BYTES = 2**17, 2**25
 
 
-def write_frame(path: Path, frame: pd.DataFrame, metadata: Mapping[str, Any] | None = None) -> None:
+def write_frame(
+    path: Path,
+    frame: pd.DataFrame,
+    metadata: Mapping[str, Any] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> None:
     """Write a data frame atomically; strings are dictionary-encoded, the index is dropped.
 
-    ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``.
+    ``metadata`` (JSON-like) is stored in the file's footer under the key ``calgrid``. ``columns``
+    are those to write with their types (``KINDS``); by default all, with their own types.
     """
     with replacing(path) as temporary:
-        table = to_table(frame).replace_schema_metadata(_footer(metadata))
+        table = to_table(frame) if columns is None else as_table(frame, columns)
+        table = table.replace_schema_metadata(_footer(metadata))
         pq.write_table(table, temporary, **_options(table.schema))
 
 
@@ -62,7 +69,8 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 class TableWriter:
-    """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows.
+    """Write a table in chunks with equal columns, as row groups of at least ``PIECE_ROWS`` rows or
+    ``PIECE_BYTES`` bytes.
 
     A smaller table has the same bytes as with :func:`write_frame`, which has the same ``metadata``.
     """
@@ -76,7 +84,9 @@ class TableWriter:
     def add(self, piece: pa.Table) -> int:
         """Add a chunk, without its metadata; return its number of rows."""
         self._pieces.append(piece.replace_schema_metadata(self._footer))
-        if sum(map(len, self._pieces)) >= PIECE_ROWS:
+        rows = sum(table.num_rows for table in self._pieces)
+        size = sum(table.nbytes for table in self._pieces)
+        if rows >= PIECE_ROWS or size >= PIECE_BYTES:
             self._flush()
         return len(piece)
 

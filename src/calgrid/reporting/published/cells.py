@@ -259,7 +259,7 @@ def cell_draws(
 
 
 def _mean_of(arrays: pd.Series) -> np.ndarray:
-    return np.mean(np.stack([np.asarray(each) for each in arrays]), axis=0)
+    return np.asarray(np.mean(np.stack(list(arrays)), axis=0, dtype=np.float64))
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:
