@@ -25,7 +25,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import METRICS
-from calgrid.metrics.conformal import SCORES
+from calgrid.metrics.conformal import SCORES, SET_METRICS
 from calgrid.storage.records import Record, write_record
 
 REPORTS = ("aggregate", "tables", "figures", "report")
@@ -40,7 +40,9 @@ JOBS = {
 }
 IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
-IDS |= {"conformal": list(SCORES), "external": ["files", "bank", "calarena"]}
+IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "bank", "calarena"]}
+IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
+IDS |= {"checkpoints": ["best", "refined", "last"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 

@@ -41,6 +41,10 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
             ]
     for external in config.get("external", {}).values():
         files += [external[role] for role in {"val", "test"} & set(external)]
+    for grid in config.get("grids", ()):
+        if weights := config.get("protocols", {}).get(grid["protocol"], {}).get("weights_file"):
+            names = (HOME / grid["backbones"]).read_text().split()
+            files += [weights.format(backbone=name) for name in names]
     for file in (tmp_path / name for name in files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()

@@ -31,22 +31,16 @@ def nll(logits):
     return evaluate(softmax(logits.astype(float)), LABELS)["nll"]
 
 
-def probabilities_nll(probs):
-    return evaluate(probs, LABELS)["nll"]
-
-
-def test_parts_of_the_error_of_the_worked_example():
-    members = [softmax(A), softmax(B)]
-    assert [probabilities_nll(each) for each in members] == pytest.approx([0.6539263, 0.4970931])
-    brier = [evaluate(each, LABELS)["brier"] for each in members]
-    pooled = softmax(mean_prediction(members, "probability").astype(float))
-    spread = np.mean([np.square(each - pooled).sum(axis=1).mean() for each in members])
-    assert np.mean(brier) == pytest.approx(evaluate(pooled, LABELS)["brier"] + spread, abs=1e-6)
+def test_members_and_their_mean_logits_in_the_worked_example():
+    assert [nll(A), nll(B)] == pytest.approx([0.6539263, 0.4970931], abs=1e-6)
     temperatures = [
         build_calibrator("ts").fit(logits, LABELS).fit_history["temperature"] for logits in (A, B)
     ]
     assert temperatures == pytest.approx([1.9992600, 1.0519075], abs=1e-4)
     assert nll(mean_prediction([A, B], "logit")) == pytest.approx(0.4682605, abs=1e-6)
+    # certain members: one half of them is right on two rows
+    certain = mean_prediction([softmax(A / 0.01), softmax(B / 0.01)], "probability")
+    assert nll(certain) == pytest.approx(np.log(2) / 2, abs=1e-6)
 
 
 def test_pooled_probabilities_of_the_worked_example():
@@ -54,6 +48,12 @@ def test_pooled_probabilities_of_the_worked_example():
     np.testing.assert_allclose(softmax(mean_prediction(members, "probability")), [[0.6, 0.4]])
     geometric = softmax(mean_prediction([np.log(row) for row in members], "logit"))
     np.testing.assert_allclose(geometric, [[0.6422471, 0.3577529]], atol=1e-6)
+    scores = [evaluate(row, np.array([0])) for row in members]
+    assert np.mean([each["nll"] for each in scores]) == pytest.approx(0.6067196, abs=1e-7)
+    assert np.mean([each["brier"] for each in scores]) == pytest.approx(
+        0.44
+    )  # 0.32 and spread 0.12
+    assert evaluate(np.array([[0.6, 0.4]]), np.array([0]))["brier"] == pytest.approx(0.32)
     certain = mean_prediction([np.array([[1.0, 0.0]])], "probability")
     np.testing.assert_allclose(certain, [[0.0, -87.3365]], rtol=1e-5)
 

@@ -157,3 +157,71 @@ def test_too_few_rows_for_a_level_are_refused(drawn, refuses):
     probs, labels, u = drawn
     with refuses(DataError, "Conformal sets at level 0.05 need at least 19 ", "got 18"):
         fit_sets(probs[:26], labels[:26], u[:26], ["thr"])
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "theirs", "options"),
+    [
+        ("thr", "lac", {}, {}),
+        ("aps", "aps", {}, {}),
+        ("raps", "raps", {"penalty": 0.1, "kreg": 2}, {"penalty": 0.1, "free": 2}),
+        ("saps", "saps", {"weight": 0.2}, {"penalty": 0.2}),
+    ],
+)
+def test_scores_are_those_of_torchcp(drawn, monkeypatch, name, module, theirs, options):
+    """Compared with TorchCP 1.2.1, whose random number is one minus ours."""
+    found = pytest.importorskip(
+        f"torchcp.classification.score.{module}",
+        reason="the package torchcp is not installed",
+        exc_type=ImportError,
+    )
+    import torch
+
+    probs, _, uniform = drawn
+    probs = np.maximum(probs, 1e-12)
+    probs /= probs.sum(axis=1, keepdims=True)
+
+    def rand(*shape, **_):
+        size = shape[0] if isinstance(shape[0], tuple | torch.Size) else shape
+        column = torch.from_numpy(1 - uniform)
+        return column[:, None].expand(*size) if len(size) == 2 else column
+
+    monkeypatch.setattr(torch, "rand", rand)
+    score = getattr(found, module.upper())("softmax", **theirs)
+    expected = score(torch.from_numpy(np.log(probs))).numpy()
+    ours = SCORES[name].function(Ranked.of(probs), uniform, **options)
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.05])
+def test_threshold_sets_are_those_of_mapie(drawn, alpha):
+    """Compared with MAPIE 1.6.0."""
+    mapie = pytest.importorskip(
+        "mapie.classification", reason="the package mapie is not installed", exc_type=ImportError
+    )
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Given(ClassifierMixin, BaseEstimator):
+        """A classifier whose features are its probabilities."""
+
+        def fit(self, features, _):
+            self.classes_ = np.arange(features.shape[1])
+            return self
+
+        def predict_proba(self, features):
+            return features
+
+        def predict(self, features):
+            return features.argmax(axis=1)
+
+    probs, labels, uniform = drawn
+    probs = probs / probs.sum(axis=1, keepdims=True)
+    half = len(probs) // 2
+    classifier = mapie.SplitConformalClassifier(
+        Given().fit(probs, labels), confidence_level=1 - alpha, prefit=True
+    )
+    _, expected = classifier.conformalize(probs[:half], labels[:half]).predict_set(probs[half:])
+    scores = SCORES["thr"].function(Ranked.of(probs), uniform)
+    of_labels = scores[np.arange(half), labels[:half]]
+    ours = scores[half:] <= conformal_quantile(of_labels, alpha)
+    np.testing.assert_array_equal(ours, expected[:, :, 0])

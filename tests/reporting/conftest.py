@@ -439,6 +439,8 @@ def _history(key, run, recipe):
             "train_ce": 1.05 - rise,
             "val_accuracy": 0.1 + 0.23 * signal * rise + 0.01 * rng.random(len(epochs)),
             "val_nll": 7.0 / signal * (1.15 - rise) + 0.02 * rng.random(len(epochs)),
+            "val_refinement": 5.0 / signal * (1.15 - rise),
+            "val_calibration": 2.0 / signal * (1.15 - rise) + 0.02 * rng.random(len(epochs)),
         }
     )
     if key["method"] in INDICATORS:

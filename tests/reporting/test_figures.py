@@ -22,7 +22,7 @@ from calgrid.reporting.figures import (
     survey,
     write_figures,
 )
-from calgrid.reporting.figures.histories import drops
+from calgrid.reporting.figures.histories import TRAINING, drops
 from calgrid.reporting.index import CATEGORIES, read_index
 from calgrid.reporting.plotting import points, style
 
@@ -341,3 +341,15 @@ def test_names_of_networks_keep_clear_of_each_other():
         assert box.count_overlaps(boxes[:number]) == 0
         assert box.count_contains(ax.transData.transform(rows[["x", "y"]])) == 0
         assert ax.bbox.count_overlaps([box]) == 1
+
+
+def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(build):
+    data, group = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=()).opened()
+    rows = TRAINING.collect(data, group)
+    parts = rows["val_refinement"] + rows["val_calibration"]
+    assert np.isfinite(parts).all()
+    for left_out in ([], ["val_refinement", "val_calibration"]):
+        frame = Frame(data, group, rows.drop(columns=left_out))
+        labels = [ax.get_ylabel() for ax in TRAINING.draw(frame).axes]
+        assert len(labels) == len(TRAINING.curves) - len(left_out)
+        assert ("its refinement (nats)" in labels) == (not left_out)

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
+from calgrid.configuration import ensembles
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
-from calgrid.configuration.model import FORMS, External
+from calgrid.configuration.model import CHECKPOINT_EPOCHS, FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
@@ -30,7 +31,9 @@ LISTED = {"methods": METHODS, **{package: (kind,) for kind, package in registry.
 SINGULAR = {
     "methods": "method",
     "protocols": "protocol",
-    "conformal": "conformal score",
+    "conformal": "conformal score or metric of sets",
+    "ensembles": "ensemble",
+    "checkpoints": "checkpoint",
     "external": "source of predictions",
     **{package: kind for kind, package in registry.KINDS.items()},
 }
@@ -87,14 +90,16 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
 
 
 def _entries(kind: str) -> Iterable[Entry]:
-    if kind == "metrics":
-        return _metrics()
-    if kind == "protocols":
-        return _protocols()
-    if kind == "conformal":
-        return _conformal()
-    if kind == "external":
-        return _external()
+    others: dict[str, Callable[[], Iterable[Entry]]] = {
+        "metrics": _metrics,
+        "protocols": _protocols,
+        "conformal": _conformal,
+        "external": _external,
+        "ensembles": lambda: _described(ensembles.FORMS, "docs/ensembles.md"),
+        "checkpoints": lambda: _described(CHECKPOINT_EPOCHS, "docs/components.md"),
+    }
+    if kind in others:
+        return others[kind]()
     if kind == "methods":
         return map(_entry, registered_methods().values())
     (of_registry,) = LISTED[kind]
@@ -136,11 +141,18 @@ def _protocols() -> Iterator[Entry]:
 
 
 def _conformal() -> Iterator[Entry]:
-    from calgrid.metrics.conformal import SCORES
+    from calgrid.metrics.conformal import SCORES, SET_METRICS
 
     for score in SCORES.values():
         facts = {"penalties": list(score.penalties)} if score.penalties else {}
         yield {"id": score.id, "summary": score.summary, "source": score.source, "facts": facts}
+    yield from _described(SET_METRICS, "docs/conformal.md")
+
+
+def _described(summaries: Mapping[str, str], page: str) -> Iterator[Entry]:
+    """Names with their summaries, which a page of ours explains."""
+    for name, summary in summaries.items():
+        yield {"id": name, "summary": summary, "source": page}
 
 
 def _external() -> Iterator[Entry]:

@@ -46,6 +46,8 @@ KINDS = (
     "protocols",
     "conformal",
     "external",
+    "ensembles",
+    "checkpoints",
 )
 
 

@@ -16,6 +16,12 @@ from calgrid.storage.layout import RunKey
 
 #: name after the comma that averages logits
 LOGIT = "logit"
+#: form of an identifier, with five members -> what is averaged
+FORMS = {
+    "ens5(METHOD)": "probabilities of five seeds",
+    f"ens5(METHOD,{LOGIT})": "logits of five seeds",
+    "ens5(METHOD,CALIBRATOR)": "probabilities of five seeds that a calibrator gives for each",
+}
 _NAME = re.compile(r"ens([0-9]+)\(([^(),]+)(?:,([a-z][a-z0-9_]*))?\)")
 
 

@@ -59,9 +59,14 @@ DROP_LAST = (
 LR = "Learning rate before the schedule."
 WEIGHT_DECAY = "Weight decay on all parameters."
 SCHEDULE = "Learning rate by epoch."
+#: tested weights -> their epoch
+CHECKPOINT_EPOCHS = {
+    "best": "highest validation accuracy, the first of equal ones",
+    "refined": "lowest validation NLL after temperature scaling, the first of equal ones",
+    "last": "last epoch",
+}
 CHECKPOINTS = (
-    "Tested weights - best (highest validation accuracy, the first of equal ones), refined "
-    "(lowest validation NLL after temperature scaling), last epoch, or several of them."
+    f"Tested weights, one or several - {'; '.join(map(': '.join, CHECKPOINT_EPOCHS.items()))}."
 )
 REDUCTION = "Mean or sum of the loss over a batch (the focal_calibration line sums)."
 

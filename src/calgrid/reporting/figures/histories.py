@@ -70,27 +70,23 @@ class Histories(NamedTuple):
         return self.words.format(place=frame.condition, seeds=f"{spread}. {drops}")
 
     def draw(self, frame: Frame) -> Figure:
-        """Draw one panel per curve and one line per method: means over seeds, bands from the lowest
-        to the highest.
+        """Draw one panel per measured curve and one line per method: means over seeds, bands from
+        the lowest to the highest.
         """
         methods = frame.methods()
-        figure = style.new_figure(frame.width, max(self.height, 0.19 * len(methods) + 0.8))
-        axes = figure.subplots(len(self.curves), 1, sharex=True)
-        for ax, (column, shown) in zip(axes, self.curves.items(), strict=True):
+        curves = {name: curve for name, curve in self.curves.items() if name in frame.rows}
+        height = self.height * len(curves) / len(self.curves)
+        figure = style.new_figure(frame.width, max(height, 0.19 * len(methods) + 0.8))
+        axes = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
+        for ax, (column, shown) in zip(axes, curves.items(), strict=True):
             ax.set_ylabel(shown.label)
-            if column in frame.rows:
-                for method in methods:
-                    _curve(
-                        ax,
-                        frame.rows[frame.rows["method"] == method],
-                        column,
-                        shown.factor,
-                        methods,
-                    )
-                if not self.first_epochs:
-                    _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
-                else:
-                    ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
+            for method in methods:
+                of_method = frame.rows[frame.rows["method"] == method]
+                _curve(ax, of_method, column, shown.factor, methods)
+            if not self.first_epochs:
+                _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
+            else:
+                ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
         if self.align:
             figure.align_ylabels()
         _finish(figure, frame.rows, methods)
@@ -101,11 +97,15 @@ TRAINING = Histories(
     {
         "val_accuracy": Curve("Accuracy on val (%)"),
         "val_nll": Curve("NLL on val (nats)", 1),
+        "val_refinement": Curve("its refinement (nats)", 1),
+        "val_calibration": Curve("its calibration (nats)", 1),
         "train_loss": Curve("Training loss", 1),
     },
     "epoch",
-    7.0,
-    "Training on {place}: accuracy and NLL on val, and the training loss, by epoch; {seeds}. "
+    10.5,
+    "Training on {place}: accuracy and NLL on val, the part of this NLL that remains after "
+    "temperature scaling (refinement) and the other one (calibration), and the training loss, by "
+    "epoch; {seeds}. "
     "Training losses of different methods are different functions: compare their shapes, not "
     "their values. Epochs of second stages are counted from 1. The first epochs may lie outside "
     "the axes.",
