@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-
 from benchmarks.same_numbers import FILES, main
 
 

@@ -1,12 +1,15 @@
 """The network of a run: logits of the study from pixels, also with a calibrator and exported."""
 
+import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from tests.jobs.small import CE
+from tests.jobs.small import CE, HOME
 
+import calgrid
 from calgrid import CalibratedModule, TrainedNetwork
 from calgrid.calibrators import build_calibrator
 from calgrid.datasets import open_prepared
@@ -46,6 +49,25 @@ def test_with_a_calibrator_it_is_exported_for_any_number_of_images(ours):
     rows = torch.export.Dim("rows", min=1)
     exported = torch.export.export(both, (images[:3],), dynamic_shapes=(({0: rows},),))
     torch.testing.assert_close(exported.module()(images), both(images))
+
+
+def test_the_example_of_the_page_on_python(ours, capsys):
+    (example,) = re.findall(
+        r"## A trained network\n.*?```python\n(.*?)```",
+        (HOME / "docs/python.md").read_text(),
+        re.DOTALL,
+    )
+    names = {
+        "calgrid": calgrid,
+        "build_calibrator": build_calibrator,
+        "study": SimpleNamespace(run=lambda method, seed: ours),
+        "seed": 1,
+        "val": ours.logits("val"),
+    }
+    exec(example, names)
+    assert "torch.return_types.max" in capsys.readouterr().out
+    images = names["images"]
+    torch.testing.assert_close(names["exported"].module()(images), names["calibrated"](images))
 
 
 def test_runs_without_a_network_and_other_checkpoints_are_refused(ours, refuses):
