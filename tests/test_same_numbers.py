@@ -1,4 +1,4 @@
-"""``make same-numbers`` tells two finished studies apart by one bit, and not by order or fingerprint."""
+"""``make same-numbers`` finds one other bit, and ignores the order of rows and fingerprints."""
 
 import numpy as np
 import pandas as pd
