@@ -241,7 +241,20 @@ REFUSED = [
         {"train": "mine/trian.parquet"},
         ["datasets.mine.train: the file or folder", "trian.parquet' does not exist"],
     ),
+    (
+        {"test": "mine/tset.parquet"},
+        ["datasets.mine.test: the file or folder", "or give test_size, a number of training rows"],
+    ),
 ]
+
+
+def test_two_ways_to_write_a_path_are_one_data_set(study):
+    definitions = [
+        study({"mine": {**PARQUET, "train": path}}).datasets.definition("mine")
+        for path in (PARQUET["train"], f"./{PARQUET['train']}/", [PARQUET["train"]])
+    ]
+    assert definitions[0] == definitions[1]
+    assert definitions[0]["sources"] == definitions[2]["sources"]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,10 @@ class DatasetCatalog:
                 try:
                     sources[name] = identity(self.data_root, name)
                 except ConfigError as error:
-                    raise ConfigError(f"datasets.{image_set}.{role}: {error}") from None
+                    mend = str(error)
+                    if role == "test" and "test_size" in options:
+                        mend = f"{mend.rstrip('.')}, or give test_size, a number of training rows."
+                    raise ConfigError(f"datasets.{image_set}.{role}: {mend}") from None
         return {"kind": self.configured[image_set]["base"], "options": options, "sources": sources}
 
     def draws_val(self, name: str) -> bool:
@@ -337,9 +340,14 @@ def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
 
 
 def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check options of all kinds of files, and convert ``mean`` and ``std`` to floats in place."""
+    """Check options of all kinds of files; in place, convert ``mean`` and ``std`` to floats, and
+    write paths in one way, because they are part of fingerprints.
+    """
     for role in SOURCES:
         _check_below(options[role], f"{where}.{role}")
+        if options[role] is not None:
+            paths = [PurePosixPath(path).as_posix() for path in as_list(options[role])]
+            options[role] = paths[0] if isinstance(options[role], str) else paths
     for role in ("train", "test"):
         if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
             raise ConfigError(f"{where}.{role} must not be empty.")

@@ -172,7 +172,7 @@ def _read_metrics_of(
     the study wants them.
     """
     table = join([_read_metrics(run) for run in runs])
-    read = functools.partial(_calibrated_file, schema.RESAMPLES)
+    read = functools.partial(_calibrated_file, schema.RESAMPLES, schema.RESAMPLE_COLUMNS)
     drawn = _tables_of(read, runs) if statistics["bootstrap"] else []
     resamples = join_any(drawn).to_pandas() if drawn else None
     means = shift_means(table.to_pandas(), resamples, statistics["level"])
