@@ -82,7 +82,7 @@ def main() -> None:
         "data_root": str(options.out),
         "results": str(options.out / "results"),
         "external": external,
-        "statistics": {"baseline": "ce"},
+        "statistics": {"baseline": "ce", "bootstrap": 0},
     }
     (options.out / "study.yaml").write_text(yaml.safe_dump(study))
     print(f"{len(external)} runs: {', '.join(external)}")
