@@ -147,17 +147,15 @@ def _as_table(data: Logits) -> pa.Table:
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
     """Parquet options of a logits file: only names of shifts repeat, so other columns have no
-    dictionary.
+    dictionary, and row numbers are stored as differences.
     """
+    lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists}
     return {
         "compression": "zstd",
         "write_page_checksum": True,
         "use_dictionary": ["shift"] if "shift" in schema.names else False,
-        "use_byte_stream_split": [
-            f"{field.name}.list.element"
-            for field in schema
-            if pa.types.is_fixed_size_list(field.type)
-        ],
+        "column_encoding": {"index": "DELTA_BINARY_PACKED", **split},
     }
 
 
