@@ -339,15 +339,18 @@ def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
             raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
 
 
+def _normalised(paths: str | list[str] | None) -> str | list[str] | None:
+    """Paths written in one way, because they are part of fingerprints."""
+    if isinstance(paths, list):
+        return [PurePosixPath(path).as_posix() for path in paths]
+    return paths and PurePosixPath(paths).as_posix()
+
+
 def _check_files(options: dict[str, Any], where: str) -> None:
-    """Check options of all kinds of files; in place, convert ``mean`` and ``std`` to floats, and
-    write paths in one way, because they are part of fingerprints.
-    """
+    """Check options of all kinds of files, and convert paths, ``mean`` and ``std`` in place."""
     for role in SOURCES:
         _check_below(options[role], f"{where}.{role}")
-        if options[role] is not None:
-            paths = [PurePosixPath(path).as_posix() for path in as_list(options[role])]
-            options[role] = paths[0] if isinstance(options[role], str) else paths
+        options[role] = _normalised(options[role])
     for role in ("train", "test"):
         if not as_list(options[role]) and (role == "train" or options["test_size"] is None):
             raise ConfigError(f"{where}.{role} must not be empty.")
