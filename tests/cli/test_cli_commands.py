@@ -205,8 +205,8 @@ class TestCheck:
         )
         fails("check", path, parts=[f"data_root: the folder '{tmp_path}/none' does not exist"])
         (tmp_path / "there").mkdir()
-        for name in ("val.npz", "test.npz"):
-            (tmp_path / "there" / name).touch()
+        for name, logits in (("val.npz", 2 * np.eye(2)), ("test.npz", 3 * np.eye(2))):
+            np.savez(tmp_path / "there" / name, logits=logits, label=[0, 1])
         done = calgrid("check", path, "--data-root", tmp_path / "there")
         assert done.code == 0, done.err
         assert "1 external" in done.out

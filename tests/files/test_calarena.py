@@ -76,7 +76,7 @@ def test_mistakes_are_reported_before_any_job(study, arena, refuses):
     study().check_all()
     with h5py.File(arena, "r+") as file:
         file["c10/resnet/probas_cal"][1] = np.nan
-    with refuses(ConfigError, "external.a, group c10/resnet: ", "should contain probabilities"):
+    with refuses(ConfigError, "external.a, group c10/resnet: ", "hold NaN or infinity"):
         study().check_all()
     with h5py.File(arena, "r+") as file:
         del file["c10/resnet/labels_test"]

@@ -95,4 +95,4 @@ def write_plan(path, specifications):
     """Write a plan of some jobs, as the workflow does before its jobs."""
     codes = {spec["code"] for spec in specifications.values()}
     code = {digest: fingerprint.modules_of(digest) for digest in codes}
-    write_record(path, {"jobs": specifications, "code": code})
+    write_record(path, {"jobs": specifications, "code": code, "rows": {}})

@@ -161,7 +161,9 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
 def _capped(summary: pd.DataFrame) -> ArrayLike:
     """Upper ends of all intervals; that of a term of an error is at most that of the error."""
     place = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
-    wholes = {name: find_metric(name).part_of or "" for name in summary["metric"].unique()}
+    wholes = {}
+    for name in summary["metric"].unique():
+        wholes[name] = find_metric(name, "the column metric").part_of or ""
     own, wanted = summary["metric"].astype(str), summary["metric"].map(wholes).astype(str)
     high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
     whole = high.reindex(pd.MultiIndex.from_arrays([place, wanted]))
