@@ -1,9 +1,8 @@
-"""``make same-numbers`` tells two finished studies apart by one bit, and not by order or fingerprint."""
+"""``make same-numbers`` finds one other bit, and ignores order and fingerprints."""
 
 import numpy as np
 import pandas as pd
 import pytest
-
 from benchmarks.same_numbers import FILES, main
 
 
