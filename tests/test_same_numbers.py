@@ -1,4 +1,4 @@
-"""``make same-numbers`` finds one other bit, and ignores the order of rows and fingerprints."""
+"""``make same-numbers`` finds one other bit, and ignores order and fingerprints."""
 
 import numpy as np
 import pandas as pd

@@ -126,9 +126,13 @@ def test_external_logits_are_large_by_their_files(study, tmp_path):
 
 
 def test_an_aggregation_of_many_runs_has_several_processes(make):
-    few, many = make(), make(seeds=list(range(500)))
+    few = make()
+    many = make(methods=["ce"], seeds=list(range(500)))
     assert (few.threads("aggregate")(None), many.threads("aggregate")(None)) == (1, 4)
-    assert many.memory("aggregate")(None, 1) == 4 * few.memory("aggregate")(None, 1)
+    one_condition = 4 * (1000 + 4 * 500)
+    assert many.memory("aggregate")(None, 1) == one_condition
+    two = make(methods=["ce"], seeds=list(range(500)), backbones=["resnet8", "resnet20"])
+    assert two.memory("aggregate")(None, 1) == one_condition
 
 
 def shipped(home):

@@ -36,6 +36,12 @@ def contents(repository):
     return found
 
 
+def contents_and_records(repository):
+    """Bytes and times of everything below the results."""
+    files = [path for path in (repository.root / "results").rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
 def flip_a_bit(path):
     """Change a file and keep its time."""
     before = path.stat()
@@ -79,6 +85,21 @@ class TestWhatDecides:
             assert twin.plan() == set()
         assert twin.run().returncode == 0
         assert (twin.root / "results/tiny/report.html").is_file()
+
+    def test_results_whose_times_are_ahead_are_read_by_new_jobs_and_replaced_by_force(self, twin):
+        twin.configure(changed(methods=["ce"], calibrators=["none", "ts", "iso"]), "more.yaml")
+        ahead = time.time() + 2 * 86400
+        for path in (twin.root / "results").rglob("*"):
+            os.utime(path, (ahead, ahead), follow_symlinks=False)
+        assert twin.plan("more.yaml", "aggregate") == {"calibrate ce/seed1", "aggregate"}
+        twin.run("more.yaml", "aggregate")
+        assert set(pd.read_parquet(twin.root / METRICS)["calibrator"]) == {"none", "ts", "iso"}
+        record = twin.result("mbls", "calibrate") / "calibrate.json"
+        before = record.stat().st_ino
+        os.utime(record, (ahead, ahead))
+        path = str(record.relative_to(twin.root))
+        twin.run("tiny.yaml", path, "--forcerun", path)
+        assert record.stat().st_ino != before
 
     @pytest.mark.parametrize(
         ("grid", "statistics", "expected"),
@@ -137,7 +158,9 @@ def test_two_configurations_in_turn_get_their_own_numbers_and_train_once(twin):
     # files of the study from a backup: those of the other configuration, with their records
     twin.run("short.yaml", "aggregate")
     shutil.copytree(backup, twin.root / "results/tiny", dirs_exist_ok=True)
+    before = contents_and_records(twin)
     assert twin.plan("short.yaml") == AGGREGATION
+    assert contents_and_records(twin) == before
 
 
 def test_what_is_missing_is_made_again_to_the_same_bytes(twin):
@@ -200,6 +223,58 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
     assert contents(twin) == before
 
 
+def test_clean_and_snakemake_compute_a_method_and_its_second_stage_again(twin):
+    before = contents(twin)
+    assert calgrid(twin, "clean", "tiny.yaml", "--run", "mbls", "--yes").returncode == 0
+    assert twin.plan() == branch("mbls", "tst+mbls") | {"aggregate"}
+    twin.run()
+    assert contents(twin) == before
+
+
+def test_a_fit_of_another_run_is_not_used(twin):
+    before = contents(twin)
+    mine, others = (
+        sorted((twin.result(method, "train").parent / "fits/last").glob("ts-*"))
+        for method in ("ce", "mbls")
+    )
+    for path, other in zip(mine, others, strict=True):
+        assert path.suffix == other.suffix
+        shutil.copyfile(other, path)
+    shutil.rmtree(twin.result("ce", "calibrate"))
+    (twin.root / METRICS).unlink()
+    twin.run("tiny.yaml", METRICS)
+    made = contents(twin)
+    scores = [path for path in before if path.endswith(".parquet")]
+    assert {path: made[path] for path in scores} == {path: before[path] for path in scores}
+
+
+@pytest.mark.slow
+def test_twenty_flipped_bits_are_listed_and_mended_by_one_call(twin):
+    before = contents(twin)
+    files = [path for path in before if "/fits/" not in path and "/data/" not in path]
+    rng = np.random.default_rng(0)
+    chosen = [twin.root / files[place] for place in rng.permutation(len(files))[:20]]
+    for path in chosen:
+        flip_a_bit(path)
+    listed = calgrid(twin, "verify")
+    assert listed.returncode == 2
+    for path in chosen:
+        assert str(path.name) in listed.stdout
+    assert calgrid(twin, "verify", "--delete").returncode == 0
+    twin.run()
+    assert contents(twin) == before
+
+
+@pytest.mark.slow
+def test_damaged_data_are_prepared_before_a_forced_training_reads_them(twin):
+    before = contents(twin)
+    for path in twin.data("digits").rglob("*.npy"):
+        flip_a_bit(path)
+    twin.run("tiny.yaml", METRICS, "--forceall")
+    made = contents(twin)
+    assert {path: made[path] for path in before} == before
+
+
 def test_results_of_another_run_are_refused_by_their_readers(twin):
     """Folders exchanged by hand: their names no longer say what they hold."""
     (twin.root / METRICS).unlink()
@@ -228,6 +303,18 @@ def exchange(one, other):
     third.rename(other)
 
 
+def test_a_record_that_is_a_folder_is_refused_in_each_call(bare):
+    record = bare.result("tst+mbls", "train") / "train.json"
+    content = record.read_bytes()
+    record.unlink()
+    record.mkdir()
+    for arguments in ((), ("-n",)):
+        output = refused(bare, *arguments)
+        assert f"The file {record.relative_to(bare.root)} is a folder: remove it with" in output
+    record.rmdir()
+    record.write_bytes(content)
+
+
 @pytest.mark.parametrize("kind", ["folder", "dangling link"])
 def test_a_model_that_is_no_file_is_refused_or_made_again(twin, kind):
     before = contents(twin)
@@ -235,7 +322,6 @@ def test_a_model_that_is_no_file_is_refused_or_made_again(twin, kind):
     model.unlink()
     if kind == "folder":
         model.mkdir()
-        shutil.rmtree(twin.result("ce", "predict"))
         for _ in range(2):
             output = refused(twin)
             assert f"The model {model.relative_to(twin.root)} " in output

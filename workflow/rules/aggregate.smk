@@ -1,3 +1,5 @@
+# Files of a study have no fingerprint in their names. `JOBS.outdated` makes Snakemake replace those
+# that other options or code made.
 rule aggregate:
     input:
         JOBS.outdated("aggregate"),

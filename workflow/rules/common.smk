@@ -41,7 +41,7 @@ try:
     if workflow.is_main_process:
         JOBS.plan.study.check_all()
         JOBS.check_installed(IN_CONDA)
-        JOBS.drop_ambiguous_records()
+        JOBS.check_files()
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 

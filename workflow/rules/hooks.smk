@@ -58,6 +58,7 @@ onstart:
         JOBS.check_writable()
     except CalgridError as error:
         raise WorkflowError(str(error)) from None
+    JOBS.bring_times_to_now()
     JOBS.write_plan(PLAN)
     # A conda environment has libraries of its own.
     if LOCAL and not IN_CONDA:

@@ -4,10 +4,12 @@ Inputs of a job are results in folders whose names identify their content, so Sn
 only if its own folder is missing. Functions take the wildcards of a job.
 """
 
+import contextlib
 import functools
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from calgrid.storage.records import (
     CALIBRATE,
     HIDDEN,
     HISTORY,
+    MEND,
     MODEL,
     PREDICT,
     PREPARE,
@@ -199,6 +202,11 @@ class Jobs:
         folders = dict.fromkeys(map(self.plan.train_folder, self.plan.study.trained))
         return [f"{folder}/{MODEL}" for folder in folders]
 
+    def _result_files(self) -> list[Path]:
+        """Files of all results that rules name, models among them."""
+        files = [Path(path) for path in self.results_of(*RESULT_FILES)]
+        return [*files, *(Path(job.folder, MODEL) for job in self.plan.jobs if job.rule == "train")]
+
     # files of the study ------------------------------------------------------------------------
 
     def record(self, name: str) -> str:
@@ -206,20 +214,27 @@ class Jobs:
         return self.layout.summary_record(name, self.plan.summary_fingerprint(name))
 
     def outdated(self, name: str) -> list[str]:
-        """A file of this moment, if files of the study are there without their record.
+        """A file of this moment, if files of the study are there without their record, or with
+        records of several versions, as after a copy from a backup.
 
         As an input it makes Snakemake replace these files, which other options or code made, even
-        where a call names only them. Their names have no fingerprint.
+        where a call names only them. Their names have no fingerprint. It is with Snakemake's own
+        files, because a dry run changes no results.
         """
         hidden = Path(self.layout.file(HIDDEN))
-        if Path(self.record(name)).is_file() or not hidden.is_dir():
+        if not hidden.is_dir() or list(hidden.glob(f"{name}-*.json")) == [Path(self.record(name))]:
             return []
-        now = hidden / "outdated"
+        now = Path(".snakemake/outdated")
         try:
-            now.touch()
-        except OSError:  # results of somebody else, of which this is only a dry run
+            now.parent.mkdir(exist_ok=True)
+            # Snakemake compares the content of small files that it has seen before
+            now.write_text(str(time.time()))
+        except OSError:  # the working folder of somebody else, where nothing can run
             return []
-        return [str(now)]
+        if name == "aggregate":
+            return [str(now)]
+        # Snakemake overlooks a missing output if all inputs from a job that runs are `ancient`
+        return [str(now), self.record("aggregate")]
 
     def write_plan(self, path: str) -> None:
         """Write the specifications of all jobs and the manifest of the study."""
@@ -239,17 +254,30 @@ class Jobs:
                     "change its permissions."
                 )
 
-    def drop_ambiguous_records(self) -> None:
-        """Delete records of files of the study if there are several, as after a copy from a backup.
-
-        These files are then made again.
+    def check_files(self) -> None:
+        """Raise StateError if there is a folder where a record, a model or another file of a result
+        should be, which Snakemake would take for the file.
         """
-        for name in SUMMARIES:
-            folder = Path(self.layout.file(HIDDEN))
-            records = list(folder.glob(f"{name}-*.json"))
-            if len(records) > 1:
-                for record in records:
-                    record.unlink(missing_ok=True)
+        records = [Path(self.record(name)) for name in SUMMARIES]
+        for path in [*self._result_files(), *records]:
+            if path.is_dir():
+                what = "model" if path.name == MODEL else "file"
+                raise StateError(f"The {what} {path} is a folder: {MEND}.")
+
+    def bring_times_to_now(self) -> None:
+        """Set times of results that are ahead of the clock to now.
+
+        Snakemake refuses the output of a job if an input is newer, and a forced job replaces what
+        was complete before the call.
+        """
+        now = time.time()
+        paths = self._result_files()
+        paths += Path(self.layout.file(HIDDEN)).parent.rglob("*")
+        for path in paths:
+            # what is missing is made, and what belongs to another user stays as it is
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime > now:
+                    os.utime(path, (now, now))
 
 
 def alternatives(values: Iterable[str]) -> str:

@@ -5,8 +5,9 @@ that was too low by a factor of two; a training gets no more time, because it co
 resume state. ``set-resources`` in a Snakemake profile overrides the constants.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calgrid.configuration.protocols import trains
@@ -68,6 +69,9 @@ LARGE_NEEDS: Mapping[str, Need] = {
 #: an aggregation of at least ``MANY_RUNS`` runs
 LARGE_AGGREGATION = Need(4000, 60, 4)
 MANY_RUNS = 500
+#: memory of each process of an aggregation for each run of its largest condition (protocol, data
+#: set, backbone), added to the above; twice what benchmarks/scale.md measured
+RUN_MB = 4
 
 
 class Resources:
@@ -106,8 +110,7 @@ class Resources:
 
     def _need(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":
-            many = len(self._study.evaluations) >= MANY_RUNS
-            return LARGE_AGGREGATION if many else NEEDS[job]
+            return self._aggregation()
         if job in ("tables", "figures", "report"):
             return NEEDS[job]
         if job == "prepare":
@@ -119,6 +122,13 @@ class Resources:
         if job == "train" and not trains(self._study.trained[key].protocol):
             return NEEDS["weights"]
         return self._of_data(key.dataset)[job]
+
+    def _aggregation(self) -> Need:
+        runs = self._study.evaluations
+        need = LARGE_AGGREGATION if len(runs) >= MANY_RUNS else NEEDS["aggregate"]
+        conditions = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
+        largest = max(conditions.values(), default=0)
+        return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
 
     def _of_data(self, dataset: str) -> Mapping[str, Need]:
         """Needs of jobs that read a data set or shift."""
