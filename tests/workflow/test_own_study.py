@@ -18,7 +18,7 @@ from tests.workflow.dag import AGGREGATION, CONFIG, Repository, branch, jobs
 pytestmark = pytest.mark.workflow
 RESULTS = "results '; touch hacked; $(touch hacked)"
 VAL, TEST = "val $(touch hacked).parquet", "test `touch hacked`'.parquet"
-NO_NUMBERS = "calgrid import: {}: 30 rows of logits hold NaN or infinity"
+NO_HEAD = "calgrid import: {} must contain 'weight' (K, d) and 'bias' (K,) of the last layer"
 MINE = {
     "base": "image_parquet",
     "train": "mine/train.parquet",
@@ -49,8 +49,8 @@ class Study:
         for name, target in (("val", VAL), ("test", TEST)):
             logits = finished.result("ce", "predict") / f"logits/last/{name}.parquet"
             (self.data / target).write_bytes(logits.read_bytes())
-        np.savez(self.data / "bad.npz", logits=np.full((30, 10), np.nan), label=np.arange(30) % 10)
-        self.configure(bad={"test": "bad.npz", "split_seed": 3, "method": "bad"})
+        np.savez(self.data / "bad.npz", weight=np.zeros((10, 3)))
+        self.configure(bad={"test": TEST, "split_seed": 3, "method": "bad", "head": "bad.npz"})
         self.failed = self.repository.snakemake(
             "--configfile", "own.yaml", "--cores", "2", "--keep-going"
         )
@@ -100,7 +100,7 @@ def study(tmp_path_factory, finished):
 def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     assert study.failed.returncode == 1
     begin, _, ending = study.failed.stderr.partition("\n1 job failed:\n")
-    reason = NO_NUMBERS.format(study.data / "bad.npz")
+    reason = NO_HEAD.format(study.data / "bad.npz")
     assert f"The reason: {reason}" in begin
     log, _, ending = ending.partition("\n")
     log = log.strip()

@@ -9,10 +9,13 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from tests.workflow.dag import CONFIG, HOME, MADE_HERE
+
+from calgrid.storage.logits import Logits, write_logits
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src", "workflow", "config", "envs")
 
@@ -92,10 +95,14 @@ def test_a_study_that_init_wrote_runs_without_a_checkout(run):
 )
 def test_configurations_and_published_numbers_are_in_the_wheel(run, study, tmp_path):
     config = yaml.safe_load((run.package / f"_home/config/{study}.yaml").read_text())
+    rng = np.random.default_rng(0)
     for each in config.get("external", {}).values():  # files that the user has
-        for name in {"val", "test", "head"} & set(each):
-            (tmp_path / "data" / each[name]).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "data" / each[name]).touch()
+        for name in {"val", "test"} & set(each):
+            logits = rng.normal(size=(40, 10)).astype(np.float32)
+            labels = np.arange(40, dtype=np.int32) % 10
+            path = tmp_path / "data" / each[name]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_logits(path, Logits(np.arange(40, dtype=np.int32), labels, logits))
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({**config, "data_root": "data"}))
     (tmp_path / "data").mkdir(exist_ok=True)
     assert " to evaluate" in run("calgrid", "check", "study.yaml", cwd=tmp_path)
