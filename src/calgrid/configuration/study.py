@@ -2,6 +2,7 @@
 (:class:`Evaluation`).
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -610,6 +611,7 @@ class Study:
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
+    @functools.cache  # noqa: B019  (a study lives as long as its process)
     def rows_of_banks(self) -> dict[tuple[object, ...], str]:
         """Read all files of banks, and return the identities of their rows, by what the runs have
         in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).

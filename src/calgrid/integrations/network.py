@@ -12,7 +12,7 @@ from calgrid.reporting.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import Layout, RunKey
 from calgrid.storage.records import MODEL
-from calgrid.training.data import Batch
+from calgrid.training.data import Batch, centre_crop
 
 
 class TrainedNetwork(nn.Module):
@@ -67,9 +67,7 @@ class TrainedNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) of images (N, C, H, W), uint8 or floats in [0, 1]."""
         pixels = images if images.is_floating_point() else images.float() / 255
-        if self.crop_size is not None:  # as in prediction
-            top, left = (round((side - self.crop_size) / 2) for side in pixels.shape[-2:])
-            pixels = pixels[..., top : top + self.crop_size, left : left + self.crop_size]
+        pixels = centre_crop(pixels, self.crop_size)
         unknown = pixels.new_zeros(pixels.shape[0], dtype=torch.long)
         batch = Batch((pixels - self.mean) / self.std, unknown, unknown)
         logits: Any = self.procedure.predict(self.network, batch)[0]

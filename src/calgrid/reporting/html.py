@@ -92,8 +92,8 @@ def template(name: str) -> jinja2.Template:
 
 
 def _code(sentence: str) -> Markup:
-    """Set text in backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+    """Set text in backticks as code, and keep numbers with their units."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_unbroken(sentence)))))
 
 
 def _unbroken(words: str) -> str:

@@ -141,10 +141,7 @@ class DeviceImages:
         parts = [slice(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
         for part, images in zip(parts, self._parts(parts), strict=True):
             index = torch.arange(part.start, part.stop, device=self.labels.device)
-            cut = images
-            if self.crop_size is not None:  # rounding as in torchvision's CenterCrop
-                top, left = (round((side - self.crop_size) / 2) for side in images.shape[-2:])
-                cut = images[..., top : top + self.crop_size, left : left + self.crop_size]
+            cut = centre_crop(images, self.crop_size)
             yield Batch(self.normalise(cut), self.labels[index], index)
 
     def batch(
@@ -226,6 +223,15 @@ class HostRows:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return {name: tensor.numpy() for name, tensor in self._tensors.items()}
+
+
+def centre_crop(images: torch.Tensor, size: int | None) -> torch.Tensor:
+    """Return the central ``size`` x ``size`` pixels of images (..., H, W), all of them for None."""
+    if size is None:
+        return images
+    # rounding as in torchvision's CenterCrop
+    top, left = (round((side - size) / 2) for side in images.shape[-2:])
+    return images[..., top : top + size, left : left + size]
 
 
 def augment(
