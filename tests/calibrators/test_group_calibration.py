@@ -7,7 +7,7 @@ from scipy.optimize import rosen, rosen_der
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._lbfgs import minimise_each
-from calgrid.calibrators._objectives import Evidence
+from calgrid.calibrators._objectives import TopLabelInputs
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS
 from calgrid.calibrators._validation import check_logits
@@ -20,7 +20,7 @@ def test_the_loss_of_a_partition_is_the_likelihood_of_its_mixture_plus_the_penal
     weights = generator.uniform(size=(3, 600)) * (generator.uniform(size=(3, 600)) < 0.6)
     weights /= weights.sum(axis=1, keepdims=True)
     features = (problem.features - problem.features.mean(axis=0)) / problem.features.std(axis=0)
-    evidence = Evidence.gather(check_logits(problem.logits), problem.labels, *BETA_BOUNDS)
+    evidence = TopLabelInputs.gather(check_logits(problem.logits), problem.labels, *BETA_BOUNDS)
     parameters = np.hstack([generator.normal(size=(3, 16)), generator.uniform(-1.5, 0.5, (3, 2))])
     which = np.array([2, 0, 1])
     values, gradients = PartitionLoss(features, evidence, weights, n_groups=2, penalty=0.1)(
@@ -79,7 +79,7 @@ def test_output_is_the_mean_over_partitions_of_each_groups_temperature(problem, 
     fitted = problem.fit("gc_ts", n_partitions=3)
     state = fitted._state()
     standard = (held_out.features - state["centre"]) / state["spread"]
-    logits, expected = check_logits(held_out.logits) / fitted._unit, np.zeros_like(held_out.logits)
+    logits, expected = check_logits(held_out.logits) / fitted._scale, np.zeros_like(held_out.logits)
     for weight, beta in zip(state["weight"], state["parameters"], strict=True):
         expected += softmax(logits * beta[(standard @ weight.T).argmax(axis=1)]) / 3
     np.testing.assert_allclose(held_out.predict(fitted), expected, rtol=1e-12)

@@ -14,7 +14,7 @@ from calgrid.calibrators._linear import (
     PenalisedLikelihood,
     fit_linear,
 )
-from calgrid.calibrators._probabilities import centred, logit_unit
+from calgrid.calibrators._probabilities import centred, logit_scale
 from calgrid.calibrators.ms_odir import N_FOLDS, STRENGTHS, cross_validate, fit_odir, folds
 from calgrid.errors import DataError
 
@@ -118,7 +118,7 @@ def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
     state, history = calibrator._state(), calibrator.fit_history
     assert history["n_absent"] == 1
     assert state["weight"][2] == pytest.approx(
-        logit_unit(shifted(absent)) / history["temperature"], rel=1e-12
+        logit_scale(shifted(absent)) / history["temperature"], rel=1e-12
     )
     assert state["bias"][2] == 0.0
     assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
@@ -193,7 +193,7 @@ def test_structured_scaling_minimises_the_loss_of_the_paper(problem, id, full):
 def inputs_of(id, problem):
     if id == "dirichlet":
         return log_softmax(problem.logits, axis=1)
-    return centred(problem.logits) / logit_unit(shifted(problem))
+    return centred(problem.logits) / logit_scale(shifted(problem))
 
 
 @pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
@@ -215,7 +215,7 @@ def test_odir_is_a_stationary_point_of_its_penalised_loss(problem, id):
 def test_the_strength_of_lowest_cross_validated_loss_is_taken(problem, id):
     calibrator = problem.fit(id)
     history, inputs = calibrator.fit_history, inputs_of(id, problem)
-    unit = logit_unit(shifted(problem)) if id == "ms_odir" else 1.0
+    unit = logit_scale(shifted(problem)) if id == "ms_odir" else 1.0
     start = LinearMap(unit * problem.fit("ts").fit_history["beta"] * np.eye(5), np.zeros(5))
     scores = []
     for strength in STRENGTHS[: len(history["fold_nll"])]:

@@ -12,7 +12,12 @@ from tests.metrics.cases import B
 from torch.nn import functional
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
-from calgrid.calibrators._objectives import Evidence, PointwiseBinning, SoftBinning, build_objective
+from calgrid.calibrators._objectives import (
+    PointwiseBinning,
+    SoftBinning,
+    TopLabelInputs,
+    build_objective,
+)
 from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError
 
@@ -25,10 +30,10 @@ def build(name, **changes):
 
 
 def exact_evidence(logits, labels):
-    """Evidence without interpolation."""
+    """Inputs without interpolation."""
     scores = check_logits(logits)
     _, excess = margin_and_excess(scores)
-    evidence = Evidence.gather(scores, labels, 0.01, 20.0)
+    evidence = TopLabelInputs.gather(scores, labels, 0.01, 20.0)
     return dataclasses.replace(evidence, rest=lambda beta: log_rest(excess, beta))
 
 
@@ -73,7 +78,9 @@ def test_loss_and_gradient_are_those_of_the_formula_under_automatic_differentiat
 def test_the_table_gives_nearly_the_exact_loss_and_the_gradient_of_what_it_gives(make, name):
     data = make(200, 50)
     objective = build(name)
-    table = Evidence.gather(check_logits(data.logits), data.labels, 0.01, objective.reach * 10.0)
+    table = TopLabelInputs.gather(
+        check_logits(data.logits), data.labels, 0.01, objective.reach * 10.0
+    )
     beta = np.exp(np.random.default_rng(1).uniform(np.log(0.02), np.log(9.0), 200))
     assert objective(table, beta)[0] == pytest.approx(
         objective(exact_evidence(data.logits, data.labels), beta)[0], abs=1e-5
@@ -166,8 +173,8 @@ def test_a_sample_with_one_possible_class_has_no_gradient():
 def test_evidence_of_some_rows_is_that_of_their_logits(make, name):
     data = make(60, 6)
     rows, beta = np.array([3, 59, 7, 7]), np.array([0.3, 0.9, 1.5, 4.0])
-    whole = Evidence.gather(check_logits(data.logits), data.labels, 0.01, 20.0)
-    part = Evidence.gather(check_logits(data.logits[rows]), data.labels[rows], 0.01, 20.0)
+    whole = TopLabelInputs.gather(check_logits(data.logits), data.labels, 0.01, 20.0)
+    part = TopLabelInputs.gather(check_logits(data.logits[rows]), data.labels[rows], 0.01, 20.0)
     one, other = build(name)(whole.rows(rows), beta), build(name)(part, beta)
     assert one[0] == pytest.approx(other[0], rel=1e-12)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-12)

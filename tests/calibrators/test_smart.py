@@ -33,7 +33,7 @@ def test_the_network_has_the_published_number_of_weights(problem, options, weigh
 @pytest.mark.parametrize("hidden_layers", [1, 2])
 def test_the_gradient_of_the_whole_objective_is_that_of_finite_differences(problem, hidden_layers):
     calibrator = problem.fit("smart", hidden_layers=hidden_layers, max_epochs=3)
-    logits = check_logits(problem.logits) / calibrator._unit
+    logits = check_logits(problem.logits) / calibrator._scale
     charbonnier = build_objective("charbonnier", sigma=0.05, delta=1e-3, alpha=0.0)
     objective = calibrator._problem(logits, problem.labels, calibrator._inputs(logits), charbonnier)
     margin, _ = margin_and_excess(logits)

@@ -12,15 +12,15 @@ from scipy.optimize import check_grad, minimize, minimize_scalar
 from tests.calibrators.cases import nll_of, shifted
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._objectives import Evidence, build_objective
-from calgrid.calibrators._probabilities import centred, logit_unit, softmax
+from calgrid.calibrators._objectives import TopLabelInputs, build_objective
+from calgrid.calibrators._probabilities import centred, logit_scale, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, lowest_beta
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
 from calgrid.calibrators.hts import log_entropy
 from calgrid.calibrators.tva_ts import top_versus_all
 from calgrid.metrics import ece, nll
-from calgrid.metrics._moments import BLOCK, moments, row_blocks
+from calgrid.metrics.moments import BLOCK, moments, row_blocks
 
 #: sigmoid(2 / T) is the accuracy 3/4 at T = 2 / ln 3
 PAIR = np.array([[2.0, 0.0]] * 4), np.array([0, 0, 0, 1])
@@ -141,7 +141,7 @@ def test_no_other_temperature_has_a_lower_nll(problem):
     best = nll_of(history["beta"] * problem.logits, problem.labels)
     assert best <= found.fun + 1e-12
     assert history["loss"][-1] == pytest.approx(best, abs=1e-9)
-    unit = logit_unit(check_logits(problem.logits))
+    unit = logit_scale(check_logits(problem.logits))
     assert history["loss"][0] == pytest.approx(nll_of(problem.logits / unit, problem.labels))
 
 
@@ -179,10 +179,10 @@ def test_prediction_is_the_softmax_at_that_temperature():
 def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem, objective):
     history = fit(problem.logits, problem.labels, objective=objective)
     logits = check_logits(problem.logits)
-    unit = logit_unit(logits)
+    unit = logit_scale(logits)
     logits /= unit
     function = build_objective(objective, sigma=0.05, delta=1e-3, alpha=0.05)
-    evidence = Evidence.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
+    evidence = TopLabelInputs.gather(logits, problem.labels, 0.01, 20.0 * function.reach)
     others = [
         function(evidence, np.full(len(logits), beta))[0] for beta in np.geomspace(0.01, 20.0, 2000)
     ]

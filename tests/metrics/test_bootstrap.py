@@ -11,7 +11,7 @@ from tests.metrics.cases import calibrated, predictions, softmax, with_confidenc
 from calgrid import metrics
 from calgrid.errors import ConfigError
 from calgrid.metrics import _estimators, binning, intervals
-from calgrid.metrics._classwise import ClasswiseBins
+from calgrid.metrics.classwise import ClasswiseBins
 
 LABELLED = [metric for metric in metrics.METRICS.values() if metric.kind == "labelled"]
 PERCENTILE, CENTRED, UNBIASED = (

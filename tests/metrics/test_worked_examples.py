@@ -7,7 +7,7 @@ from tests.metrics.cases import A, B, with_confidence
 from calgrid import metrics
 from calgrid.errors import ConfigError
 from calgrid.metrics import binning, kernel, scoring
-from calgrid.metrics._classwise import classwise_sums
+from calgrid.metrics.classwise import classwise_sums
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
 from calgrid.storage.schema import (
     CLASSES,
-    CONDITION,
     COST_COLUMNS,
     COSTS,
     METRICS,
     RESAMPLES,
+    SETTING,
     SHIFT_MEANS,
     SHIFT_SUMMARY,
     SHIFT_SUMMARY_COLUMNS,
@@ -194,7 +194,7 @@ def write_means(folder, metrics, resamples=None):
     """Write means over shifts, and their summary, as ``aggregate`` does."""
     means = shift_means(metrics, resamples)
     write_frame(folder / SHIFT_MEANS, means)
-    conditions = means.groupby(list(CONDITION))
+    conditions = means.groupby(list(SETTING))
     summary = [shift_summary(part, "ce", 0.95, resamples) for _, part in conditions]
     write_frame(
         folder / SHIFT_SUMMARY,

@@ -74,7 +74,7 @@ def test_corruptions_are_averaged_for_each_run_and_runs_over_seeds(written, read
 def test_the_figure_has_a_panel_for_each_coverage_and_for_clean_and_shifted_images(written):
     data, group = written.opened()
     rows = figure.collect(data, group)
-    drawn = figure.draw(figure.Frame(data, group, rows))
+    drawn = figure.draw(figure.FigureData(data, group, rows))
     assert len(drawn.axes) == 4
     for ax in drawn.axes:
         points = [line for line in ax.lines if line.get_linestyle() == "None"]

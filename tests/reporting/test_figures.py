@@ -13,7 +13,7 @@ from PIL import Image
 from scipy.stats import spearmanr
 from tests.reporting.conftest import Recipe, make_study
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import (
     figure_kinds,
     intervals,
@@ -81,13 +81,13 @@ def test_pictures_fit_a_page_or_a_column_of_a_paper_with_readable_text(figures):
 def test_ends_of_cut_intervals_are_arrows(study):
     data, group = study.opened()
     rows = intervals.ECE.collect(data, group).assign(accuracy_ci_low=0.1, accuracy_ci_high=0.99)
-    axes = intervals.ECE.draw(Frame(data, group, rows)).axes
+    axes = intervals.ECE.draw(FigureData(data, group, rows)).axes
     left, right = ([line for line in axes[2].lines if line.get_marker() == shape] for shape in "<>")
     assert sum(len(line.get_xdata()) for line in left) == len(rows)
     assert {value for line in left for value in line.get_xdata()} == {axes[2].get_xlim()[0]}
     assert sum(len(line.get_xdata()) for line in right) == len(rows) * (axes[2].get_xlim()[1] < 99)
     rows = over_under.collect(data, group).assign(o_ece_ci_low=0.0, o_ece_ci_high=0.99)
-    axes = over_under.draw(Frame(data, group, rows)).axes
+    axes = over_under.draw(FigureData(data, group, rows)).axes
     assert len(rows) in {
         len(line.get_xdata()) for line in axes[0].lines if line.get_marker() == ">"
     }
@@ -108,7 +108,7 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     monkeypatch.setattr(data, "test", lambda group: many)
     shown = intervals.NLL.collect(data, group)
     assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
-    assert "with 4 of 5 calibrators" in intervals.NLL.caption(Frame(data, group, shown))
+    assert "with 4 of 5 calibrators" in intervals.NLL.caption(FigureData(data, group, shown))
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
@@ -349,7 +349,7 @@ def test_training_curves_have_a_panel_for_each_measured_part_and_no_empty_one(bu
     parts = rows["val_refinement"] + rows["val_calibration"]
     assert np.isfinite(parts).all()
     for left_out in ([], ["val_refinement", "val_calibration"]):
-        frame = Frame(data, group, rows.drop(columns=left_out))
+        frame = FigureData(data, group, rows.drop(columns=left_out))
         labels = [ax.get_ylabel() for ax in TRAINING.draw(frame).axes]
         assert len(labels) == len(TRAINING.curves) - len(left_out)
         assert ("its refinement (nats)" in labels) == (not left_out)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import sensitivity, write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.plotting import lines
@@ -106,7 +106,7 @@ def test_calibrators_are_varied_on_the_baseline(build):
     assert list(found["nll_mean"]) == pytest.approx(
         [rows.loc[("ce", name), "nll_mean"] for name in variants]
     )
-    caption = sensitivity.CALIBRATORS.caption(Frame(data, group, found))
+    caption = sensitivity.CALIBRATORS.caption(FigureData(data, group, found))
     assert "networks of ce" in caption
     assert "one seed" in caption
 

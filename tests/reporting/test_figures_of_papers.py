@@ -28,7 +28,7 @@ from calgrid.papers.smart import (
 from calgrid.papers.smart.diagnostics import FILES
 from calgrid.papers.smart.fits import FITTED
 from calgrid.papers.smart.margins import solved_temperature as solve
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
@@ -232,7 +232,9 @@ def test_printed_numbers_stand_beside_ours(printed):
     assert 100 * shifted.sort_values().to_numpy() == pytest.approx(
         sorted(there[there["shift"] == "mean"]["value"])
     )
-    assert "Black ticks: published numbers" in backbone_bars.caption(Frame(printed, cifar, found))
+    assert "Black ticks: published numbers" in backbone_bars.caption(
+        FigureData(printed, cifar, found)
+    )
 
 
 def test_reductions_are_differences_of_the_same_run(several):
@@ -271,7 +273,7 @@ def test_fits_on_a_part_of_the_corruption_are_compared_on_the_rest_of_it(several
     for draw, factor in ((1, 1), (2, 0.5)):
         own = found[(found["fit_on"] == "same_shift") & (found["fit_seed"] == draw)]
         assert own["reduction"].to_numpy() == pytest.approx(factor * plain)
-    figure = corruption_reduction.draw(Frame(data, data.groups[0], found))
+    figure = corruption_reduction.draw(FigureData(data, data.groups[0], found))
     assert [ax.get_title(loc="left") for ax in figure.axes[::2]] == list(FITTED.values())
 
 

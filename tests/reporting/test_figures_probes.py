@@ -24,7 +24,7 @@ from calgrid.papers.maccal import (
     prototype_angles,
 )
 from calgrid.papers.smart import fgsm_margin
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.probes import probed, retrained
@@ -293,7 +293,7 @@ def test_the_plane_is_of_the_first_seed(opened):
 
 def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
     rows = prototype_angles.collect(*opened)
-    ax = prototype_angles.draw(Frame(*opened, rows)).axes[2]
+    ax = prototype_angles.draw(FigureData(*opened, rows)).axes[2]
     own = rows[(rows["name"] == "ce") & (rows["of"] == "head")]
     assert (
         ax.texts[0].get_text() == f"± {own.groupby('seed')['angle_centred'].std(ddof=0).mean():.1f}"
@@ -305,12 +305,12 @@ def test_violins_have_the_simplex_and_the_deviation_beside_them(opened):
 
 
 def test_caption_of_profiles_says_how_many_are_right(opened):
-    frame = Frame(*opened, feature_profiles.collect(*opened))
+    frame = FigureData(*opened, feature_profiles.collect(*opened))
     assert "accuracy is 90.0 % and 40.0 %" in feature_profiles.caption(frame)
 
 
 def test_misjudged_pictures_are_in_their_lines_with_label_and_answer(opened):
-    frame = Frame(*opened, misjudged.collect(*opened))
+    frame = FigureData(*opened, misjudged.collect(*opened))
     assert set(frame.rows["seed"]) == {0}
     assert "ce 70.0 against 80.0 %; ls 70.0 against 80.0 %" in misjudged.caption(frame)
     titles = [ax.get_title() for ax in misjudged.draw(frame).axes]

@@ -4,7 +4,7 @@ of each other.
 
 import pytest
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import critical_difference as diagrams
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
@@ -36,7 +36,7 @@ def scores(data, name, **only):
 def test_diagram_shows_mean_ranks_and_the_critical_difference(settings, kind, only):
     group = settings.groups[0]
     shown = diagrams._diagrams(
-        Frame(settings, group, diagrams.Diagrams(kind).collect(settings, group))
+        FigureData(settings, group, diagrams.Diagrams(kind).collect(settings, group))
     )
     assert list(shown) == ["nll", "squared_ce"]
     ranks = mean_ranks(scores(settings, kind, **only)).sort_values(kind="stable")
@@ -50,7 +50,7 @@ def test_names_do_not_overlap(build):
         methods=methods, seeds=(0,), backbones=tuple("abc"), shifts=(), ood=(), resamples=0
     )
     data, group = study.opened()
-    figure = diagrams.METHODS.draw(Frame(data, group, diagrams.METHODS.collect(data, group)))
+    figure = diagrams.METHODS.draw(FigureData(data, group, diagrams.METHODS.collect(data, group)))
     figure.canvas.draw()
     for ax in figure.axes:
         boxes = [text.get_window_extent() for text in ax.texts if "(" in text.get_text()]

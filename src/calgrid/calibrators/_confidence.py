@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import Array
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics.moments import row_blocks
 
 #: replaces an infinite gap (an impossible class), so that it can be multiplied by 0
 _WIDE = 1e100

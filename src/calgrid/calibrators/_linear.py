@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import Array, softmax
 from calgrid.errors import DataError
-from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
+from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights

@@ -1,7 +1,7 @@
 """Seven objectives of the fit, as functions of one inverse temperature per sample.
 
-All objectives use :class:`Evidence`, which has no N x K array. With gaps ``g_k = z_top - z_k``, the
-margin m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
+All objectives use :class:`TopLabelInputs`, which has no N x K array. With gaps
+``g_k = z_top - z_k``, the margin m and rest(beta) of :mod:`calgrid.calibrators._confidence`::
 
     A(beta) = ln sum_k exp(-beta g_k) = softplus(rest(beta) - beta m)
     confidence                = exp(-A(beta))
@@ -36,7 +36,7 @@ EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TopLabelInputs:
     """Inputs of the objectives, of N samples.
 
     Attributes
@@ -102,7 +102,7 @@ class Objective(ABC):
     reach = 1.0
 
     @abstractmethod
-    def __call__(self, evidence: Evidence, beta: Array) -> tuple[float, Array]:
+    def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d beta ``(N,)``."""
 
 
@@ -133,7 +133,7 @@ class SoftBinned(Objective):
         correct : ``(N,)`` a, 1.0 where the prediction is right, else 0.0.
         """
 
-    def __call__(self, evidence: Evidence, beta: Array) -> tuple[float, Array]:
+    def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d beta ``(N,)``."""
         probability, d_beta = evidence.confidence(beta)
         loss, d_probability = self.of_confidence(probability, evidence.correct)
@@ -240,7 +240,7 @@ class LogLoss(Objective):
 
     alpha: float = 0.0
 
-    def __call__(self, evidence: Evidence, beta: Array) -> tuple[float, Array]:
+    def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d beta ``(N,)``."""
         usable = np.isfinite(evidence.label_gap)
         count = max(1, int(usable.sum()))
@@ -264,7 +264,7 @@ class SquaredLoss(Objective):
     per_class: bool = False
     reach = 2.0
 
-    def __call__(self, evidence: Evidence, beta: Array) -> tuple[float, Array]:
+    def __call__(self, evidence: TopLabelInputs, beta: Array) -> tuple[float, Array]:
         """Return the loss and d loss / d beta ``(N,)``."""
         value, slope = evidence.log_sum(beta)
         doubled, d_doubled = evidence.log_sum(2.0 * beta)

@@ -1,4 +1,4 @@
-"""Functions of logits: their unit, conversion to probabilities, maps of the top label, or of each
+"""Functions of logits: their scale, conversion to probabilities, maps of the top label, or of each
 class separately.
 """
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.errors import DataError
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics.moments import row_blocks
 
 Array = NDArray[np.float64]
 #: tolerance of row sums of low-precision probabilities, and of those that numbers must have to be
@@ -68,7 +68,7 @@ def centred(logits: Array) -> Array:
     return logits - mean
 
 
-def logit_unit(logits: Array) -> float:
+def logit_scale(logits: Array) -> float:
     """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each
     row are equal.
 
@@ -97,12 +97,12 @@ def _spreads(gaps: Array) -> Array:
     return gaps.std(axis=1) if real.all() else np.nanstd(np.where(real, gaps, np.nan), axis=1)
 
 
-def in_units(logits: Array, unit: float) -> Array:
-    """Return logits divided by their unit; overflow becomes impossible (-inf)."""
-    if unit == 1.0:
+def rescaled(logits: Array, scale: float) -> Array:
+    """Return logits divided by their scale; overflow becomes impossible (-inf)."""
+    if scale == 1.0:
         return logits
     with np.errstate(over="ignore"):
-        return logits / unit
+        return logits / scale
 
 
 def softmax(logits: Array) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import Array
-from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
+from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 
 def unit_rows(features: Array) -> Array:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from calgrid.calibrators._probabilities import Array, in_units, logit_unit, possible_labels
-from calgrid.metrics._moments import moments
+from calgrid.calibrators._probabilities import Array, logit_scale, possible_labels, rescaled
+from calgrid.metrics.moments import moments
 
 #: beta, rows -> mean loss over these rows and its derivative in beta
 Objective = Callable[[float, slice], tuple[float, float]]
@@ -136,23 +136,23 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     return replace(fit, n_infinite_loss=int((~usable).sum()))
 
 
-def fit_in_units(logits: Array, labels: NDArray[np.int64]) -> tuple[TemperatureFit, float]:
+def fit_rescaled(logits: Array, labels: NDArray[np.int64]) -> tuple[TemperatureFit, float]:
     """Return the fit with the bounds of beta in units of the logits' spread, and this unit.
 
     ``beta`` is that of the given logits. Parameters and errors are those of
     :func:`fit_temperature`.
     """
-    unit = logit_unit(logits)
-    fit = fit_temperature(in_units(logits, unit), labels)
-    return replace(fit, beta=fit.beta / unit), unit
+    scale = logit_scale(logits)
+    fit = fit_temperature(rescaled(logits, scale), labels)
+    return replace(fit, beta=fit.beta / scale), scale
 
 
 def decade(logits: Array) -> float:
-    """Return the power of ten by which grids of temperatures are multiplied: 1 if the unit of the
+    """Return the power of ten by which grids of temperatures are multiplied: 1 if the scale of the
     logits is from 0.1 to 10, as in usual networks, else the nearest to it.
     """
-    unit = logit_unit(logits)
-    return 1.0 if 0.1 <= unit <= 10.0 else float(10.0 ** np.round(np.log10(unit)))
+    scale = logit_scale(logits)
+    return 1.0 if 0.1 <= scale <= 10.0 else float(10.0 ** np.round(np.log10(scale)))
 
 
 def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None) -> TemperatureFit:

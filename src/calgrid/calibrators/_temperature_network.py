@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._binning import count, make_cuts
 from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
-from calgrid.calibrators._objectives import Evidence, LogLoss, Objective, build_objective
+from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred, softmax
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -72,7 +72,7 @@ class NetworkObjective:
     network: MLP
     inputs: Array
     link: Callable[[Array], tuple[Array, Array]]
-    evidence: Evidence
+    evidence: TopLabelInputs
     objective: Objective
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
@@ -138,9 +138,9 @@ class TemperatureNetwork(Calibrator):
         return logits
 
     @property
-    def _input_unit(self) -> float:
+    def _input_scale(self) -> float:
         """Unit of the inputs if logits are divided by their unit."""
-        return self._unit
+        return self._scale
 
     def temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, or ``(N,)`` if D is 1; inf gets
@@ -148,7 +148,7 @@ class TemperatureNetwork(Calibrator):
 
         Inputs and temperatures are those of the logits as given to :meth:`predict_proba`.
         """
-        return self._unit * self._temperature(np.atleast_2d(values) / self._input_unit)
+        return self._scale * self._temperature(np.atleast_2d(values) / self._input_scale)
 
     def _temperature(self, values: Array) -> Array:
         """Return the temperature ``(N,)`` for inputs ``(D, N)``, both in units of the logits."""
@@ -161,7 +161,9 @@ class TemperatureNetwork(Calibrator):
     ) -> NetworkObjective:
         """Return the objective for inputs ``(D, N)``, standardised by :attr:`_scaling`."""
         lower, upper = self.tabulated
-        evidence = Evidence.gather(self._scaled(logits), labels, lower, objective.reach * upper)
+        evidence = TopLabelInputs.gather(
+            self._scaled(logits), labels, lower, objective.reach * upper
+        )
         inputs = standardise(values, self._scaling)
         return NetworkObjective(self.network, inputs, self._link, evidence, objective)
 

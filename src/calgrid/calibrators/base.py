@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import in_units, logit_unit
+from calgrid.calibrators._probabilities import logit_scale, rescaled
 from calgrid.calibrators._validation import (
     INPUTS,
     as_logits,
@@ -85,7 +85,7 @@ class Calibrator(ABC):
 
     #: set by ``@register``: source, keeps_argmax, parameters, needs
     registered: ClassVar[Mapping[str, Any]]
-    #: if True, logits are divided by their spread (``logit_unit``), so that scaling them by a
+    #: if True, logits are divided by their spread (``logit_scale``), so that scaling them by a
     #: positive number changes the probabilities by rounding only, which the training of a network
     #: amplifies (``smart``, ``pts``). If False, the map depends on their scale,
     #: because the softmax of the logits is calibrated, or published numbers are temperatures or
@@ -102,7 +102,7 @@ class Calibrator(ABC):
         self.class_names: tuple[str, ...] | None = None
         self._feature_width: int | None = None
         #: divisor of the logits
-        self._unit = 1.0
+        self._scale = 1.0
         #: attributes set by fits
         self._fitted: set[str] = set()
 
@@ -192,11 +192,11 @@ class Calibrator(ABC):
         begin = time.process_time()
         # samples whose label is impossible do not affect the fit
         possible = scores[np.arange(n_samples), targets] > -np.inf
-        self._unit = logit_unit(scores[possible]) if self.scale_free and possible.any() else 1.0
+        self._scale = logit_scale(scores[possible]) if self.scale_free and possible.any() else 1.0
         with errors_of(type(self), "fails in its fit"):
-            history = self._fit_noted(in_units(scores, self._unit), targets, inputs, layer)
+            history = self._fit_noted(rescaled(scores, self._scale), targets, inputs, layer)
         # temperatures apply to the given logits
-        factors = {**dict.fromkeys(TEMPERATURES, self._unit), "beta": 1.0 / self._unit}
+        factors = {**dict.fromkeys(TEMPERATURES, self._scale), "beta": 1.0 / self._scale}
         self.fit_history = {"warnings": [], **history}
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
@@ -239,7 +239,7 @@ class Calibrator(ABC):
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
         inputs = self._required_features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
-            probabilities = self._transform(in_units(scores, self._unit), inputs)
+            probabilities = self._transform(rescaled(scores, self._scale), inputs)
         self._check_claim(scores, probabilities)
         return probabilities
 
@@ -275,7 +275,7 @@ class Calibrator(ABC):
         return maps.CalibratorModule(
             self._module(maps),
             n_classes=self.n_classes,
-            unit=self._unit,
+            unit=self._scale,
             kind=self.kind,
             binary=self.binary,
         )
@@ -312,13 +312,13 @@ class Calibrator(ABC):
                 if name == "warnings" or not isinstance(value, list)
             },
         }
-        write_arrays(Path(path), {**self._state(), "unit": np.array([self._unit])}, description)
+        write_arrays(Path(path), {**self._state(), "unit": np.array([self._scale])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`save` wrote. Raises KeyError or ValueError: it does not
         match the class.
         """
-        self._unit = state["unit"].item()
+        self._scale = state["unit"].item()
         self._load_state(state)
         self.fit_history = dict(description["fit_history"])
         self.fit_seconds = None

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import centred, softmax
-from calgrid.calibrators._temperature import decade, fit_in_units, temperature_range
+from calgrid.calibrators._temperature import decade, fit_rescaled, temperature_range
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import row_blocks
 from calgrid.metrics.binning import bin_index
+from calgrid.metrics.moments import row_blocks
 
 Indices = NDArray[np.intp]
 #: minimum decrease of the error, so that rounding never changes a temperature
@@ -272,7 +272,7 @@ class ClassTemperatureScaling(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         n_classes = logits.shape[1]
-        grid, (fit, _) = candidates(self.low, self.high), fit_in_units(logits, labels)
+        grid, (fit, _) = candidates(self.low, self.high), fit_rescaled(logits, labels)
         grid = grid * decade(logits)
         start = float(np.clip(fit.temperature, grid[0], grid[-1]))
         search = ClassTemperatures(centred(logits), labels, start, grid, self.n_bins)

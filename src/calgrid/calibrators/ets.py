@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._probabilities import in_units, logit_unit, softmax
+from calgrid.calibrators._probabilities import logit_scale, rescaled, softmax
 from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
+from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 
 #: minimum weight of the plain softmax, so that the uniform distribution alone does not make all
 #: classes equal
@@ -138,13 +138,13 @@ class EnsembleTemperatureScaling(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        unit = logit_unit(logits)
-        scaled = in_units(logits, unit)
+        scale = logit_scale(logits)
+        scaled = rescaled(logits, scale)
         if self.objective == "mse":
             fit = lowest_beta(squared_error(scaled, labels), len(labels))
         else:
             fit = fit_temperature(scaled, labels)
-        self.beta, warnings = fit.beta / unit, fit.warnings
+        self.beta, warnings = fit.beta / scale, fit.warnings
         matrix, members = self._inner_products(logits, labels)
         vector = members.mean(axis=0)
 

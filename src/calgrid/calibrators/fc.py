@@ -9,7 +9,7 @@ from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_gri
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 from calgrid.metrics import Predictions, accuracy, ece, nll
-from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
+from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
 #: neighbours)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calgrid.calibrators._lbfgs import minimise_each
-from calgrid.calibrators._objectives import Evidence
+from calgrid.calibrators._objectives import TopLabelInputs
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics.moments import row_blocks
 
 SOURCE = (
     "Yang, Zhan, Gan, Beyond Probability Partitions: Calibrating Neural Networks with Semantic "
@@ -58,7 +58,7 @@ class PartitionLoss:
     """
 
     features: Array
-    evidence: Evidence
+    evidence: TopLabelInputs
     weights: Array
     n_groups: int
     penalty: float
@@ -132,7 +132,7 @@ class GroupTemperatureScaling(Calibrator):
     over partitions.
 
     Differences from the authors' code: features are standardised; logits are in units of their
-    spread (``logit_unit``), in which tau stays within [0.05, 100]; a group with fewer than 50
+    spread (``logit_scale``), in which tau stays within [0.05, 100]; a group with fewer than 50
     samples gets the temperature of all; and the temperatures of the groups are fitted on the half
     of the validation samples, drawn for each partition, that was not used to fit W. The authors
     also use different samples, a part of the test set. With the same samples for both
@@ -198,7 +198,7 @@ class GroupTemperatureScaling(Calibrator):
         # a feature that is constant up to rounding is set to 0
         self.spread = np.where(spread > 1e-9 * (1.0 + np.abs(self.centre)), spread, np.inf)
         standard = ((features - self.centre) / self.spread)[possible]
-        evidence = Evidence.gather(logits, labels, *BETA_BOUNDS).rows(possible)
+        evidence = TopLabelInputs.gather(logits, labels, *BETA_BOUNDS).rows(possible)
         generator = np.random.default_rng(self.seed)
         held = self._held(len(possible), generator)
         shapes = ~held if self.held_out > 0.0 else held

@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_in_units, temperature_range
+from calgrid.calibrators._temperature import BETA_BOUNDS, fit_rescaled, temperature_range
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import moments
+from calgrid.metrics.moments import moments
 
 #: minimum entropy in nats
 LEAST_ENTROPY = 1e-12
@@ -66,8 +66,8 @@ class EntropyTemperatureScaling(Calibrator):
     ) -> dict[str, Any]:
         possible = possible_labels(logits, labels)
         used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
-        single, unit = fit_in_units(used, targets)
-        self.bounds = unit * T_BOUNDS
+        single, scale = fit_rescaled(used, targets)
+        self.bounds = scale * T_BOUNDS
         inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]
 
         def objective(weights: Array) -> tuple[float, Array]:

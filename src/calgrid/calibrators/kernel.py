@@ -8,7 +8,7 @@ from scipy.special import gammaln
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics.moments import row_blocks
 
 #: probabilities are kept at least this far from 0
 FLOOR = 1e-10

@@ -14,7 +14,7 @@ from calgrid.calibrators._linear import (
     fit_linear,
     mean_nll,
 )
-from calgrid.calibrators._probabilities import centred, in_units, logit_unit, possible_labels
+from calgrid.calibrators._probabilities import centred, logit_scale, possible_labels, rescaled
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
@@ -46,20 +46,20 @@ def fit_odir(
     temperature: LinearMap,
     start: LinearMap,
     strength: float,
-    unit: float = 1.0,
+    scale: float = 1.0,
     tolerance: float = GRADIENT_TOLERANCE,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but kept in [0.01, 20] / ``unit``; classes without samples keep
+    The diagonal is not penalised but kept in [0.01, 20] / ``scale``; classes without samples keep
     that of ``temperature``.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
     present = np.bincount(labels, minlength=n_classes) > 0
     fixed, free = temperature.weight.diagonal(), np.where(off_diagonal > 0.0, np.inf, 0.0)
-    lower = np.diag(np.where(present, BETA_BOUNDS[0] / unit, fixed)) - free
-    upper = np.diag(np.where(present, BETA_BOUNDS[1] / unit, fixed)) + free
+    lower = np.diag(np.where(present, BETA_BOUNDS[0] / scale, fixed)) - free
+    upper = np.diag(np.where(present, BETA_BOUNDS[1] / scale, fixed)) + free
     return fit_linear(
         inputs,
         labels,
@@ -73,7 +73,7 @@ def fit_odir(
 
 
 def cross_validate(
-    inputs: Array, labels: Labels, temperature: LinearMap, unit: float = 1.0
+    inputs: Array, labels: Labels, temperature: LinearMap, scale: float = 1.0
 ) -> tuple[float, list[float]]:
     """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
     strongest first.
@@ -96,7 +96,7 @@ def cross_validate(
                 temperature,
                 maps[number],
                 strength,
-                unit,
+                scale,
                 tolerance=FOLD_TOLERANCE,
             )
             total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
@@ -172,15 +172,15 @@ class MatrixScalingOdir(Calibrator):
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
         inputs = self._inputs(used)
-        unit = logit_unit(used)
-        beta = fit_temperature(in_units(used, unit), targets).beta / unit
+        scale = logit_scale(used)
+        beta = fit_temperature(rescaled(used, scale), targets).beta / scale
         start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
         strength = self.strength
         scores: list[float] = []
         if strength is None:
-            strength, scores = cross_validate(inputs, targets, start, unit)
+            strength, scores = cross_validate(inputs, targets, start, scale)
         (self.weight, self.bias), history = fit_odir(
-            inputs, targets, start, start, strength, unit, self.tolerance
+            inputs, targets, start, start, strength, scale, self.tolerance
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)

@@ -8,9 +8,9 @@ import numpy as np
 
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
-    in_units,
-    logit_unit,
+    logit_scale,
     never_certain,
+    rescaled,
     softmax,
     top_label,
     top_label_map,
@@ -19,7 +19,7 @@ from calgrid.calibrators._proximity import proximity, unit_rows
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import PRODUCT_BLOCK, row_blocks
+from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 #: minimum number of correct, and of wrong, samples for a density estimate
 FEWEST = 5
@@ -102,8 +102,8 @@ class ProximityDensityRatio(Calibrator):
             "mean_proximity": float(points[:, 1].mean()),
         }
         if min(len(self.right), len(self.wrong)) < FEWEST:
-            unit = logit_unit(logits)
-            self.beta = fit_temperature(in_units(logits, unit), labels).beta / unit
+            scale = logit_scale(logits)
+            self.beta = fit_temperature(rescaled(logits, scale), labels).beta / scale
             history["temperature"] = 1.0 / self.beta
         return history
 

@@ -37,7 +37,7 @@ class ParameterisedTemperature(TopLogitsNetwork, FullBatchNetwork):
     the bias of temperature scaling; full-batch Adam of at most 2000 steps, patience 200 on the
     training loss; the weights of the lowest loss are kept. As there, the mean of the row's finite
     logits is subtracted and inputs are clipped to ±100. Logits are in units of their spread
-    (``logit_unit``), so that their scale does not matter. The loss may still decrease at the last
+    (``logit_scale``), so that their scale does not matter. The loss may still decrease at the last
     step: few steps limit the overfitting of 91 weights.
 
     The learning rate is small because 91 weights overfit 5,000 samples. Held-out NLL in nats over

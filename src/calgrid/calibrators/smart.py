@@ -79,7 +79,7 @@ class Smart(FullBatchNetwork):
     unless the gain of the network exceeds one standard error.
 
     Logits are divided by a fifth of their rows' median standard deviation
-    (``logit_unit``; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
+    (``logit_scale``; 0.96 on CIFAR-10 ResNet-50), so that their scale does not matter;
     the bounds of T and the inputs ``entropy`` and ``confidence`` are in this unit.
 
     Two thousand steps amplify differences of rounding: a constant added to rows, another order of
@@ -145,13 +145,13 @@ class Smart(FullBatchNetwork):
 
     def _inputs(self, logits: Array) -> Array:
         if self.indicator == "max_logit":
-            return self._largest / self._unit
+            return self._largest / self._scale
         return INDICATORS[self.indicator](logits)
 
     @property
-    def _input_unit(self) -> float:
+    def _input_scale(self) -> float:
         # entropy and confidence have no unit
-        return 1.0 if self.indicator in ("entropy", "confidence") else self._unit
+        return 1.0 if self.indicator in ("entropy", "confidence") else self._scale
 
     def _start(self, logits: Array, labels: Labels) -> tuple[Array, dict[str, float]]:
         if self.start == "random":
@@ -199,7 +199,7 @@ class Smart(FullBatchNetwork):
         scores = logits
         if self.indicator == "max_logit":
             # the largest logits, which were subtracted
-            scores = logits + self._largest.T / self._unit
+            scores = logits + self._largest.T / self._scale
         shifted = scores - scores.max(axis=1, keepdims=True)
         fold = np.random.default_rng([self.seed, FOLDS]).permutation(n_samples) % FOLDS
         gain = np.empty(n_samples)

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import in_units, softmax
+from calgrid.calibrators._probabilities import rescaled, softmax
 from calgrid.calibrators._temperature import decade
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
-from calgrid.metrics._moments import LEAST_EXPONENT, row_blocks
 from calgrid.metrics.binning import bin_index
+from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 
 #: temperatures 0.1, 0.2, ..., 10.0
 N_TEMPERATURES, STEP = 100, 0.1
@@ -73,7 +73,7 @@ class TemperatureByGrid(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         factor = decade(logits)
-        confidence = confidences(in_units(logits, factor))
+        confidence = confidences(rescaled(logits, factor))
         residual = confidence - (logits.argmax(axis=1) == labels)
         cell = bin_index(confidence, self.n_bins) + self.n_bins * np.arange(N_TEMPERATURES)[:, None]
         gaps = np.bincount(cell.ravel(), residual.ravel(), minlength=self.n_bins * N_TEMPERATURES)

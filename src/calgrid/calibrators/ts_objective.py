@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._objectives import Evidence, Objective, build_objective
+from calgrid.calibrators._objectives import Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 
@@ -27,7 +27,7 @@ class ObjectiveTemperature(Calibrator):
     The objectives are those of :mod:`calgrid.calibrators._objectives`. Most are not convex: 100
     temperatures, evenly spaced in ln T, are tried, and golden section refines the best between its
     neighbours. T is searched from 0.05 to 100 in units of the spread of the logits
-    (``logit_unit``).
+    (``logit_scale``).
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried),
     ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum).
@@ -76,7 +76,7 @@ def search_temperature(logits: Array, labels: Labels, objective: Objective) -> T
     of the section. Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
     """
     lower, upper = BETA_BOUNDS
-    evidence = Evidence.gather(logits, labels, lower, objective.reach * upper)
+    evidence = TopLabelInputs.gather(logits, labels, lower, objective.reach * upper)
     losses: dict[float, float] = {}
 
     def loss(log_temperature: float) -> float:

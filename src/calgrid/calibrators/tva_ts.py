@@ -10,7 +10,7 @@ from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import Objective, lowest_beta
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-from calgrid.metrics._moments import row_blocks
+from calgrid.metrics.moments import row_blocks
 
 
 def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:

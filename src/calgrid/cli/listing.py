@@ -269,7 +269,7 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
 
 
 def _power(study: Study) -> Iterator[str]:
-    """What the seeds of the largest condition of a study can find."""
+    """What the seeds of the largest setting of a study can find."""
     baseline = study.config.statistics.baseline
     methods: dict[tuple[str, ...], set[str]] = defaultdict(set)
     seeds: dict[tuple[str, ...], set[int]] = defaultdict(set)

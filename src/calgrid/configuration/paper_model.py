@@ -224,9 +224,9 @@ class DrawnModule(Model):
     id: Identifier = Field(description="Name of the module, and of the files of the figure.")
     title: Text = Field(description="Title in the report.")
     category: Text = Field(description="Section of the report.")
-    each: Literal["checkpoint", "condition", "dataset", "study"] = Field(
+    each: Literal["checkpoint", "setting", "dataset", "study"] = Field(
         "checkpoint",
-        description="The figure is drawn for each checkpoint, each condition, each data set, or "
+        description="The figure is drawn for each checkpoint, each setting, each data set, or "
         "once for the study.",
     )
 

@@ -341,7 +341,7 @@ class DrawnFigure:
     module: str
     title: str
     category: str
-    each: Literal["checkpoint", "condition", "dataset", "study"]
+    each: Literal["checkpoint", "setting", "dataset", "study"]
 
 
 def drawn_figures(home: Path) -> list[DrawnFigure]:

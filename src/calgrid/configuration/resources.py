@@ -69,7 +69,7 @@ LARGE_NEEDS: Mapping[str, Need] = {
 #: an aggregation of at least ``MANY_RUNS`` runs
 LARGE_AGGREGATION = Need(4000, 60, 4)
 MANY_RUNS = 500
-#: memory of each process of an aggregation for each run of its largest condition (protocol, data
+#: memory of each process of an aggregation for each run of its largest setting (protocol, data
 #: set, backbone), added to the above; twice what benchmarks/scale.md measured
 RUN_MB = 4
 
@@ -126,8 +126,8 @@ class Resources:
     def _aggregation(self) -> Need:
         runs = self._study.evaluations
         need = LARGE_AGGREGATION if len(runs) >= MANY_RUNS else NEEDS["aggregate"]
-        conditions = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
-        largest = max(conditions.values(), default=0)
+        settings = Counter((key.protocol, key.dataset, key.backbone) for key in runs)
+        largest = max(settings.values(), default=0)
         return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
 
     def _of_data(self, dataset: str) -> Mapping[str, Need]:

@@ -78,7 +78,7 @@ def _exported(calibrator: Calibrator) -> bytes:
 def _drawn(calibrator: Calibrator) -> Any:
     """Random inputs of the calibrator, float32."""
     draws = np.random.default_rng(0).normal(size=(CHECKED_ROWS, calibrator.n_classes or 2))
-    logits = 5.0 * calibrator._unit * draws
+    logits = 5.0 * calibrator._scale * draws
     if calibrator.kind == "probabilities":
         logits = np.exp(logits - logits.max(axis=1, keepdims=True))
         logits /= logits.sum(axis=1, keepdims=True)

@@ -1,8 +1,8 @@
 """Job ``aggregate``: collect the results of all runs of a study for tables, figures and report.
 
 ``storage.schema`` lists the files and their columns. Rows are written as they are read, and
-summarised one condition (protocol, data set, backbone) after the other, so that memory does not
-grow with the number of conditions. The results do not depend on the number of processes.
+summarised one setting (protocol, data set, backbone) after the other, so that memory does not
+grow with the number of settings. The results do not depend on the number of processes.
 """
 
 import functools
@@ -20,8 +20,8 @@ from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import StateError
 from calgrid.jobs.diagnostics import diagnostic_files
 from calgrid.jobs.summaries import (
-    condition_of,
     footer_of,
+    setting_of,
     shift_means,
     write_shift_summary,
     write_summary,
@@ -42,7 +42,7 @@ from calgrid.storage.records import (
     Record,
     write_record,
 )
-from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY
+from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, SETTING
 from calgrid.storage.tables import (
     Table,
     as_table,
@@ -60,7 +60,7 @@ BATCH_RUNS = 32
 #: keys of the training specification in ``runs.json``
 FACTS = ("loss", "procedure")
 #: key by which fits of calibrators are counted
-FIT = (*CONDITION, "calibrator")
+FIT = (*SETTING, "calibrator")
 KEY_COLUMNS = {name: schema.METRIC_COLUMNS[name] for name in RUN_KEY}
 Fit = tuple[str, ...]
 #: yields tables of a run
@@ -111,10 +111,10 @@ def _read(folder: str, name: str, changed: int) -> Record:
 
 def _check_rows_of_banks(runs: Sequence[ManifestRun]) -> None:
     """Raise StateError if a run has other rows than one of a bank that it is compared with."""
-    with_banks = {condition_of(run) for run in runs if run.get("bank", False)}
+    with_banks = {setting_of(run) for run in runs if run.get("bank", False)}
     known: dict[tuple[object, ...], tuple[RunKey, str]] = {}
     for run in runs:
-        if condition_of(run) not in with_banks:
+        if setting_of(run) not in with_banks:
             continue
         key = RunKey(**run["key"])
         for split, rows in _rows_of(run).items():
@@ -159,8 +159,8 @@ def _collect_metrics(manifest: Manifest, folder: Path, in_processes: Map) -> int
 
 
 def _batches(runs: Sequence[ManifestRun]) -> Iterator[Sequence[ManifestRun]]:
-    """Consecutive runs of one condition."""
-    for _, alike in itertools.groupby(runs, condition_of):
+    """Consecutive runs of one setting."""
+    for _, alike in itertools.groupby(runs, setting_of):
         while batch := list(itertools.islice(alike, BATCH_RUNS)):
             yield batch
 
@@ -200,7 +200,7 @@ def _collect_costs(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
-    For each calibrator with warnings in a condition: its number of fits, how many warned, and the
+    For each calibrator with warnings in a setting: its number of fits, how many warned, and the
     first warning.
     """
     total = 0
@@ -228,7 +228,7 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
         rows += _costs(run, fits)
         for fit in fits:
             first = next(iter(fit.get("warnings", ())), "")
-            warnings.append(((*condition_of(run), fit["calibrator"]), first))
+            warnings.append(((*setting_of(run), fit["calibrator"]), first))
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 
@@ -283,7 +283,7 @@ def _job_cost(folder: str, name: str) -> dict[str, Any]:
 def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = map) -> None:
     """Write bins, resamples, histories, samples, probes, diagnostics of papers and facts of runs.
 
-    Diagnostics of papers come from one run per condition, the first seed of its reference method.
+    Diagnostics of papers come from one run per setting, the first seed of its reference method.
     """
     runs = manifest["runs"]
     references = _reference_runs(runs, manifest["statistics"]["baseline"])
@@ -336,12 +336,12 @@ def _tables_of(read: Reader, runs: Sequence[ManifestRun]) -> list[Table]:
 
 
 def _reference_runs(runs: Sequence[ManifestRun], baseline: str) -> list[ManifestRun]:
-    """The run of each condition with the first seed of the baseline, or of its first method without
+    """The run of each setting with the first seed of the baseline, or of its first method without
     a baseline.
     """
     references = []
-    for condition in dict.fromkeys(map(condition_of, runs)):
-        alike = [run for run in runs if condition_of(run) == condition]
+    for setting in dict.fromkeys(map(setting_of, runs)):
+        alike = [run for run in runs if setting_of(run) == setting]
         methods = [run["key"]["method"] for run in alike]
         method = baseline if baseline in methods else methods[0]
         seeds = [run for run in alike if run["key"]["method"] == method]

@@ -17,8 +17,8 @@ import pandas as pd
 from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities
-from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics.binning import bin_sums, debiased_gap, mean_gap
+from calgrid.metrics.classwise import classwise_sums
 from calgrid.storage import schema
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import BINS, Columns

@@ -60,7 +60,7 @@ PREDICTED_NUMBERS = 2**21
 
 
 @dataclass
-class Fitted:
+class Fit:
     """A calibrator fitted on val, and the cost of its fit."""
 
     calibrator: Calibrator
@@ -260,7 +260,7 @@ class Scorer:
         """Name of the shift family, empty for the clean splits."""
         return self.spec["families"][self.chunk.family] if self.chunk.family >= 0 else ""
 
-    def fitted(self, entry: FittedCalibrator, seed: int, rows: Logits | None = None) -> Fitted:
+    def fitted(self, entry: FittedCalibrator, seed: int, rows: Logits | None = None) -> Fit:
         """The calibrator fitted on val, or some ``rows`` of it, from the cache in the folder of the
         run if possible.
 
@@ -284,7 +284,7 @@ class Scorer:
                 course = cost.pop(COURSE, {})
                 if course or not trace:
                     calibrator.fit_history.update(course)
-                    return Fitted(calibrator, {**cost, "cached": True})
+                    return Fit(calibrator, {**cost, "cached": True})
             except CalgridError as error:
                 log(f"{error} The calibrator is fitted again.")
         calibrator = self._fit(entry, seed, self.fit if rows is None else rows, trace)
@@ -297,7 +297,7 @@ class Scorer:
         calibrator.save(path)
         facts = {**cost, "fit": identity, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)
-        return Fitted(calibrator, {**cost, "cached": False})
+        return Fit(calibrator, {**cost, "cached": False})
 
     def _fit(
         self, entry: FittedCalibrator, seed: int, rows: Logits, trace: bool = False
@@ -349,7 +349,7 @@ class Scorer:
                 yield self._on_drawn(entry, draw, order, way)
 
     def _on_clean(
-        self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fitted
+        self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fit
     ) -> Result:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
         scored = Scored([], [])

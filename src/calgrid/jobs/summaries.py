@@ -1,7 +1,7 @@
 """Summaries over seeds of the metrics of a study and of their means over shifts.
 
-Each summary is made of one condition (protocol, data set, backbone) after the other, and of some
-test sets of a large condition after the others: rows are ranked and tested within a test set only.
+Each summary is made of one setting (protocol, data set, backbone) after the other, and of some
+test sets of a large setting after the others: rows are ranked and tested within a test set only.
 """
 
 import functools
@@ -21,11 +21,11 @@ from calgrid.parallel import Map
 from calgrid.statistics import mean_over_severities, mean_over_shifts, summarise
 from calgrid.statistics.shifts import mean_intervals
 from calgrid.storage.schema import (
-    CONDITION,
     MEAN_SHIFT,
     METRICS,
     NUMBER_KEY,
     RESAMPLES,
+    SETTING,
     SHIFT_MEANS,
     SHIFT_SUMMARY,
     SHIFT_SUMMARY_COLUMNS,
@@ -40,11 +40,11 @@ from calgrid.storage.tables import (
     writing,
 )
 
-#: values of ``CONDITION``
-Condition: TypeAlias = tuple[str, ...]
+#: values of ``SETTING``
+Setting: TypeAlias = tuple[str, ...]
 #: columns that no summary needs
 NOT_SUMMARISED = ("n_samples", "fingerprint")
-#: columns that identify a test set of a condition
+#: columns that identify a test set of a setting
 TEST_SET = ("checkpoint", "split", "shift", "severity")
 #: metrics that are summarised at once, which takes about 0.4 kB each
 SUMMARISED_ROWS = 2**19
@@ -63,8 +63,8 @@ def shift_means(
     return means if resamples is None else mean_intervals(means, resamples, level)
 
 
-def condition_of(run: ManifestRun) -> Condition:
-    """Condition of a run."""
+def setting_of(run: ManifestRun) -> Setting:
+    """Setting of a run."""
     key = run["key"]
     return key["protocol"], key["dataset"], key["backbone"]
 
@@ -88,31 +88,31 @@ def write_summary(manifest: Manifest, folder: Path, in_processes: Map) -> int:
         "published": read_published(manifest["published"]) if manifest["published"] else None,
         "level": statistics["level"],
     }
-    of_condition = functools.partial(_summary, folder, options)
+    of_setting = functools.partial(_summary, folder, options)
     with writing(folder / SUMMARY, footer_of(manifest)) as writer:
-        return sum(map(writer.add, in_processes(of_condition, _conditions(manifest))))
+        return sum(map(writer.add, in_processes(of_setting, _settings(manifest))))
 
 
 def write_shift_summary(manifest: Manifest, folder: Path, in_processes: Map) -> None:
     """Write the summary of the means over shifts in ``folder``."""
     statistics = manifest["statistics"]
-    of_condition = functools.partial(
+    of_setting = functools.partial(
         _shift_summary, folder, statistics["baseline"], statistics["level"]
     )
     with writing(folder / SHIFT_SUMMARY, footer_of(manifest)) as writer:
         writer.add(table_of_rows([], SHIFT_SUMMARY_COLUMNS))
-        for table in in_processes(of_condition, _conditions(manifest)):
+        for table in in_processes(of_setting, _settings(manifest)):
             writer.add(table)
 
 
-def _conditions(manifest: Manifest) -> list[Condition]:
-    return sorted(set(map(condition_of, manifest["runs"])))
+def _settings(manifest: Manifest) -> list[Setting]:
+    return sorted(set(map(setting_of, manifest["runs"])))
 
 
 def shift_summary(
     means: pd.DataFrame, baseline: str, level: float, resamples: pd.DataFrame | None = None
 ) -> Table:
-    """Summary over seeds of the means of :func:`shift_means` of one condition
+    """Summary over seeds of the means of :func:`shift_means` of one setting
     (``SHIFT_SUMMARY_COLUMNS``), with their numbers of shifts.
     """
     counts = means.groupby(list(SHIFTED), observed=True)["n_shifts"].max().reset_index()
@@ -121,11 +121,11 @@ def shift_summary(
     return as_table(rows.sort_values(list(NUMBER_KEY), kind="stable"), SHIFT_SUMMARY_COLUMNS)
 
 
-def _summary(folder: Path, options: Mapping[str, Any], condition: Condition) -> Table:
+def _summary(folder: Path, options: Mapping[str, Any], setting: Setting) -> Table:
     of_sets = ("shift", "!=", MEAN_SHIFT)
-    resamples = _rows_of(folder / RESAMPLES, condition, of_sets).to_pandas()
+    resamples = _rows_of(folder / RESAMPLES, setting, of_sets).to_pandas()
     parts = []
-    for piece in _pieces(_rows_of(folder / METRICS, condition)):
+    for piece in _pieces(_rows_of(folder / METRICS, setting)):
         parts.append(summarise(piece.to_pandas(), resamples=resamples, **options))
     summary = pd.concat(parts, ignore_index=True)
     return to_table(summary.sort_values(list(NUMBER_KEY), kind="stable"))
@@ -144,28 +144,28 @@ def _pieces(table: Table) -> Iterator[Table]:
         yield table.filter(piece == which)
 
 
-def _shift_summary(folder: Path, baseline: str, level: float, condition: Condition) -> Table:
-    table = _rows_of(folder / SHIFT_MEANS, condition)
+def _shift_summary(folder: Path, baseline: str, level: float, setting: Setting) -> Table:
+    table = _rows_of(folder / SHIFT_MEANS, setting)
     if len(table) == 0:
         return table_of_rows([], SHIFT_SUMMARY_COLUMNS)
     of_means = ("shift", "=", MEAN_SHIFT)
-    resamples = _rows_of(folder / RESAMPLES, condition, of_means).to_pandas()
+    resamples = _rows_of(folder / RESAMPLES, setting, of_means).to_pandas()
     return shift_summary(table.to_pandas(), baseline, level, resamples)
 
 
-def _rows_of(path: Path, condition: Condition, *further: tuple[str, str, str]) -> Table:
-    """Rows of a condition in the order of the file, with ``further`` filters of Arrow.
+def _rows_of(path: Path, setting: Setting, *further: tuple[str, str, str]) -> Table:
+    """Rows of a setting in the order of the file, with ``further`` filters of Arrow.
 
     Row groups are read one after the other, because those of resamples are large.
     """
-    wanted = [(name, "=", value) for name, value in zip(CONDITION, condition, strict=True)]
-    of_condition = pq.filters_to_expression(wanted)
+    wanted = [(name, "=", value) for name, value in zip(SETTING, setting, strict=True)]
+    of_setting = pq.filters_to_expression(wanted)
     chosen = pq.filters_to_expression([*wanted, *further])
     tables = []
     with pq.ParquetFile(path) as file:
         columns = [name for name in file.schema_arrow.names if name not in NOT_SUMMARISED]
         for group in range(file.num_row_groups):
-            if len(file.read_row_group(group, CONDITION).filter(of_condition)):
+            if len(file.read_row_group(group, SETTING).filter(of_setting)):
                 table = file.read_row_group(group, columns, use_threads=False)
                 tables.append(table.filter(chosen))
         return pa.concat_tables(tables) if tables else file.schema_arrow.empty_table()

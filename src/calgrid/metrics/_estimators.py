@@ -25,8 +25,8 @@ from calgrid.metrics import (
     scoring,
     smooth,
 )
-from calgrid.metrics._classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics._inputs import Predictions
+from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics.failure import Confidences, sorted_correct
 from calgrid.metrics.table import MOST_FITTED, Metric
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError
 from calgrid.metrics import _ordered, binning
-from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
 from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie_ends
+from calgrid.metrics.classwise import classwise_sums
 
 
 def ece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:

@@ -25,7 +25,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
-from calgrid.metrics._moments import moments
+from calgrid.metrics.moments import moments
 from calgrid.metrics.scoring import PROBABILITY_FLOOR, nll_per_sample
 
 Floats = NDArray[np.float64]

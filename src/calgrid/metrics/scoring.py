@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics._classwise import classwise_sums
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
 from calgrid.metrics.binning import debiased_square
+from calgrid.metrics.classwise import classwise_sums
 
 #: lower clip of probabilities in the NLL, so that an error with probability 0 does not make it
 #: infinite

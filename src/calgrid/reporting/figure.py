@@ -9,17 +9,17 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import CONDITION
+from calgrid.storage.schema import SETTING
 
 
 @dataclass(frozen=True)
-class Frame:
+class FigureData:
     """Data of a figure.
 
     Attributes
     ----------
     study, group : the source of the numbers.
-    rows : all numbers that are drawn, as :meth:`Content.collect` returned them.
+    rows : all numbers that are drawn, as :meth:`FigureContent.collect` returned them.
     width : of the figure in inches, if its content has no width of its own.
     """
 
@@ -34,7 +34,7 @@ class Frame:
         return self.study.label(self.group)
 
     @property
-    def condition(self) -> str:
+    def setting(self) -> str:
         """Name of the group without its checkpoint."""
         return self.study.label(self.group, checkpoint=False)
 
@@ -56,23 +56,23 @@ class Frame:
         return [name for name in self.study.calibrators if (self.rows["calibrator"] == name).any()]
 
 
-class Content(Protocol):
+class FigureContent(Protocol):
     """What a figure shows: a module, or an object."""
 
     def collect(self, data: StudyData, group: Group) -> pd.DataFrame:
         """Rows of the figure; no rows, no figure."""
 
-    def draw(self, frame: Frame) -> Figure:
+    def draw(self, frame: FigureData) -> Figure:
         """Draw them."""
 
-    def caption(self, frame: Frame) -> str:
+    def caption(self, frame: FigureData) -> str:
         """State the content, the number of seeds, the split and the interval."""
 
 
 #: ``each`` of a :class:`FigureKind` -> fields that two groups of one figure share
 SHARED: dict[str, tuple[str, ...]] = {
     "checkpoint": Group._fields,
-    "condition": CONDITION,
+    "setting": SETTING,
     "dataset": ("protocol", "dataset", "checkpoint"),
     "study": (),
 }
@@ -88,7 +88,7 @@ class FigureKind:
     title, category : as shown.
     content : called with the first of the groups that a figure comprises.
     each : the figure is drawn for each group (``checkpoint``), for each protocol, data set and
-        backbone (``condition``), for each protocol, data set and checkpoint (``dataset``) or once
+        backbone (``setting``), for each protocol, data set and checkpoint (``dataset``) or once
         (``study``).
     column : whether its PDF has the width of one column of a paper.
     """
@@ -96,8 +96,8 @@ class FigureKind:
     id: str
     title: str
     category: str
-    content: Content
-    each: Literal["checkpoint", "condition", "dataset", "study"] = "checkpoint"
+    content: FigureContent
+    each: Literal["checkpoint", "setting", "dataset", "study"] = "checkpoint"
     column: bool = False
 
     def _place(self, group: Group) -> dict[str, str]:
@@ -110,7 +110,7 @@ class FigureKind:
             found.setdefault(tuple(self._place(group).values()), group)
         return list(found.values())
 
-    def entry(self, frame: Frame) -> dict[str, Any]:
+    def entry(self, frame: FigureData) -> dict[str, Any]:
         """Entry of the index; ``figure`` is the id of the kind, ``place`` the part of the study
         that is shown.
         """

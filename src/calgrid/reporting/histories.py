@@ -7,7 +7,7 @@ import pandas as pd
 
 from calgrid.reporting import text
 from calgrid.reporting.study import Group, StudyData
-from calgrid.storage.schema import CONDITION, HISTORIES, SAMPLES
+from calgrid.storage.schema import HISTORIES, SAMPLES, SETTING
 
 
 def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFrame:
@@ -46,4 +46,4 @@ def loss_options(data: StudyData, group: Group, method: str) -> Mapping[str, Any
 
 
 def _of_condition(data: StudyData, name: str, group: Group) -> pd.DataFrame:
-    return data.rows(name, **dict(zip(CONDITION, group, strict=False)))
+    return data.rows(name, **dict(zip(SETTING, group, strict=False)))

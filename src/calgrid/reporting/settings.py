@@ -22,7 +22,7 @@ def settings(data: StudyData, kind: Kind, metrics: Collection[str]) -> pd.DataFr
     calibrators, it also has a method. Of several checkpoints only the first is used.
     """
     parts = []
-    for group in data.conditions:
+    for group in data.settings:
         rows = data.tidy(group, "test", [UNCALIBRATED] if kind == "method" else None)
         where = "/".join(group) if kind == "method" else "/".join(group) + "/" + rows["method"]
         parts.append(rows[rows["metric"].isin(metrics)].assign(setting=where, name=rows[kind]))

@@ -16,7 +16,7 @@ from calgrid.configuration.manifest import Comparison, Manifest, ManifestRun
 from calgrid.errors import DataError
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import Record, read_record, summary_record
-from calgrid.storage.schema import CONDITION, COSTS, METRICS, RUN_KEY, RUNS, SHIFT_SUMMARY, SUMMARY
+from calgrid.storage.schema import COSTS, METRICS, RUN_KEY, RUNS, SETTING, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_rows
 
 UNCALIBRATED = "none"
@@ -24,7 +24,7 @@ UNCALIBRATED = "none"
 PREFERRED = "ts"
 #: mark after the name of a method that sees validation data during training
 SEES_VALIDATION = "†"
-GROUP = [*CONDITION, "checkpoint"]
+GROUP = [*SETTING, "checkpoint"]
 #: methods are ranked if their accuracy is at most this far below the best: one percentage point
 KEPT_ACCURACY = 0.01
 #: metrics that are shown together with an ECE
@@ -181,7 +181,7 @@ class StudyData:
         return method + SEES_VALIDATION if method in self.validation_methods else method
 
     @property
-    def conditions(self) -> list[Group]:
+    def settings(self) -> list[Group]:
         """First group of each protocol, data set and backbone, for results that do not depend on
         the checkpoint.
         """

@@ -362,7 +362,7 @@ def by_group(
     select: Callable[[Group], pd.DataFrame],
     format: Callable[[Group, pd.DataFrame], list[Section]],
 ) -> tuple[pd.DataFrame, list[Section]]:
-    """Frame and sections of all groups that have rows."""
+    """FigureData and sections of all groups that have rows."""
     found = [(group, rows) for group in data.groups if len(rows := select(group))]
     if not found:
         return pd.DataFrame(), []

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 Columns = Mapping[str, str]
 
 #: runs with equal values in these columns are compared with each other
-CONDITION = ("protocol", "dataset", "backbone")
+SETTING = ("protocol", "dataset", "backbone")
 #: columns that identify a run
-RUN_KEY = (*CONDITION, "method", "seed")
+RUN_KEY = (*SETTING, "method", "seed")
 #: columns that identify a reported number, except its seeds
 NUMBER_KEY = (
-    *CONDITION,
+    *SETTING,
     "method",
     "checkpoint",
     "calibrator",

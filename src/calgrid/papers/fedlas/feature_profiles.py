@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
@@ -24,7 +24,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return probed(data, group, "profiles")
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     images = int(rows.loc[rows["group"] == "easy", "images"].max())
     right = 100 * rows.groupby("group")["accuracy"].mean()
@@ -39,7 +39,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per method."""
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables))

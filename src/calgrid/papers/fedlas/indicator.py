@@ -8,7 +8,7 @@ from calgrid.reporting import text
 from calgrid.reporting.histories import histories
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, whole, words
-from calgrid.storage.schema import CONDITION
+from calgrid.storage.schema import SETTING
 
 #: column of the history -> heading, factor, decimals
 DIAGNOSTICS = {
@@ -34,7 +34,7 @@ CAPTION = (
 
 def table(data: StudyData) -> Table | None:
     """Diagnostics of the last epoch of the methods that have them."""
-    frames = {group: rows for group in data.conditions if not (rows := _means(data, group)).empty}
+    frames = {group: rows for group in data.settings if not (rows := _means(data, group)).empty}
     if not frames:
         return None
     sections = [
@@ -49,7 +49,7 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
     ``n_seeds``.
     """
     rows = []
-    place = dict(zip(CONDITION, group[:3], strict=True))
+    place = dict(zip(SETTING, group[:3], strict=True))
     for method, history in histories(data, group, "positive_share").groupby("method", sort=False):
         last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
             columns=[*DIAGNOSTICS]

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
@@ -28,7 +28,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows[rows["seed"] == rows["seed"].min()] if len(rows) else rows
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     known = frame.rows.groupby("name", sort=False)[["auroc", "auroc_confidence"]].first()
     shares = "; ".join(
         f"{name} {100 * a:.1f} against {100 * b:.1f} %" for name, a, b in known.itertuples()
@@ -43,7 +43,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw two lines of images per method."""
     tables = frame.parts("name")
     columns = int(frame.rows["rank"].max())

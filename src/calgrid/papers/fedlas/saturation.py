@@ -5,7 +5,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
 from calgrid.reporting.plotting import points
 from calgrid.reporting.study import Group, StudyData
@@ -25,19 +25,19 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return samples[samples["method"].isin(shown)]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     seeds = frame.rows.groupby("method")["seed"].nunique().max()
     pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
     spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     return (
-        f"Largest softmax probability of each training sample on {frame.condition} against the L1 "
+        f"Largest softmax probability of each training sample on {frame.setting} against the L1 "
         "norm of its features, standardised as in the loss, in the last sampled epoch "
         f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points "
         f"per panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per method."""
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods))

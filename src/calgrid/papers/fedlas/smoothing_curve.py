@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scipy.special import expit
 
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.histories import last_samples, loss_options, sampled_epochs
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
@@ -39,11 +39,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat(parts) if parts else samples.iloc[:0]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     seeds = int(frame.rows.groupby("method")["seed"].nunique().max())
     return (
         "Strength of the regulariser of FeDLaS for a sample, 2α sigmoid(±βγ), against its "
-        f"indicator γ, on {frame.condition}: increasing in positive mode, decreasing in negative "
+        f"indicator γ, on {frame.setting}: increasing in positive mode, decreasing in negative "
         "mode, α at γ = 0. Below, the share of training samples by indicator and mode in the last "
         f"sampled epoch ({sampled_epochs(frame.rows)}), {text.count(seeds, 'seed')} together. The "
         "curves follow from the configuration, the bars are measured. Samples in the outer "
@@ -51,7 +51,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one column per method: curves above, samples below."""
     methods = frame.parts("method")
     figure, pairs = points.stacked(len(methods), 2, 2.9, 2.4)

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import retrained
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
@@ -35,7 +35,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat(parts) if parts else bins.iloc[:0]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     seeds = frame.rows["seed"].nunique()
     pooled = f"up to {seeds} seeds together" if seeds > 1 else "one seed"
     return (
@@ -47,7 +47,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per retrained method."""
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods), height=2.3)

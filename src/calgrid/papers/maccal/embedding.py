@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed
 from calgrid.reporting.study import Group, StudyData
@@ -29,7 +29,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     )
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     first = frame.rows[frame.rows["name"] == frame.rows["name"].iloc[0]]
     images = first.groupby("space").size().max()
     return (
@@ -42,7 +42,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one row per space and one column per method, in blocks of four methods."""
     rows = frame.rows
     spaces, names = (list(dict.fromkeys(rows[column])) for column in ("space", "name"))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.probes import probed, retrained, seeds
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
@@ -70,7 +70,7 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("ratio", *PANELS), float))
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
     return (
         f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), "
@@ -84,7 +84,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw four panels with one line per method and mode, and the runs that were retrained from
     each method.
     """

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import settings
 from calgrid.reporting.study import Group, StudyData
@@ -38,7 +38,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat(parts).reset_index()
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     accuracy = frame.rows[frame.rows["metric"] == "accuracy"]
     left = [method for method in frame.study.methods if method not in set(accuracy["method"])]
     out = f" Left out, because a setting lacks them: {text.listed(left)}." if left else ""
@@ -53,7 +53,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one line of bars per method."""
     methods = frame.methods()
     figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
@@ -26,7 +26,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return probed(data, group, "prototypes")
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     return (
         f"Angles between the prototypes of every two classes on {frame.label}, after the mean of "
         "all prototypes was subtracted: means of the penultimate features and of the logits over "
@@ -39,7 +39,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per kind of prototype."""
     rows, names = frame.rows, list(dict.fromkeys(frame.rows["name"]))
     figure = style.new_figure(style.WIDTH, 1.3 + 0.42 * len(names))

@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 
 from calgrid.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.published.cells import printed_cells
 from calgrid.reporting.study import Group, StudyData
@@ -63,7 +63,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat(panels, ignore_index=True)
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
     left = (
@@ -91,7 +91,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one group of bars per backbone; clean test split above, then corrupted images for each
     way of fitting.
     """

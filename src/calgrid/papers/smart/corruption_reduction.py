@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import METRICS as STORED
@@ -33,7 +33,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return found.assign(reduction=found["value_bare"] - found["value"])
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     severity = int(rows["severity"].iloc[0])
     seeds, fits = rows["seed"].nunique(), rows.groupby("calibrator")["fit_seed"].nunique().max()
@@ -54,7 +54,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw a line per corruption, a column per error, a row of panels per way of fitting."""
     rows = frame.rows
     fitted = [name for name in FITTED if (rows["fit_on"] == name).any()]

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
@@ -25,7 +25,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return probed(data, group, "margin_attack", ("eps_max",))
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     images = frame.rows.groupby(["name", "seed"]).size().max()
     return (
         f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against "
@@ -41,7 +41,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per method."""
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables), height=2.4)

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.fits import fits, whose
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
@@ -20,7 +20,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows[rows["calibrator"].isin((*NAMES, UNCALIBRATED)) & rows["ece"].notna()]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     traced = [name for name in NAMES if (rows.loc[~rows["kept"], "calibrator"] == name).any()]
     bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]
@@ -34,7 +34,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import MAIN
 from calgrid.papers.smart.fits import fits, whose
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
@@ -39,7 +39,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     )
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     return (
         f"Fits of {MAIN} that differ in their objective only, by epoch, on the "
         f"{frame.rows['n_samples'].iloc[0]:,} validation images used for fitting; {whose(frame)}. "
@@ -51,7 +51,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one line per objective."""
     names = sorted(frame.rows["calibrator"].unique(), key=frame.study.calibrators.index)
     figure = style.new_figure(style.WIDTH, 5.6)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.papers.smart.diagnostics import FITS, MARGINS
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.settings import on_most_rows
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import SAME_SHIFT
@@ -39,7 +39,7 @@ def _own(data: StudyData, group: Group, name: str) -> pd.DataFrame:
     return rows if on_most_rows(data, group) else rows.iloc[:0]
 
 
-def whose(frame: Frame) -> str:
+def whose(frame: FigureData) -> str:
     """Run of the figure, for captions: ``ce on digits, resnet8 (seed 1 alone)``."""
     method, seed = frame.rows[["method", "seed"]].iloc[0]
     return f"{method} on {frame.label} (seed {seed:.0f} alone)"

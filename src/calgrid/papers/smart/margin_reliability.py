@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import COMPARED
 from calgrid.papers.smart.fits import margins, whose
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
@@ -53,7 +53,7 @@ def _sums(rows: pd.DataFrame, confidence: np.ndarray) -> pd.DataFrame:
     )
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     return (
         f"Reliability by margin between the two largest logits, {whose(frame)}: the {frame.images} "
         f"of the clean test split in {GROUPS} groups of equal size by the margin of the "
@@ -66,7 +66,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one column per calibrator."""
     shown = frame.parts("calibrator")
     figure = style.new_figure(style.WIDTH, 5.4)

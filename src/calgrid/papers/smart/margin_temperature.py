@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from calgrid.papers.smart.fits import fits, margins, whose
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
@@ -25,7 +25,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows.assign(single=single.iloc[0] if len(single) else np.nan)
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     return (
         f"Temperature of smart against the margin between the two largest logits, {whose(frame)}, "
         f"for the {frame.images} of the clean test split: above 1 softens, below 1 sharpens. "
@@ -36,7 +36,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw the curve over a histogram of the margins."""
     test = frame.rows[frame.rows["split"] == "test"]
     seen = frame.rows.loc[frame.rows["split"] == "val", "margin"]

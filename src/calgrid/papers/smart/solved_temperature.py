@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from calgrid.papers.smart.fits import margins, whose
 from calgrid.papers.smart.margins import CONFIDENCE, indicators
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
@@ -42,7 +42,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat([rows.assign(vectors="test images"), random], ignore_index=True)
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     return (
         f"Temperature at which the confidence of a logit vector is {CONFIDENCE:g}, against three "
         f"possible inputs of a calibrator. Above, {VECTORS:,} random vectors of "
@@ -56,7 +56,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one column per indicator; random vectors above, test images below."""
     figure = style.new_figure(style.WIDTH, 5.4)
     axes = figure.subplots(2, len(INDICATORS), sharey="row", squeeze=False)

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.settings import val_rows
 from calgrid.reporting.study import Group, StudyData
@@ -36,7 +36,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return found[found.groupby("place")["val_rows"].transform("nunique") > 1]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
     return (
         "ECE and NLL of the calibrators against the number of validation rows used for fitting, "
@@ -47,7 +47,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one row per data set and backbone."""
     places = frame.parts("place")
     names = frame.calibrators()

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
 from calgrid.configuration.papers import drawn_figures
-from calgrid.reporting.figure import Content, FigureKind, Frame
+from calgrid.reporting.figure import FigureContent, FigureData, FigureKind
 from calgrid.reporting.figures import (
     conformal,
     critical_difference,
@@ -81,7 +81,7 @@ FIGURES = (
     FigureKind("conformal", "Size and coverage of conformal sets", CALIBRATORS, conformal),
     FigureKind("shift_severity", "Severity of corruptions", "Shift", severity, column=True),
     FigureKind(
-        "training", "Training curves", "Training", histories.TRAINING, each="condition", column=True
+        "training", "Training curves", "Training", histories.TRAINING, each="setting", column=True
     ),
 )
 
@@ -90,7 +90,7 @@ def figure_kinds() -> tuple[FigureKind, ...]:
     """All figures: ``FIGURES``, and those that the modules of papers draw."""
     of_papers = []
     for figure in drawn_figures(home()):
-        content = cast(Content, importlib.import_module(figure.module))
+        content = cast(FigureContent, importlib.import_module(figure.module))
         of_papers.append(FigureKind(figure.id, figure.title, figure.category, content, figure.each))
     return (*FIGURES, *of_papers)
 
@@ -118,7 +118,7 @@ def write_figures(
         for group in kind.groups(data):
             rows = kind.content.collect(data, group)
             if len(rows):
-                frame = Frame(data, group, rows)
+                frame = FigureData(data, group, rows)
                 entries.append(kind.entry(frame))
                 _write(kind, frame, Path(out, entries[-1]["file"]), formats)
     paths = [
@@ -132,7 +132,7 @@ def write_figures(
 
 
 @mpl.rc_context(style.RC)
-def _write(kind: FigureKind, frame: Frame, path: Path, formats: Sequence[str]) -> None:
+def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Sequence[str]) -> None:
     narrow = [suffix for suffix in formats if kind.column and suffix == ".pdf"]
     wide = [suffix for suffix in formats if suffix not in narrow]
     for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):

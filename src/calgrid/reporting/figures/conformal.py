@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from calgrid.metrics.conformal import SCORES
 from calgrid.reporting import captions
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.tables.conformal import set_means
@@ -23,7 +23,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows[rows["severity"].isin([0, rows["severity"].max()])]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     shifted = rows["severity"].max()
     right = f", right: corruptions of severity {shifted}, same thresholds" if shifted else ""
@@ -35,7 +35,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one row per coverage, and one column for each of clean and shifted data."""
     rows, calibrators = frame.rows, frame.calibrators()
     alphas, severities = (list(dict.fromkeys(rows[name])) for name in ("alpha", "severity"))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from calgrid.metrics import METRICS
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.settings import Kind, on_most_rows, settings
 from calgrid.reporting.study import Group, StudyData
@@ -36,7 +36,7 @@ class Diagrams:
         more, if these can separate any two names.
         """
         rows = settings(data, self.kind, SHOWN)
-        groups = [group for group in data.conditions if on_most_rows(data, group)]
+        groups = [group for group in data.settings if on_most_rows(data, group)]
         parts = {group: data.select(rows, group) for group in groups}
         if (
             self.kind == "calibrator"
@@ -50,10 +50,10 @@ class Diagrams:
         shown = [_complete(chosen[chosen["metric"] == metric], alpha) for metric in SHOWN]
         return pd.concat(shown)
 
-    def caption(self, frame: Frame) -> str:
+    def caption(self, frame: FigureData) -> str:
         data, shown = frame.study, _diagrams(frame)
         counts = sorted({each.friedman.n_settings for each in shown.values()})
-        methods = text.listed(sorted({data.reference(each) for each in data.conditions}))
+        methods = text.listed(sorted({data.reference(each) for each in data.settings}))
         compared = (
             "uncalibrated methods"
             if self.kind == "method"
@@ -74,7 +74,7 @@ class Diagrams:
             "ranks."
         )
 
-    def draw(self, frame: Frame) -> Figure:
+    def draw(self, frame: FigureData) -> Figure:
         """Draw one diagram per metric."""
         shown = _diagrams(frame)
         heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
@@ -110,7 +110,7 @@ def _complete(rows: pd.DataFrame, alpha: float) -> pd.DataFrame:
     return rows[rows["setting"].isin(complete.index) & rows["name"].isin(complete.columns) & enough]
 
 
-def _diagrams(frame: Frame) -> dict[str, CriticalDifference]:
+def _diagrams(frame: FigureData) -> dict[str, CriticalDifference]:
     """Metric -> content of its diagram."""
     found = {}
     for metric, rows in frame.rows.groupby("metric", sort=False):

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.histories import histories
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
@@ -60,16 +60,16 @@ class Histories(NamedTuple):
         shown = [name for name in self.curves if name in rows and rows[name].notna().any()]
         return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
 
-    def caption(self, frame: Frame) -> str:
+    def caption(self, frame: FigureData) -> str:
         keys = [run["key"] for run in frame.study.runs(frame.group)]
         seeds = len({key["seed"] for key in keys})
         spread = f"means over {seeds} seeds" if seeds > 1 else "one seed"
         if seeds > 1 and len({key["method"] for key in keys}) <= BANDS:
             spread += "; bands: range over seeds"
         drops = "A dotted line: the learning rate drops"
-        return self.words.format(place=frame.condition, seeds=f"{spread}. {drops}")
+        return self.words.format(place=frame.setting, seeds=f"{spread}. {drops}")
 
-    def draw(self, frame: Frame) -> Figure:
+    def draw(self, frame: FigureData) -> Figure:
         """Draw one panel per measured curve and one line per method: means over seeds, bands from
         the lowest to the highest.
         """

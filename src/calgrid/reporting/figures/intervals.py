@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
 
@@ -52,7 +52,7 @@ class Intervals:
             n_calibrators=rows["calibrator"].nunique()
         )
 
-    def caption(self, frame: Frame) -> str:
+    def caption(self, frame: FigureData) -> str:
         count = int(frame.rows["n_calibrators"].max())
         first = "debiased ECE" if self.metrics[0] == "ece_debiased" else text.name(self.metrics[0])
         best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
@@ -64,7 +64,7 @@ class Intervals:
             f"outside the axes. {self.reading}"
         )
 
-    def draw(self, frame: Frame) -> Figure:
+    def draw(self, frame: FigureData) -> Figure:
         """Draw one row per method and calibrator."""
         rows, calibrators = frame.rows, frame.calibrators()
         methods = list(dict.fromkeys(rows["method"]))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
@@ -30,7 +30,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows if "o_ece_mean" in rows else rows.iloc[:0]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     return (
         f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean "
@@ -44,7 +44,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw two bars per method."""
     rows = frame.rows
     figure = style.new_figure(frame.width, 0.42 * len(rows) + 1.1)

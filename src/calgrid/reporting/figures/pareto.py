@@ -5,15 +5,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.reporting.tables.training_time import of_condition, totals
+from calgrid.reporting.tables.training_time import of_setting, totals
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """NLL of each method without and with one calibrator, and its training time in seconds."""
-    here = of_condition(totals(data), group)
+    here = of_setting(totals(data), group)
     rows = data.test(group, data.few_calibrators())
     return (
         rows.merge(here[["method", "seconds"]], on="method")
@@ -22,7 +22,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     )
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     best = front(frame.rows)
     names = text.listed([f"{row['method']} ({row['calibrator']})" for _, row in best.iterrows()])
     return (
@@ -41,7 +41,7 @@ def front(rows: pd.DataFrame) -> pd.DataFrame:
     return ordered[ordered["nll_mean"] < best_before]
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one marker per method and calibrator."""
     figure = style.new_figure(frame.width, 4.2)
     ax = figure.subplots()

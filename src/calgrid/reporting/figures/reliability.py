@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS
@@ -35,7 +35,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows.assign(sums=[_sums(parts[key]) for key in keys]) if len(rows) else rows
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     seeds = max(len(sums.count) for sums in frame.rows["sums"])
     pooled = f"pooled over {text.count(seeds, 'seed')}" if seeds > 1 else "one seed"
     spread = "; whiskers run from the lowest to the highest seed" if seeds > 1 else ""
@@ -49,7 +49,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one panel per method and calibrator, by rank."""
     rows = frame.rows
     columns = min(points.COLUMNS, len(rows))

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData, keeps_accuracy
 
@@ -22,7 +22,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return data.test(group)
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows
     bars = " Bars: ± one standard deviation over seeds." if rows["n_seeds"].max() > 1 else ""
     return (
@@ -34,7 +34,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one marker per method and calibrator; a second panel has those that keep accuracy."""
     rows, methods, calibrators = frame.rows, frame.methods(), frame.calibrators()
     near = rows[keeps_accuracy(rows)]

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.settings import Kind
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
@@ -42,7 +42,7 @@ class Sensitivity:
             parts.append(_points(sweeps, rows, self.kind).assign(calibrator=calibrator, said=said))
         return pd.concat(parts)
 
-    def caption(self, frame: Frame) -> str:
+    def caption(self, frame: FigureData) -> str:
         data, group = frame.study, frame.group
         few = [name for name in data.few_calibrators() if name != UNCALIBRATED]
         after = f"; dashed: calibrated by {few[0]}" if few else ""
@@ -56,7 +56,7 @@ class Sensitivity:
             f"this figure: it shows the test split. {which}"
         )
 
-    def draw(self, frame: Frame) -> Figure:
+    def draw(self, frame: FigureData) -> Figure:
         """Draw one row of panels per hyper-parameter."""
         rows = frame.rows
         options, labels, said = (

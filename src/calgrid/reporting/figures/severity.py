@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 
@@ -21,7 +21,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return rows if rows["severity"].max() > 0 else rows.iloc[:0]
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     rows = frame.rows[frame.rows["severity"] > 0]
     shifts = int(rows["n_shifts"].max())
     return (
@@ -32,7 +32,7 @@ def caption(frame: Frame) -> str:
     )
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one line per method; one column for uncalibrated networks and one for a calibrator."""
     rows, methods = frame.rows, frame.methods()
     shown = [name for name in frame.study.few_calibrators() if (rows["calibrator"] == name).any()]

@@ -9,7 +9,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.figure import Frame
+from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, wide
 
@@ -41,7 +41,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def caption(frame: Frame) -> str:
+def caption(frame: FigureData) -> str:
     after = _shown_calibrator(frame)
     filled = f", filled: after {after}" if after else ""
     return (
@@ -53,12 +53,12 @@ def caption(frame: Frame) -> str:
     )
 
 
-def _shown_calibrator(frame: Frame) -> str:
+def _shown_calibrator(frame: FigureData) -> str:
     few = frame.study.few_calibrators()
     return few[1] if len(few) > 1 else ""
 
 
-def draw(frame: Frame) -> Figure:
+def draw(frame: FigureData) -> Figure:
     """Draw one hollow and one filled marker per network, and a dot for each other calibrator."""
     figure = style.new_figure(frame.width, 4.6)
     ax = figure.subplots()

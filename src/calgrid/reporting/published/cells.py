@@ -39,7 +39,7 @@ RESAMPLED = ("dataset", "backbone", "method", "metric")
 STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
 
 
-class Filled(NamedTuple):
+class FilledTable(NamedTuple):
     """A table as declared, its frame, and the values of its cells for each seed.
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
@@ -55,7 +55,7 @@ class Filled(NamedTuple):
     ratios: Mapping[int, float] | None
 
 
-def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
+def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     """Tables of a paper, each with its frame: one row per cell, for each protocol and checkpoint
     with results.
 
@@ -85,7 +85,7 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[Filled]:
         frame = _filled(spec, cells, cell_means(own, data.level))
         ranks = [_rank_runs(spec, cells, own)] if spec["ranks"] else []
         runs = pd.concat([runs, *ranks], ignore_index=True)
-        yield Filled(spec, frame, runs, draws, split_ratios(needed) if fits else None)
+        yield FilledTable(spec, frame, runs, draws, split_ratios(needed) if fits else None)
 
 
 def _deciding(places: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.configuration.manifest import Claim, Paper, TableSpec
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import FITS, NOWHERE, Filled
+from calgrid.reporting.published.cells import FITS, NOWHERE, FilledTable
 from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.published.run_tests import OPEN, ClaimVerdict, claim_tests, claim_verdict
@@ -21,7 +21,7 @@ UNCHECKED = ("Claim", "Why it has no verdict")
 #: why claims about ranks are open: a rank jumps where two methods are close, so resamples of the
 #: test images do not give its variance
 NO_RANKS = "no verdict on ranks"
-Papers = Sequence[tuple[Paper, Sequence[Filled]]]
+Papers = Sequence[tuple[Paper, Sequence[FilledTable]]]
 
 
 def claims_table(data: StudyData, papers: Papers) -> Table | None:
@@ -95,7 +95,7 @@ _TESTED = ["setting", "cell", "rival", "metric", "lower_is_better", "n_rivals"]
 class _Checked:
     """A claim with the tests of its pairs of cells."""
 
-    def __init__(self, claim: Claim, table: Filled, level: float) -> None:
+    def __init__(self, claim: Claim, table: FilledTable, level: float) -> None:
         self.claim, self.table = claim, table
         self.pairs = _pairs(claim, table)
         self.of_fits = table.spec["spread"] == FITS
@@ -176,7 +176,7 @@ class _Checked:
         return f"{int(holds.sum())} of {len(holds)}"
 
 
-def _pairs(claim: Claim, table: Filled) -> pd.DataFrame:
+def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:
     """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published
     numbers agree?
     """

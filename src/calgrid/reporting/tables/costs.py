@@ -5,7 +5,7 @@ import pandas as pd
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import UNCALIBRATED, StudyData
 from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds_cell, whole, words
-from calgrid.storage.schema import CONDITION
+from calgrid.storage.schema import SETTING
 
 TITLES = {
     "train": "training",
@@ -15,7 +15,7 @@ TITLES = {
 }
 #: stages with several items per run -> heading of their column
 ITEMS = {"calibrate": "Calibrator", "probe": "Probe"}
-KEYS = [*CONDITION, "stage", "method", "item"]
+KEYS = [*SETTING, "stage", "method", "item"]
 NUMBERS = ["seconds", "peak_memory_mb", "threads", "epochs", "parameters"]
 RUN_COLUMNS: Columns = {
     "Peak memory (MB)": lambda row: whole(row["peak_memory_mb"]),
@@ -34,7 +34,7 @@ def costs(data: StudyData) -> Table | None:
         return None
     sections = []
     for (protocol, dataset, backbone, stage), rows in frame.groupby(
-        [*CONDITION, "stage"], sort=False
+        [*SETTING, "stage"], sort=False
     ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
         sections.append(_section(heading, rows, _columns(stage, data.baseline)))
@@ -72,16 +72,16 @@ def _means(data: StudyData) -> pd.DataFrame:
         "n_seeds": ("seed", "nunique"),
     }
     means = runs.groupby(KEYS, sort=False).agg(**named).reset_index()
-    base = means.loc[means["method"] == data.baseline, [*CONDITION, "stage", "item", "seconds"]]
+    base = means.loc[means["method"] == data.baseline, [*SETTING, "stage", "item", "seconds"]]
     joined = means.merge(
-        base.rename(columns={"seconds": "_base"}), on=[*CONDITION, "stage", "item"], how="left"
+        base.rename(columns={"seconds": "_base"}), on=[*SETTING, "stage", "item"], how="left"
     )
     ratio = joined["seconds"] / joined["_base"].where(
         (joined["_base"] > 0) & (len(data.methods) > 1)
     )
     stages = {name: place for place, name in enumerate(TITLES)}
     ordered = joined.assign(ratio_to_baseline=ratio, _stage=joined["stage"].map(stages))
-    return ordered.sort_values([*CONDITION, "_stage"], kind="stable").drop(
+    return ordered.sort_values([*SETTING, "_stage"], kind="stable").drop(
         columns=["_base", "_stage"]
     )
 

@@ -7,9 +7,9 @@ import pandas as pd
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
-from calgrid.storage.schema import CONDITION
+from calgrid.storage.schema import SETTING
 
-KEYS = [*CONDITION, "method"]
+KEYS = [*SETTING, "method"]
 STAGES = ("first_stage", "train")
 
 
@@ -26,7 +26,7 @@ def training_time(data: StudyData) -> Table | None:
             _header(data.baseline),
             [_row(r) for _, r in rows.iterrows()],
         )
-        for (protocol, dataset, backbone), rows in frame.groupby(list(CONDITION), sort=False)
+        for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False)
     ]
     caption = (
         f"{captions.SECONDS} Mean over seeds; ±: standard deviation of the total over seeds. The "
@@ -38,7 +38,7 @@ def training_time(data: StudyData) -> Table | None:
 
 
 def totals(data: StudyData) -> pd.DataFrame:
-    """One row per condition and method: seconds of each stage and in total, mean over seeds."""
+    """One row per setting and method: seconds of each stage and in total, mean over seeds."""
     costs = data.costs[data.costs["stage"].isin(STAGES)]
     if costs.empty:
         return pd.DataFrame(columns=[*KEYS, "seconds", "ratio_to_baseline"])
@@ -77,14 +77,14 @@ def totals(data: StudyData) -> pd.DataFrame:
     return _with_ratio(frame.reset_index(), data)
 
 
-def of_condition(times: pd.DataFrame, group: Group) -> pd.DataFrame:
+def of_setting(times: pd.DataFrame, group: Group) -> pd.DataFrame:
     """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
-    return times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
+    return times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
 
 
 def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
-    base = frame.loc[frame["method"] == data.baseline, [*CONDITION, "seconds", "device_name"]]
-    joined = frame.merge(base, on=list(CONDITION), how="left", suffixes=("", "_base"))
+    base = frame.loc[frame["method"] == data.baseline, [*SETTING, "seconds", "device_name"]]
+    joined = frame.merge(base, on=list(SETTING), how="left", suffixes=("", "_base"))
     same = (joined["device_name"] == joined["device_name_base"]) & (joined["seconds_base"] > 0)
     ratio = (joined["seconds"] / joined["seconds_base"]).where(same)
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
