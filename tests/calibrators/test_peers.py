@@ -1,10 +1,11 @@
-"""Calibrators whose definition the package probmetrics shares give its probabilities.
+"""Calibrators whose definition another package shares give its probabilities.
 
-Compared with probmetrics 1.3.0; skipped where the package is not installed.
+Compared with scikit-learn and probmetrics 1.3.0; skipped where the latter is not installed.
 """
 
 import numpy as np
 import pytest
+from sklearn.isotonic import IsotonicRegression
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
@@ -48,3 +49,15 @@ def test_probabilities_are_those_of_probmetrics(peers, problem, held_out, name):
 
 def test_ensemble_temperature_scaling_is_that_of_probmetrics(peers, problem, held_out):
     assert largest_difference("ets", peers.ETSCalibrator(), problem, held_out) < 1e-4
+
+
+def test_isotonic_maps_of_classes_are_those_of_scikit_learn_within_bounds(problem, held_out):
+    floor = 1 / (len(problem.labels) + 1)
+    fitted_on, at = softmax(problem.logits), softmax(held_out.logits)
+    maps = []
+    for k in range(fitted_on.shape[1]):
+        peer = IsotonicRegression(y_min=floor, y_max=1 - floor, out_of_bounds="clip")
+        maps.append(peer.fit(fitted_on[:, k], problem.labels == k).predict(at[:, k]))
+    expected = np.transpose(maps) / np.sum(maps, axis=0)[:, None]
+    ours = build_calibrator("iso_ova").fit(problem.logits, problem.labels)
+    np.testing.assert_allclose(ours.predict_proba(held_out.logits), expected, atol=1e-12)

@@ -529,8 +529,12 @@ def test_sets_are_fitted_on_the_rows_that_no_calibrator_saw(run, part, tmp_path)
     coverage = inside[np.arange(len(test)), test.label].mean()
     assert row.loc["coverage", "value"] == pytest.approx(coverage)
     assert row.loc["coverage", "ci_low"] <= coverage <= row.loc["coverage", "ci_high"]
-    # shifted images keep the thresholds, and have no intervals
+    # shifted images keep the thresholds, and have intervals at the highest severity
     shifted = found.query("split == 'shift' and calibrator == 'ts' and conformal == 'thr'")
     assert set(shifted["threshold"]) == set(on_test["threshold"])
-    assert shifted["ci_low"].isna().all()
     assert shifted.groupby(["shift", "severity"]).ngroups > 1
+    severest = shifted["severity"] == shifted["severity"].max()
+    assert shifted[~severest]["ci_low"].isna().all()
+    for end, side in (("ci_low", "le"), ("ci_high", "ge")):
+        known = shifted[severest & (shifted["metric"] == "coverage")]
+        assert getattr(known[end], side)(known["value"]).all()

@@ -430,10 +430,14 @@ class Scorer:
         clean = self.chunk.family < 0
         data = self.test if clean else self.shifted
         probs = self._predict(calibrator, data)
-        for shift, severity, rows in data.conditions():
+        conditions = data.conditions()
+        severest = max(severity for _, severity, _ in conditions)
+        for shift, severity, rows in conditions:
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
-            for row in set_rows(rules, probs[rows], data.label[rows], u, self._drawn(clean)):
+            # of milder corruptions too, they would take most of the time of a calibration
+            drawn = self._drawn(severity == severest)
+            for row in set_rows(rules, probs[rows], data.label[rows], u, drawn):
                 yield {
                     **{name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")},
                     "split": split,

@@ -1,4 +1,4 @@
-"""Refinement and calibration parts of the negative log-likelihood."""
+"""Refinement and calibration parts of the negative log-likelihood and of the Brier score."""
 
 import math
 
@@ -11,13 +11,15 @@ BETA_BOUNDS = (1e-2, 20.0)
 STEPS = 30
 
 
-def refinement(logits: torch.Tensor, labels: torch.Tensor) -> float:
-    """Return the lowest mean NLL, in nats, of ``softmax(beta z)`` over beta in [0.01, 20].
+def loss_parts(logits: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    """Return mean NLL, in nats, and Brier score of logits, with their parts: columns of a history.
 
-    The rest of the NLL is its calibration part, as far as one temperature removes it (Berta et al.,
-    arXiv 2501.19195, section 4). As in their code, bisection of the derivative over ln(beta), on
-    the rows that are then scored. It does not import the calibrator, an edit of which would train
-    all networks again.
+    ``val_refinement`` is the lowest mean NLL of ``softmax(beta z)`` over beta in [0.01, 20], and
+    ``val_brier_refinement`` the Brier score at this beta; the rest of each is its calibration part,
+    as far as one temperature removes it (Berta et al., arXiv 2501.19195, section 4). That of the
+    Brier score may be negative. As in their code, bisection of the derivative over ln(beta), on the
+    rows that are then scored. It does not import the calibrator, an edit of which would train all
+    networks again.
 
     Parameters
     ----------
@@ -31,4 +33,21 @@ def refinement(logits: torch.Tensor, labels: torch.Tensor) -> float:
         expected = ((z * math.exp(middle)).softmax(1) * z).sum(1)
         rises = bool((expected - true).mean() > 0)
         low, high = (low, middle) if rises else (middle, high)
-    return float(F.cross_entropy(z * math.exp(low), labels))
+    nll, brier = _losses(z, labels)
+    refinement, brier_refinement = _losses(z * math.exp(low), labels)
+    return {
+        "val_nll": nll,
+        "val_refinement": refinement,
+        "val_calibration": nll - refinement,
+        "val_brier": brier,
+        "val_brier_refinement": brier_refinement,
+        "val_brier_calibration": brier - brier_refinement,
+    }
+
+
+def _losses(z: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+    """Mean NLL, and mean Brier score, the sum of squares over classes, of logits (N, K)."""
+    probs = z.softmax(1)
+    of_label = probs.gather(1, labels.unsqueeze(1)).squeeze(1)
+    brier = probs.square().sum(1) - 2 * of_label + 1
+    return float(F.cross_entropy(z, labels)), float(brier.mean())

@@ -31,7 +31,7 @@ from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
-from calgrid.training.refinement import refinement
+from calgrid.training.refinement import loss_parts
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global
 from calgrid.training.val_rows import CHOICE, FEEDBACK, rows_by_purpose
@@ -231,8 +231,6 @@ class Trainer:
         choice, feedback = self.val_rows[CHOICE], self.val_rows[FEEDBACK]
         logits, labels = val_logits[choice], val_labels[choice]
         val_accuracy = float((logits.argmax(1) == labels).double().mean())
-        val_nll = float(nn.functional.cross_entropy(logits.double(), labels))
-        val_refinement = refinement(logits, labels)
         table = self.loss.sample_table(position.epoch) if position.epoch in self.sampled else None
         if table is not None:
             position.samples.append({"epoch": position.epoch, **table})
@@ -243,9 +241,7 @@ class Trainer:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             **means,
             "val_accuracy": val_accuracy,
-            "val_nll": val_nll,
-            "val_refinement": val_refinement,
-            "val_calibration": val_nll - val_refinement,
+            **loss_parts(logits, labels),
             **diagnostics,
         }
         position.history.append(row)
