@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from tests.conftest import is_one_sentence
 from tests.datasets.pictures import (
     draw,
     encoded,
@@ -340,6 +341,27 @@ def test_pictures_that_cannot_be_decoded_are_named(files, tmp_path, content, mes
     with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", threads=threads, **PARQUET)
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_damaged_pictures_of_all_splits_are_named_at_once(files, tmp_path):
+    damaged = [
+        files / name for name in ("train/ant/000.png", "train/bee/001.png", "test/bee/001.png")
+    ]
+    for path in damaged:
+        path.write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"^3 images cannot be used \(.*is not an image") as caught:
+        prepared(files, tmp_path / "out", **FOLDERS)
+    assert is_one_sentence(str(caught.value))
+    for path in damaged:
+        assert str(path) in str(caught.value)
+
+
+def test_twenty_of_many_damaged_pictures_are_named(files, tmp_path):
+    for path in (files / "train").rglob("*.png"):
+        path.write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"^At least 20 images cannot be used \(") as caught:
+        prepared(files, tmp_path / "out", **FOLDERS)
+    assert str(caught.value).count(".png") == 21
 
 
 @pytest.mark.parametrize(("kind", "count"), [(PARQUET, 7), (FOLDERS, 7)], ids=["parquet", "folder"])

@@ -175,9 +175,3 @@ def test_groups_by_margin_are_quarters_of_the_images(data, largest, sizes):
             )
             assert list(bins.groupby("quarter")[column].sum()) == pytest.approx(list(whole[column]))
         assert set(bins["count"]) == {10}
-
-
-def test_interval_of_a_share_of_one_has_a_length():
-    low, high = margin_reliability._wilson(1.0, 100)
-    assert (low, high) == pytest.approx((0.963, 1.0), abs=1e-3)
-    assert margin_reliability._wilson(0.5, 10_000) == pytest.approx([0.4902, 0.5098], abs=1e-4)

@@ -369,3 +369,18 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation
     answers = text.split("<h2>Methods")[0]
     assert answers.index(first) < answers.index('id="table-overview"')
     assert 'id="table-indicator"' in text.split('<section id="training">')[1]
+
+
+def test_networks_that_predict_one_class_are_named_with_the_share_of_the_largest(build):
+    study = build(seeds=(0, 1), shifts=(), ood=())
+    path = study.folder / "classes.parquet"
+    classes = pd.read_parquet(path)
+    collapsed = (classes["method"] == "ls") & (classes["seed"] == 1)
+    classes.loc[collapsed, "accuracy"] = (classes["class"] == 2).astype(float)
+    classes.to_parquet(path)
+    (warning,) = [said for said in findings(*study.opened()) if "only one of" in said]
+    counts = classes.drop_duplicates("class")["count"]
+    assert warning == (
+        "Warning: networks that predict only one of 4 classes correctly: `ls` (seed 1); their "
+        f"accuracy is at most the share of the largest class, {100 * counts.max() / 240:.2f} %."
+    )

@@ -681,8 +681,23 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
         assert row["Images"] == str(int(expected.loc[number, "count"]))
         for metric, heading in (("accuracy", "Accuracy (%), ts"), ("ece", "ECE (%), ts")):
             assert plain(row[heading])[0] == f"{100 * expected.loc[number, metric]:.2f}"
+        # Wilson's interval by its definition: ends where |share - p| is 1.96 standard errors of p
+        interval = re.search(r"\[(.*), (.*)\]", row["Accuracy (%), ts"])
+        share, images = expected.loc[number, "accuracy"], expected.loc[number, "count"]
+        for end in (float(text) / 100 for text in interval.groups()):
+            error = np.sqrt(end * (1 - end) / images)
+            assert abs(share - end) == pytest.approx(1.96 * error, abs=2e-4)
     frame = pd.read_csv(tables / "classes.csv")
     assert set(frame["method"]) == {"ce", "ls", "mmce"}
+
+
+def test_classes_with_few_images_are_marked(build, read_markdown):
+    study = build(seeds=(0,), shifts=(), ood=(), n_test=30)
+    (shown,) = read_markdown(study.tables() / "classes.md").values()
+    images = [row["Images"] for row in shown]
+    assert any(each.endswith("few") for each in images)
+    for each in images:
+        assert (int(each.split()[0]) < 10) == each.endswith("few")
 
 
 def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):

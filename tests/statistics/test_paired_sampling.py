@@ -8,6 +8,7 @@ from tests.metrics.cases import calibrated, softmax
 from calgrid import metrics
 from calgrid.errors import ConfigError, DataError
 from calgrid.statistics import paired_bootstrap
+from calgrid.statistics.paired import wilson_interval
 
 N = 200
 
@@ -160,3 +161,9 @@ def test_what_is_compared_is_checked():
         paired_bootstrap({"a": runs["a"]}, LABELS)
     with pytest.raises(ConfigError, match="level"):
         paired_bootstrap(runs, LABELS, level=1)
+
+
+def test_interval_of_a_share_of_one_has_a_length():
+    low, high = wilson_interval(1.0, 100, 0.95)
+    assert (low, high) == pytest.approx((0.963, 1.0), abs=1e-3)
+    assert wilson_interval(0.5, 10_000, 0.95) == pytest.approx([0.4902, 0.5098], abs=1e-4)

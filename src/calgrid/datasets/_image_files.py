@@ -33,6 +33,8 @@ NamedImage = tuple[str, bytes]
 
 #: a network needs at least two
 FEWEST_CLASSES = 2
+#: damaged images that one message names
+MOST_DAMAGED = 20
 LIMITS = {
     "test_size": "[1, inf)",
     "val_size": "[1, inf)",
@@ -65,6 +67,30 @@ class Source(ABC):
     @abstractmethod
     def files(self) -> list[dict[str, Any]]:
         """Sizes and SHA-256 of the files, for the manifest."""
+
+
+class Damaged:
+    """Errors of single images, which one message names."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, DataError] = {}
+
+    def add(self, where: str, error: DataError) -> None:
+        """Note the error of an image; raise DataError at the last that the message names."""
+        self.errors[where] = error
+        if len(self.errors) == MOST_DAMAGED:
+            raise self.error()
+
+    def error(self) -> DataError:
+        """The error of one image, or one that names all images."""
+        first = next(iter(self.errors.values()))
+        number = len(self.errors)
+        if number == 1:
+            return first
+        least = "At least " if number == MOST_DAMAGED else ""
+        return DataError(
+            f"{least}{number} images cannot be used ({', '.join(self.errors)}): {first}"
+        )
 
 
 class ImageFiles(Dataset):
@@ -121,13 +147,16 @@ class ImageFiles(Dataset):
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
         sources, training_rows = self.plan(data_root)
         splits = {}
+        damaged = Damaged()
         offset = 0  # rows are numbered through all files, so that rows of different files differ
         for opened, source in sources.items():
             rows = training_rows if opened == "train" else {opened: np.arange(len(source.labels))}
             for role, chosen in rows.items():
-                images = self._images(role, source, chosen)
+                images = self._images(role, source, chosen, damaged)
                 splits[role] = ImageSplit(images, source.labels[chosen], chosen + offset)
             offset += len(source.labels)
+        if damaged.errors:
+            raise damaged.error()
         self.facts = self._facts(splits["train"].images, sources)
         return {role: splits[role] for role in ("train", "val", "test")}
 
@@ -167,12 +196,13 @@ class ImageFiles(Dataset):
         order = stratified_order(labels[rows], self.split_seed)
         return rows[np.sort(order[:count])]
 
-    def _images(self, role: str, source: Source, rows: Rows) -> NDArray[np.uint8]:
-        """Return the images at ``rows``, encoded or as an array on disk."""
+    def _images(self, role: str, source: Source, rows: Rows, damaged: Damaged) -> NDArray[np.uint8]:
+        """Return the images at ``rows``, encoded or as an array on disk; errors of single images of
+        the array go to ``damaged``.
+        """
         if not len(rows):
             raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
-        _, first = self._decode(next(source.read(rows[:1])))
-        shape = (len(rows), *first.shape)
+        shape = (len(rows), *self._shape(source, rows, damaged))
         if is_large(shape):
             encoded = collected(source.read(rows), self.scratch, math.prod(shape))
             if encoded is not None:
@@ -182,17 +212,31 @@ class ImageFiles(Dataset):
         array = scratch_array(shape, self.scratch)
         pictures = in_threads(self._decode, source.read(rows), self.threads)
         for row, (where, picture) in enumerate(counted(pictures, len(rows), role)):
-            if picture.shape != first.shape:
+            if isinstance(picture, DataError):
+                damaged.add(where, picture)
+            elif picture.shape != shape[1:]:
                 raise DataError(
                     f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, the images before "
-                    f"it have {first.shape[1]}x{first.shape[2]}: give image_size."
+                    f"it have {shape[2]}x{shape[3]}: give image_size."
                 )
-            array[row] = picture
+            else:
+                array[row] = picture
         return array
 
-    def _decode(self, image: NamedImage) -> tuple[str, NDArray[np.uint8]]:
+    def _shape(self, source: Source, rows: Rows, damaged: Damaged) -> tuple[int, ...]:
+        """Shape of the first image that can be decoded."""
+        for where, picture in map(self._decode, source.read(rows)):
+            if not isinstance(picture, DataError):
+                return picture.shape
+            damaged.add(where, picture)
+        raise damaged.error()
+
+    def _decode(self, image: NamedImage) -> tuple[str, NDArray[np.uint8] | DataError]:
         where, content = image
-        return where, decode(content, self.image_size, self.resize, where)
+        try:
+            return where, decode(content, self.image_size, self.resize, where)
+        except DataError as error:
+            return where, error
 
     def _facts(self, images: NDArray[np.uint8], sources: Mapping[str, Source]) -> dict[str, Any]:
         mean, std = self.mean, self.std

@@ -18,6 +18,7 @@ from calgrid.reporting.study import (
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import verdicts
+from calgrid.storage.schema import CLASSES
 
 #: calibrator with which methods are compared again: what is left of their differences
 ONE_TEMPERATURE = "ts"
@@ -34,6 +35,7 @@ def findings(data: StudyData, group: Group) -> list[str]:
     """Sentences about one group, the most important first; those without data are left out."""
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
         _dataset,
+        _one_class,
         _tuned,
         _best_method,
         _baseline,
@@ -97,6 +99,25 @@ def _dataset(data: StudyData, group: Group) -> str:
     """Warning about the data set."""
     said = data.warning(group)
     return f"Warning: on {_code(group.dataset)}, {said}." if said else ""
+
+
+def _one_class(data: StudyData, group: Group) -> str:
+    """Warning about networks that predict one class correctly and no other."""
+    rows = data.rows(CLASSES, group, calibrator=UNCALIBRATED)
+    rows = rows[rows["count"] > 0]
+    seeds: dict[str, list[str]] = {}
+    for (method, seed), classes in rows.groupby(["method", "seed"], sort=False):
+        if (classes["accuracy"] > 0).sum() == 1:
+            seeds.setdefault(method, []).append(str(seed))
+    if not seeds:
+        return ""
+    cases = [f"{_code(method)} (seed {text.listed(those)})" for method, those in seeds.items()]
+    counts = rows.drop_duplicates("class")["count"]
+    return (
+        f"Warning: networks that predict only one of {len(counts)} classes correctly: "
+        f"{text.listed(cases)}; their accuracy is at most the share of the largest class, "
+        f"{format_with_unit('accuracy', counts.max() / counts.sum())}."
+    )
 
 
 def _tuned(data: StudyData, group: Group) -> str:

@@ -47,6 +47,18 @@ def student_reach(std: ArrayLike, n: ArrayLike, level: float) -> pd.Series:
     return special.stdtrit(np.maximum(n, 2) - 1, (1 + level) / 2) * std / np.sqrt(n)
 
 
+def wilson_interval(share: ArrayLike, count: ArrayLike, level: float) -> tuple[Floats, Floats]:
+    """Ends of Wilson's score interval of a share among ``count``, which has a positive length at 0
+    and 1, too.
+    """
+    share, count = np.asarray(share, np.float64), np.asarray(count, np.float64)
+    normal = special.ndtri((1 + level) / 2)
+    centre = share + normal**2 / (2 * count)
+    reach = normal * np.sqrt(share * (1 - share) / count + (normal / (2 * count)) ** 2)
+    factor = 1 + normal**2 / count
+    return (centre - reach) / factor, (centre + reach) / factor
+
+
 def seed_interval(summary: pd.DataFrame, level: float) -> pd.DataFrame:
     """Set ``ci_low`` and ``ci_high`` to an interval of ``mean`` if there are several seeds.
 

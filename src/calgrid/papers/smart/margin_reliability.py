@@ -12,12 +12,13 @@ from calgrid.papers.smart.fits import margins, whose
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.statistics.paired import wilson_interval
 
 #: groups of equal size by margin, and bins of equal size by confidence within each group
 GROUPS, BINS = 4, 6
 #: from the smallest margins to the largest
 COLOURS = ("#d55e00", "#de8f05", "#029e73", "#0173b2")
-NORMAL = 1.959964
+LEVEL = 0.95
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -112,7 +113,7 @@ def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
 def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
     for place, (shade, (_, row)) in enumerate(zip(COLOURS, groups.iterrows(), strict=False)):
         count, accuracy = row["count"], row["correct"] / row["count"]
-        ends = 100 * (row["confidence"] / count - _wilson(accuracy, count))
+        ends = 100 * (row["confidence"] / count - np.array(wilson_interval(accuracy, count, LEVEL)))
         ax.bar(
             [place],
             100 * (row["confidence"] - row["correct"]) / count,
@@ -127,12 +128,3 @@ def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
         range(len(groups)), ["smallest", *[""] * (len(groups) - 2), "largest"][: len(groups)]
     )
     ax.set_xlabel("Margin")
-
-
-def _wilson(share: float, count: float) -> np.ndarray:
-    """Ends (2,) of Wilson's score interval of a share among ``count``, which has a positive length
-    at 0 and 1, too.
-    """
-    centre = share + NORMAL**2 / (2 * count)
-    reach = NORMAL * np.sqrt(share * (1 - share) / count + (NORMAL / (2 * count)) ** 2)
-    return (centre + np.array([-reach, reach])) / (1 + NORMAL**2 / count)

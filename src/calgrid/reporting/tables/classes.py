@@ -1,16 +1,22 @@
 """Table of classes: images, accuracy and calibration of each class."""
 
+import dataclasses
+import math
+
 import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
+from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import CLASSES
 
 KEYS = ["method", "calibrator", "class", "name"]
 METRICS = ("accuracy", "ece", "ece_debiased")
 #: classes of a group that the report shows
 MOST_CLASSES = 50
+#: classes with fewer images are marked
+FEW_IMAGES = 10
 
 
 def classes(data: StudyData) -> Table | None:
@@ -23,9 +29,11 @@ def classes(data: StudyData) -> Table | None:
     caption = (
         f"Classes on the {captions.test_split(data)}, of {data.baseline} or else the first method; "
         f"{captions.seeds(frame)}. ±: standard deviation over seeds. Accuracy: fraction of the "
-        "images of the class that are predicted correctly. ECE: that of the probability of the "
-        "class, over the images of all classes; its mean over classes is CECE. Of more than "
-        f"{MOST_CLASSES} classes those with the lowest accuracy are shown."
+        "images of the class that are predicted correctly; brackets: "
+        f"{100 * data.level:g} % interval over its images (Wilson). few: fewer than {FEW_IMAGES} "
+        "images. ECE: that of the probability of the class, over the images of all classes; its "
+        f"mean over classes is CECE. Of more than {MOST_CLASSES} classes those with the lowest "
+        "accuracy are shown."
     )
     return Table("classes", "Classes", "Methods", caption, frame, sections)
 
@@ -41,7 +49,11 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
     for metric in METRICS:
         columns[f"{metric}_mean"] = (metric, "mean")
         columns[f"{metric}_std"] = (metric, "std")
-    return data.in_order(grouped.agg(**columns).reset_index(), data.order(group))
+    means = grouped.agg(**columns).reset_index()
+    images = means["count"].where(means["count"] > 0)
+    ends = wilson_interval(means["accuracy_mean"], images, data.level)
+    means["accuracy_ci_low"], means["accuracy_ci_high"] = ends
+    return data.in_order(means, data.order(group))
 
 
 def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
@@ -55,7 +67,8 @@ def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
     header += [f"{text.in_unit(metric)}, {name}" for name in calibrators for metric in METRICS]
     lines = []
     for number, row in first.iterrows():
-        line = [words(row["name"]), whole(row["count"])]
+        few = "few" if row["count"] < FEW_IMAGES else ""
+        line = [words(row["name"]), dataclasses.replace(whole(row["count"]), spread=few)]
         line += [_cell(part.loc[number], metric) for part in parts for metric in METRICS]
         lines.append(line)
     return Section(data.label(group), header, lines)
@@ -63,5 +76,7 @@ def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
 
 def _cell(row: pd.Series, metric: str) -> Cell:
     mean, std = float(row[f"{metric}_mean"]), row[f"{metric}_std"]
-    spread = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
-    return Cell(text.format_metric(metric, mean), spread, sort=mean)
+    ends = [float(row.get(f"{metric}_ci_{end}", math.nan)) for end in ("low", "high")]
+    interval = "" if math.isnan(ends[0]) else text.spread(metric, 1, math.nan, *ends)
+    over_seeds = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
+    return Cell(text.format_metric(metric, mean), f"{over_seeds} {interval}".strip(), sort=mean)
