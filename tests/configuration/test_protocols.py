@@ -123,7 +123,6 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
     assert (protocol["epochs"] >= 1) == (protocol["weights"] == "trained")
     in_half = path.stem in (
         "cifar10_cpu",
-        "cifar10_cpu_fit",
         "evening",
         "photographs",
         "photographs_fit",
