@@ -123,10 +123,11 @@ def _group(data: StudyData, group: Group) -> dict[str, Any]:
     rows = _averaged(data, group)
     methods, calibrators = set(rows["method"]), set(rows["calibrator"])
     named = data.distinct(CLASSES, ["class", "name"], group).sort_values("class")
+    marked = {name: data.marked(name) for name in data.methods if name in methods}
     return {
         "label": data.label(group),
         "dataset": group.dataset,
-        "methods": {name: data.marked(name) for name in data.methods if name in methods},
+        "methods": marked,
         "calibrators": [name for name in data.calibrators if name in calibrators],
         "shifts": _shifts(data, group),
         "interval": captions.interval(data, rows, "Lines"),

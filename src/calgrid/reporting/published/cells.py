@@ -138,11 +138,8 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     cells = pd.concat(parts, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
     places = cells.to_dict("records")
-    named = {
-        "method": [run_method(at) for at in places],
-        "calibrator": [_calibrator(at) for at in places],
-    }
-    return cells.assign(**named)[names]
+    methods, calibrators = map(run_method, places), map(_calibrator, places)
+    return cells.assign(method=list(methods), calibrator=list(calibrators))[names]
 
 
 def run_method(place: CellKey) -> str:

@@ -93,11 +93,12 @@ def _shifted(frame: pd.DataFrame) -> str:
 
 
 def _rows(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[Cell]]:
-    return [
-        [words(calibrator), words(method), whole(part["n_seeds"].max())]
-        + [_difference(part[part["metric"] == metric]) for metric in metrics]
-        for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
-    ]
+    lines = []
+    for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False):
+        line = [words(calibrator), words(method), whole(part["n_seeds"].max())]
+        line += [_difference(part[part["metric"] == metric]) for metric in metrics]
+        lines.append(line)
+    return lines
 
 
 def _difference(rows: pd.DataFrame) -> Cell:

@@ -1,5 +1,6 @@
 """Table of conformal prediction sets: coverage and size after each calibrator."""
 
+import functools
 import math
 
 import pandas as pd
@@ -72,19 +73,16 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
     per_run = rows.groupby([*KEYS, "metric", "seed"], sort=False, observed=True)
     runs = per_run[["value", "ci_low", "ci_high", "n_threshold"]].mean().reset_index()
     grouped = runs.groupby([*KEYS, "metric"], sort=False, observed=True)
-    parts = {
-        "mean": grouped["value"].mean(),
-        "std": grouped["value"].std(),
-        "ci_low": grouped["ci_low"].mean(),
-        "ci_high": grouped["ci_high"].mean(),
-    }
-    wide = pd.concat(
-        [
-            part.unstack("metric")[list(SET_METRICS)].add_suffix(f"_{name}")
-            for name, part in parts.items()
-        ],
-        axis=1,
+    statistics = grouped.agg(
+        mean=("value", "mean"),
+        std=("value", "std"),
+        ci_low=("ci_low", "mean"),
+        ci_high=("ci_high", "mean"),
     )
+    columns = []
+    for name in statistics:
+        columns.append(statistics[name].unstack("metric")[list(SET_METRICS)].add_suffix(f"_{name}"))
+    wide = pd.concat(columns, axis=1)
     counted = runs.groupby(KEYS, sort=False, observed=True)
     wide["n_seeds"], wide["n_threshold"] = counted["seed"].nunique(), counted["n_threshold"].min()
     frame = data.in_order(wide.reset_index(), data.order(group))
@@ -101,12 +99,13 @@ def _condition(severity: int) -> str:
 
 
 def _section(heading: str, rows: pd.DataFrame) -> Section:
-    lead: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
-    cells = [
-        [*(make(row) for make in lead.values()), *(_cell(row, name) for name in SHOWN)]
-        for _, row in rows.iterrows()
-    ]
-    return Section(heading, [*lead, *(title for title, *_ in SHOWN.values())], cells)
+    columns: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
+    for metric, (title, *_) in SHOWN.items():
+        columns[title] = functools.partial(_cell, metric=metric)
+    cells = []
+    for _, row in rows.iterrows():
+        cells.append([make(row) for make in columns.values()])
+    return Section(heading, list(columns), cells)
 
 
 def _cell(row: pd.Series, metric: str) -> Cell:
