@@ -77,19 +77,17 @@ def tests(data: StudyData) -> Table | None:
     frame, formatted = by_group(data, select, sections)
     if frame.empty:
         return None
+    shifted = ""
+    if (frame["severity"] < 0).any():
+        shifted = " and on the mean over all corruptions and severities"
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
-        f"same calibrator on the {captions.test_split(data)}{_shifted(frame)}; "
+        f"same calibrator on the {captions.test_split(data)}{shifted}; "
         f"{captions.seeds(frame)}. In parentheses: verdict, p-value after Holm's correction for "
         "all methods compared in that column, and p-value of the t-test over seeds alone, which "
         f"holds on these images only. Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
-
-
-def _shifted(frame: pd.DataFrame) -> str:
-    means = " and on the mean over all corruptions and severities"
-    return means if (frame["severity"] < 0).any() else ""
 
 
 def _rows(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[Cell]]:

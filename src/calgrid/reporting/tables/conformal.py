@@ -12,6 +12,8 @@ from calgrid.reporting.table import CALIBRATED, Cell, Columns, Section, Table, b
 from calgrid.storage.schema import CONFORMAL
 
 KEYS = ["alpha", "severity", "method", "calibrator", "conformal"]
+#: severity -> images in headings
+IMAGES = {0: "clean test", -1: "shifted"}
 #: heading, factor to the shown unit and decimals of each metric
 SHOWN = {
     "coverage": ("Coverage %", 100.0, 1),
@@ -26,10 +28,12 @@ def conformal(data: StudyData) -> Table | None:
     """Metrics of prediction sets on the clean test split, and under shift by severity."""
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [
-            _section(f"{data.label(group)}: {_asked(alpha)}, {_condition(severity)}", part)
-            for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False)
-        ]
+        found = []
+        for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False):
+            images = IMAGES.get(severity, f"severity {severity}")
+            heading = f"{data.label(group)}: {100 * (1 - alpha):g} % asked for, {images}"
+            found.append(_section(heading, part))
+        return found
 
     frame, formatted = by_group(data, lambda group: set_means(data, group), sections)
     if frame.empty:
@@ -88,14 +92,6 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
     frame = data.in_order(wide.reset_index(), data.order(group))
     frame["alpha"] = frame["alpha"].astype(float)
     return frame.sort_values(["severity", "alpha"], ascending=[True, False], kind="stable")
-
-
-def _asked(alpha: float) -> str:
-    return f"{100 * (1 - alpha):g} % asked for"
-
-
-def _condition(severity: int) -> str:
-    return {0: "clean test", -1: "shifted"}.get(severity, f"severity {severity}")
 
 
 def _section(heading: str, rows: pd.DataFrame) -> Section:
