@@ -212,6 +212,27 @@ def test_every_test_asserts_something():
     assert tests
 
 
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def comprehensions(node: ast.AST) -> Iterator[ast.AST]:
+    """Comprehensions of a statement, without those of the statements in its body."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            if isinstance(child, COMPREHENSIONS):
+                yield child
+            yield from comprehensions(child)
+
+
+def test_no_statement_has_two_comprehensions():
+    crowded = []
+    for path in python_files("src"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.stmt) and len(list(comprehensions(node))) > 1:
+                crowded.append(f"{relative(path)}:{node.lineno}")
+    assert crowded == []
+
+
 def test_every_line_that_make_mutation_breaks_is_in_the_source():
     for mutation in MUTATIONS:
         assert mutation.file(ROOT).read_text().count(mutation.old) == 1, mutation.name

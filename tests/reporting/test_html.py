@@ -5,6 +5,7 @@ figure.
 import base64
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,7 +17,7 @@ from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
-from calgrid.reporting.provenance import _look_up
+from calgrid.reporting.provenance import _sources
 from calgrid.reporting.study import StudyData
 from calgrid.storage.schema import STUDY_FILES
 
@@ -237,7 +238,11 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
 
 
 def test_sources_of_a_librarys_members_are_those_of_the_library():
-    rows = _look_up("backbone", {"timm/test_vit", "resnet8", "somebodys"}, ("backbone",), {})
+    runs = []
+    for name in ("timm/test_vit", "resnet8", "somebodys"):
+        runs.append({"key": {"dataset": "theirs", "backbone": name, "method": "theirs"}})
+    manifest = {"runs": runs, "configuration": {}}
+    rows = _sources(SimpleNamespace(manifest=manifest, calibrators=[]))
     expected = {name: spec("backbone", name).source for name in ("resnet8", "timm/test_vit")}
     assert rows == [(name, "backbone", source) for name, source in expected.items()]
 

@@ -300,17 +300,18 @@ class Calibrator(ABC):
         Raises StateError: the calibrator is not fitted.
         """
         self._require_fitted()
+        history = {
+            name: value
+            for name, value in self.fit_history.items()
+            if name == "warnings" or not isinstance(value, list)
+        }
         description = {
             "id": self.id,
             "hyperparameters": self.hyperparameters,
             "seed": getattr(self, "seed", None),
             **{name: getattr(self, name) for name in INPUTS},
             "feature_width": self._feature_width,
-            "fit_history": {
-                name: value
-                for name, value in self.fit_history.items()
-                if name == "warnings" or not isinstance(value, list)
-            },
+            "fit_history": history,
         }
         write_arrays(Path(path), {**self._state(), "unit": np.array([self._scale])}, description)
 

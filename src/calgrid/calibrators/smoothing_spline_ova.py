@@ -162,8 +162,10 @@ class SmoothingSplineOneVsAll(Calibrator):
             )
             pieces.append(np.column_stack([left, spline.c, right]))
         places = np.searchsorted(self.classes, np.arange(len(mapped))).clip(max=len(knots) - 1)
-        coefficients = [[pieces[place][row] for place in places] for row in (3, 2, 1, 0)]
-        cubic = maps.Cubic(
-            [knots[place] for place in places], [points[place] for place in places], coefficients
-        )
+        coefficients: list[list[Array]] = [[], [], [], []]
+        for place in places:
+            for power, row in enumerate(pieces[place][::-1]):
+                coefficients[power].append(row)
+        chosen = [knots[place] for place in places]
+        cubic = maps.Cubic(chosen, [points[place] for place in places], coefficients)
         return maps.PerClassOdds(maps.OfLogOdds(cubic), mapped, LOG_TINY)

@@ -130,9 +130,10 @@ def _in_unit(total: float, units: Mapping[str, float]) -> str:
 def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     """Disk space, and files that are not in it or that the user must fetch."""
     downloads = archive_bytes(study, downloaded=True)
+    prepared = sum(prepared_bytes(study, name) for name, _ in study.prepared())
     sizes = {
         "downloads": sum(filter(None, downloads.values())),
-        "prepared images": sum(prepared_bytes(study, name) for name, _ in study.prepared()),
+        "prepared images": prepared,
         "checkpoints, logits and features": sum(run.bytes for run in runs),
     }
     parts = ", ".join(f"{name} {_in_unit(size, SIZE)}" for name, size in sizes.items() if size)

@@ -1,6 +1,7 @@
 """``calgrid list`` and ``calgrid check``: available components, and the runs of a configuration."""
 
 import argparse
+import itertools
 import json
 import sys
 from collections import defaultdict
@@ -168,24 +169,24 @@ def _external() -> Iterator[Entry]:
 
 def _say_broken(command: str, kinds: Iterable[str]) -> None:
     """Report plugins and files of these kinds that are not valid components and are ignored."""
-    for sentence in [
-        *plugins.problems(),
-        *(each for kind in kinds for each in registry.broken(kind)),
-    ]:
+    sentences = itertools.chain(plugins.problems(), *map(registry.broken, kinds))
+    for sentence in sentences:
         log(f"calgrid {command}: {sentence}")
 
 
 def _entry(spec: registry.ComponentSpec) -> Entry:
     """Listed properties of a component; with ``file`` if it belongs to a plugin."""
+    facts = dict(spec.info)
+    ranges = facts.pop("limits", {})
     return {
         **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),
         "id": spec.id,
         "summary": spec.summary,
         "source": spec.source,
         "defaults": {name: option.default for name, option in spec.options.items()},
-        "ranges": dict(spec.info.get("limits", {})),
+        "ranges": dict(ranges),
         "dataset_defaults": dict(spec.dataset_defaults),
-        "facts": {name: fact for name, fact in spec.info.items() if name != "limits"},
+        "facts": facts,
     }
 
 

@@ -143,7 +143,9 @@ def clean(options: argparse.Namespace) -> None:
         studies = sorted({path.parent for path in options.results.glob(f"*/{HIDDEN}")})
         used = used_folders(options.results, studies)
         folders = [path for path in result_folders(options.results) if path not in used]
-        folders += [*_unused_fits(options.results, used), *_old_plans(studies)]
+        folders += _unused_fits(options.results, used)
+        for study in studies:
+            folders += _plans(study)[:-1]
         title = "results that no study uses"
     folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
@@ -184,10 +186,6 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
 def _plans(study: Path) -> list[Path]:
     """Plans of a study, the newest last."""
     return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)
-
-
-def _old_plans(studies: Iterable[Path]) -> list[Path]:
-    return [path for study in studies for path in _plans(study)[:-1]]
 
 
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:

@@ -277,11 +277,11 @@ class MethodCatalog(ComponentCatalog):
         """Indices of the overrides that match none of the runs, which are pairs of method and
         context.
         """
-        return [
-            number
-            for number, override in enumerate(self.overrides)
-            if not any(context.matches(override.match, method) for method, context in runs)
-        ]
+        idle = []
+        for number, override in enumerate(self.overrides):
+            if not any(context.matches(override.match, method) for method, context in runs):
+                idle.append(number)
+        return idle
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its

@@ -116,11 +116,15 @@ class Jobs:
         """Regular expressions of the values that occur, escaped because of the plus in
         ``tst+mbls``.
         """
-        runs, evaluations = self.plan.study.runs, self.plan.study.evaluations.values()
-        fields = {name: {str(getattr(key, name)) for key in runs} for name in RunKey._fields}
-        fields["backbone"] = {key.backbone_folder for key in runs}
-        fields["probe"] = {name for evaluation in evaluations for name in evaluation.probes}
-        fields["image_set"] = set(self.plan.study.image_sets())
+        study = self.plan.study
+        names = (*RunKey._fields, "probe", "image_set")
+        fields: dict[str, set[str]] = {name: set() for name in names}
+        for key in study.runs:
+            for name, value in key._replace(backbone=key.backbone_folder)._asdict().items():
+                fields[name].add(str(value))
+        for evaluation in study.evaluations.values():
+            fields["probe"].update(evaluation.probes)
+        fields["image_set"].update(study.image_sets())
         constraints = {name: alternatives(values) for name, values in fields.items()}
         return {**constraints, "id": "[0-9a-f]+"}
 

@@ -108,9 +108,9 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
             return []
     if own.overrides != config.overrides:
         return []
-    lines, own_lines = (line_of(each) for each in (config, own))
+    lines, own_lines = line_of(config), line_of(own)
     protocols = {grid.protocol for grid in own.grids}
-    return sorted(each for each in protocols if lines.get(each) == own_lines.get(each))
+    return sorted(name for name in protocols if lines.get(name) == own_lines.get(name))
 
 
 def line_of(config: Config) -> dict[str, str]:
@@ -131,6 +131,13 @@ def load_table(path: Path, paper: str) -> TableSpec:
     row_axes: list[str] = [*table.row_names]
     if not row_axes:
         row_axes = list(dict.fromkeys(axis for block in table.rows for axis in block))
+    means, rows, columns = [], [], []
+    for mean in table.means:
+        means.append({"where": mean.where, "over": _lists(mean.over)})
+    for row in _products(table.rows):
+        rows.append(_entry(row, row_axes, table.names, where))
+    for column in _products(table.columns):
+        columns.append(_entry(column, list(column), table.names, {}))
     result: TableSpec = {
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
@@ -141,14 +148,12 @@ def load_table(path: Path, paper: str) -> TableSpec:
         "note": table.note,
         "study_note": table.study_note,
         "scale": table.scale,
-        "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
+        "means": means,
         "ranks": table.ranks,
         "where": where,
         "row_axes": row_axes,
-        "rows": [_entry(row, row_axes, table.names, where) for row in _products(table.rows)],
-        "columns": [
-            _entry(column, list(column), table.names, {}) for column in _products(table.columns)
-        ],
+        "rows": rows,
+        "columns": columns,
     }
     _check_table(result, what)
     return result
@@ -166,14 +171,12 @@ def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {axis: value if isinstance(value, list) else [value] for axis, value in block.items()}
 
 
-def _combinations(block: Mapping[str, Any]) -> Iterator[CellKey]:
-    """All combinations of the coordinates of a block, whose values may be lists."""
-    lists = _lists(block)
-    return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-
-
 def _products(blocks: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    return itertools.chain.from_iterable(map(_combinations, blocks))
+    """All combinations of the coordinates of each block, whose values may be lists."""
+    for block in blocks:
+        lists = _lists(block)
+        for values in itertools.product(*lists.values()):
+            yield dict(zip(lists, values, strict=True))
 
 
 def _entry(
@@ -185,16 +188,13 @@ def _entry(
 
 def _cells(table: TableSpec) -> list[CellKey]:
     """Coordinates of all cells, row by row."""
-    return [
-        cell_key(table, row, column)
-        for row, column in itertools.product(table["rows"], table["columns"])
-    ]
+    places = itertools.product(table["rows"], table["columns"])
+    return [cell_key(table, row, column) for row, column in places]
 
 
 def _check_table(table: TableSpec, what: str) -> None:
-    in_rows, in_columns = (
-        {axis for entry in table[side] for axis in entry["where"]} for side in ("rows", "columns")
-    )
+    in_rows: set[str] = set().union(*(row["where"] for row in table["rows"]))
+    in_columns: set[str] = set().union(*(column["where"] for column in table["columns"]))
     if shared := in_rows & in_columns:
         raise ConfigError(
             f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them."
@@ -204,9 +204,10 @@ def _check_table(table: TableSpec, what: str) -> None:
         if any(axis not in cell for cell in cells):
             raise ConfigError(f"{what}: a cell has no '{axis}'; add it to rows, columns or where.")
     times = Counter(tuple(sorted(cell.items())) for cell in cells)
-    for key in (key for key, number in times.items() if number > 1):
-        cell_text = ", ".join(f"{a}={v}" for a, v in key if v)
-        raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
+    for key, number in times.items():
+        if number > 1:
+            cell_text = ", ".join(f"{axis}={value}" for axis, value in key if value)
+            raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
     for mean in table["means"]:
         if not any(matches(cell, mean["where"]) for cell in cells):
             raise ConfigError(
@@ -261,19 +262,16 @@ def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Cl
     if table is None:
         raise ConfigError(f"{where}: there is no table {claim.table}; valid: {', '.join(tables)}.")
     cells = _cells(table)
-    wanted = [{**claim.where, **better} for better in _combinations(claim.better)]
+    wanted = [{**claim.where, **better} for better in _products([claim.better])]
     # ranks and means over data sets are included only if the claim names them
-    single = [cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE for cell in cells]
     named = wanted[0].get("dataset") == AVERAGE
-    found = [
-        n
-        for n, cell in enumerate(cells)
-        if (named or single[n]) and any(matches(cell, each) for each in wanted)
-    ]
-    settings: list[ClaimSetting] = [
-        {"cell": n, "rivals": _rivals(claim, table, cells, n)} for n in found
-    ]
-    settings = [setting for setting in settings if setting["rivals"]]
+    settings: list[ClaimSetting] = []
+    for number, cell in enumerate(cells):
+        single = cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE
+        if (named or single) and any(matches(cell, where) for where in wanted):
+            rivals = _rivals(claim, table, cells, number)
+            if rivals:
+                settings.append({"cell": number, "rivals": rivals})
     at_least = len(settings) if claim.at_least is None else claim.at_least
     if not 1 <= at_least <= len(settings):
         raise ConfigError(
@@ -295,7 +293,7 @@ def _rivals(
 ) -> list[int]:
     mine = cells[number]
     if claim.than is not None:
-        named = [{**mine, **other} for other in _combinations(claim.than)]
+        named = [{**mine, **other} for other in _products([claim.than])]
         found = [n for n, cell in enumerate(cells) if cell in named]
         return found if len(found) == len(named) else []
     fixed = {axis: value for axis, value in mine.items() if axis not in table["best_over"]}

@@ -56,9 +56,9 @@ from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, s
 from calgrid.storage.schema import DRAWN
 
 #: keys of the statistics that affect the scores of a run
-SCORING_KEYS = ("bins", "bootstrap", "level", "seed", "metrics", "conformal")
+SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
 #: keys of a configuration that do not affect results
-OF_THE_MACHINE = ("device", "keep_models")
+OF_THE_MACHINE = {"device", "keep_models"}
 #: external files of at most so many bytes are read when a study is planned
 READ_BYTES = 2**24
 REPORT_MODULES = {
@@ -327,19 +327,18 @@ class Plan:
             self.study.evaluations[key],
             self.study.label_counts(key),
         )
-        statistics = self.study.config.statistics.model_dump(exclude_none=True)
+        statistics = self.study.config.statistics.model_dump(
+            include=SCORING_KEYS, exclude_none=True
+        )
+        seeds = wanted.calibrator_seeds
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
             "fit_on": list(wanted.fit_on),
-            "draws": list(wanted.calibrator_seeds) if DRAWN & {*wanted.fit_on} else [],
-            "calibrators": [
-                self._fitted(each, wanted.calibrator_seeds) for each in wanted.calibrators.values()
-            ],
-            "statistics": cast(
-                specs.ScoringStatistics, {k: statistics[k] for k in SCORING_KEYS if k in statistics}
-            ),
+            "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
+            "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
+            "statistics": cast(specs.ScoringStatistics, statistics),
             "run_fingerprint": self.run_fingerprint(key),
             "logits": self._logits(key),
             "label_counts": None
@@ -402,20 +401,22 @@ class Plan:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
         configuration.
         """
-        config, papers = self.study.config.model_dump(exclude_none=True), self.study.papers
-        published = [*map(str, self.study.published()), *(each["published"] for each in papers)]
+        config = self.study.config.model_dump(exclude_none=True, exclude=OF_THE_MACHINE)
+        papers = [self._manifest_paper(paper) for paper in self.study.papers]
+        published = [str(path) for path in self.study.published()]
+        published += [paper["published"] for paper in papers]
         content = {
             "study": self.study.layout.study,
             "statistics": dict(config["statistics"]),
             "published": list(dict.fromkeys(published)),
-            "papers": [self._manifest_paper(each) for each in papers],
+            "papers": papers,
             "protocols": self._described(),
             "lines": line_of(self.study.config),
             "tuning": self._tuning(),
             "diagnostics": self._diagnostics,
-            "runs": [self._manifest_run(key) for key in self.study.evaluations],
+            "runs": list(map(self._manifest_run, self.study.evaluations)),
             "folders": [job.folder for job in self.jobs],
-            "configuration": {k: v for k, v in config.items() if k not in OF_THE_MACHINE},
+            "configuration": config,
         }
         digest = fingerprint.digest({"content": content, "code": self._code("aggregate")})
         return cast(Manifest, {**content, "fingerprint": digest})
@@ -588,10 +589,9 @@ class Plan:
         tuning = self.study.config.tuning
         if tuning is None:
             return None
-        candidates = {
-            name: [[candidate.protocol, candidate.method] for candidate in listed]
-            for name, listed in tuning.methods.items()
-        }
+        candidates = {}
+        for name, listed in tuning.methods.items():
+            candidates[name] = [[candidate.protocol, candidate.method] for candidate in listed]
         return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
     def summary_fingerprint(self, name: str) -> str:

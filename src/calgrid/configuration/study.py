@@ -525,8 +525,11 @@ class Study:
 
     def image_sets(self) -> list[str]:
         """Data sets and shifts that must be prepared."""
-        families = {family for key in self.trained for family in self.families(key)}
-        return sorted({key.dataset for key in self.trained} | {image_set_of(f) for f in families})
+        image_sets = set()
+        for key in self.trained:
+            image_sets.add(key.dataset)
+            image_sets.update(map(image_set_of, self.families(key)))
+        return sorted(image_sets)
 
     def prepared(self) -> list[tuple[str, int | None]]:
         """Data sets and shifts that must be prepared, each with the seed of its draw of validation
@@ -675,7 +678,8 @@ class Study:
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Names that all lists have, in the order of the first."""
-    return tuple(name for name in lists[0] if all(name in names for names in lists))
+    common = set(lists[0]).intersection(*lists)
+    return tuple(name for name in lists[0] if name in common)
 
 
 def _shown(key: RunKey) -> Any:

@@ -51,11 +51,11 @@ class Photos32(Dataset):
         """Return ``test``: all whole patches, photograph by photograph, row by row; see
         :class:`Dataset`.
         """
-        cut = [
-            [_patches(channel, 32) for channel in photo.transpose(2, 0, 1)]
-            for photo in _photographs()
-        ]
-        tiles = np.concatenate([np.stack(channels, axis=1) for channels in cut])
+        cut = []
+        for photo in _photographs():
+            channels = [_patches(channel, 32) for channel in photo.transpose(2, 0, 1)]
+            cut.append(np.stack(channels, axis=1))
+        tiles = np.concatenate(cut)
         count = len(tiles)
         return {
             "test": ImageSplit(

@@ -75,7 +75,6 @@ class TinyImagenet(PictureArchive):
         rows = sorted(
             line.split("\t")[:2] for line in lists[ANNOTATIONS].decode("utf-8").splitlines()
         )
-        return (
-            Listed.of([(path, path.split("/")[2]) for path in paths], wnids, archive),
-            Listed.of([(f"{ROOT}/val/images/{file}", wnid) for file, wnid in rows], wnids, archive),
-        )
+        training = [(path, path.split("/")[2]) for path in paths]
+        validation = [(f"{ROOT}/val/images/{file}", wnid) for file, wnid in rows]
+        return Listed.of(training, wnids, archive), Listed.of(validation, wnids, archive)

@@ -315,11 +315,11 @@ def _numbered_columns(names: Sequence[str]) -> list[list[str]]:
         match = re.fullmatch(r"(.*?)(\d+)", name)
         if match:
             groups.setdefault(match[1], {})[int(match[2])] = name
-    return [
-        [group[number] for number in sorted(group)]
-        for group in groups.values()
-        if len(group) > 1 and max(group) == len(group) - 1
-    ]
+    complete = []
+    for group in groups.values():
+        if len(group) > 1 and max(group) == len(group) - 1:
+            complete.append([group[number] for number in sorted(group)])
+    return complete
 
 
 def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
@@ -327,8 +327,10 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     several.
     """
     first = classes[0]
-    prefixes = {name.removesuffix(first) for name in names if name.endswith(first)}
-    fitting = [prefix for prefix in prefixes if all(prefix + name in names for name in classes)]
+    fitting = []
+    for prefix in {name.removesuffix(first) for name in names if name.endswith(first)}:
+        if all(prefix + class_name in names for class_name in classes):
+            fitting.append(prefix)
     return fitting[0] if len(fitting) == 1 else None
 
 

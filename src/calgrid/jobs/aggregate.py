@@ -59,6 +59,8 @@ from calgrid.storage.tables import (
 BATCH_RUNS = 32
 #: keys of the training specification in ``runs.json``
 FACTS = ("loss", "procedure")
+#: keys of the training record in ``runs.json``
+RECORDED = ("environment", "interruptions", "weights")
 #: key by which fits of calibrators are counted
 FIT = (*SETTING, "calibrator")
 KEY_COLUMNS = {name: schema.METRIC_COLUMNS[name] for name in RUN_KEY}
@@ -392,12 +394,7 @@ def _facts(run: ManifestRun) -> dict[str, Any]:
         return facts
     record = _record(run["train"], TRAIN).content
     spec = record.get("spec", {})
-    return {
-        **run["key"],
-        **{name: spec[name] for name in FACTS if name in spec},
-        **{
-            name: record[name]
-            for name in ("environment", "interruptions", "weights")
-            if name in record
-        },
-    }
+    facts = dict(run["key"])
+    for content, names in ((spec, FACTS), (record, RECORDED)):
+        facts.update((name, content[name]) for name in names if name in content)
+    return facts

@@ -232,8 +232,7 @@ def _resamples(draws: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _mean_draws(rows: Sequence[Mapping[str, Any]], severity: int) -> dict[str, Any]:
-    means = {
-        part: np.mean([row[part] for row in rows], axis=0, dtype=np.float64).tolist()
-        for part in ("draws", "pairs")
-    }
-    return {**rows[0], "shift": MEAN_SHIFT, "severity": severity, **means}
+    mean = {**rows[0], "shift": MEAN_SHIFT, "severity": severity}
+    for name in ("draws", "pairs"):
+        mean[name] = np.mean([row[name] for row in rows], axis=0, dtype=np.float64).tolist()
+    return mean

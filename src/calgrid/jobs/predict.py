@@ -286,15 +286,18 @@ class _Exporter:
         ):
             part = range(conditions[0].start, conditions[-1].stop)
             logits, features = self._run(file, split.images, part, constants, everywhere)
-            sizes = [condition.stop - condition.start for condition in conditions]
+            indices, shifts, severities = [], [], []
+            for condition in conditions:
+                size = condition.stop - condition.start
+                indices.append(np.arange(size, dtype=np.int32))
+                shifts += [condition.shift] * size
+                severities += [condition.severity] * size
             yield Logits(
-                np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+                np.concatenate(indices),
                 labels[part.start : part.stop],
                 logits,
-                shift=np.repeat([condition.shift for condition in conditions], sizes),
-                severity=np.repeat(
-                    np.array([condition.severity for condition in conditions], dtype=np.int8), sizes
-                ),
+                shift=np.array(shifts),
+                severity=np.array(severities, dtype=np.int8),
                 features=features,
                 metadata=metadata,
             )

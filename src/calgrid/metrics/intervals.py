@@ -358,15 +358,14 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
     than their mean.
     """
-    return Resampled(
-        _means([model.values for model in models]),
-        _means([model.drawn for model in models]),
-        _means([model.noise for model in models]),
-    )
+    return Resampled(*map(_means, zip(*models, strict=True)))
 
 
 def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: np.mean([model[name] for model in models], axis=0) for name in models[0]}
+    means = {}
+    for name in models[0]:
+        means[name] = np.mean([model[name] for model in models], axis=0)
+    return means
 
 
 def _join(blocks: Sequence[Draws]) -> Draws:

@@ -60,24 +60,23 @@ class Misjudged(Probe):
         indicator = (norm - norm.mean()) / (norm.std() or 1.0)
         order = np.argsort(norm, kind="stable")
         groups = {"wrong": order[::-1][~correct[order[::-1]]], "right": order[correct[order]]}
-        rows = np.concatenate([members[: self.images] for members in groups.values()])
-        sizes = [min(len(members), self.images) for members in groups.values()]
+        parts = []
+        for group, members in groups.items():
+            index = members[: self.images].astype(np.int32)
+            ranks = np.arange(1, len(index) + 1, dtype=np.int32)
+            parts.append(pd.DataFrame({"group": group, "rank": ranks, "index": index}))
+        table = pd.concat(parts, ignore_index=True)
+        rows = table["index"].to_numpy()
         both = correct.any() and not correct.all()
-        return pd.DataFrame(
-            {
-                "group": np.repeat([*groups], sizes),
-                "rank": np.concatenate([np.arange(1, size + 1, dtype=np.int32) for size in sizes]),
-                "index": rows.astype(np.int32),
-                "class": [names[label] for label in subject.labels[rows]],
-                "answer": [names[label] for label in answer[rows]],
-                "confidence": confidence[rows],
-                "indicator": indicator[rows],
-                "picture": [_png(image) for image in subject.prepared.splits["test"].images[rows]],
-                "auroc": auroc(norm[correct], norm[~correct]) if both else 0.5,
-                "auroc_confidence": auroc(confidence[correct], confidence[~correct])
-                if both
-                else 0.5,
-            }
+        images = subject.prepared.splits["test"].images[rows]
+        table["class"] = np.array(names)[subject.labels[rows]]
+        return table.assign(
+            answer=np.array(names)[answer[rows]],
+            confidence=confidence[rows],
+            indicator=indicator[rows],
+            picture=list(map(_png, images)),
+            auroc=auroc(norm[correct], norm[~correct]) if both else 0.5,
+            auroc_confidence=auroc(confidence[correct], confidence[~correct]) if both else 0.5,
         )
 
 

@@ -64,13 +64,14 @@ def board_data(results: Results) -> tuple[dict[str, Any], list[str]]:
     data = results.data
     groups = {data.slug(group): group for group in data.groups}
     about = {name: _group(data, group) for name, group in groups.items()}
+    present = set(data.distinct(SUMMARY, ["metric"])["metric"])
     averages: dict[str, Any] = {}
     for name, group in groups.items():
         averages |= _values(_averaged(data, group), name, about[name])
     content: dict[str, Any] = {
         "baseline": data.baseline,
         "n_bins": data.bins,
-        "metrics": {name: _metric(name) for name in _metrics_of(data)},
+        "metrics": {name: _metric(name) for name in metric_names() if name in present},
         "first": {"metric": FIRST_METRIC, "calibrator": data.few_calibrators()[-1]},
         "groups": about,
         "values": averages,
@@ -92,11 +93,6 @@ def board_data(results: Results) -> tuple[dict[str, Any], list[str]]:
 
 def _json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _metrics_of(data: StudyData) -> list[str]:
-    present = set(data.distinct(SUMMARY, ["metric"])["metric"])
-    return [name for name in metric_names() if name in present]
 
 
 def _metric(name: str) -> dict[str, Any]:
@@ -123,10 +119,11 @@ def _group(data: StudyData, group: Group) -> dict[str, Any]:
     rows = _averaged(data, group)
     methods, calibrators = set(rows["method"]), set(rows["calibrator"])
     named = data.distinct(CLASSES, ["class", "name"], group).sort_values("class")
+    marked = {name: data.marked(name) for name in data.methods if name in methods}
     return {
         "label": data.label(group),
         "dataset": group.dataset,
-        "methods": {name: data.marked(name) for name in data.methods if name in methods},
+        "methods": marked,
         "calibrators": [name for name in data.calibrators if name in calibrators],
         "shifts": _shifts(data, group),
         "interval": captions.interval(data, rows, "Lines"),
@@ -139,12 +136,6 @@ def _averaged(data: StudyData, group: Group) -> pd.DataFrame:
     """Summary of the clean test split, means over corruptions, and out-of-distribution sets."""
     clean, ood = data.tidy(group, "test"), data.tidy(group, "ood")
     return pd.concat([clean, data.shift_tidy(group), ood])
-
-
-def _corruptions(data: StudyData, group: Group) -> pd.DataFrame:
-    """Summary of single corruptions."""
-    rows = data.rows(SUMMARY, group, split="shift")
-    return rows[rows["severity"] > 0]
 
 
 def _shifts(data: StudyData, group: Group) -> dict[str, str]:
@@ -216,7 +207,8 @@ def _further(
     corruptions: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for name, group in groups.items():
-        corruptions |= _values(_corruptions(results.data, group), name, about[name])
+        rows = results.data.rows(SUMMARY, group, split="shift")
+        corruptions |= _values(rows[rows["severity"] > 0], name, about[name])
         shown[group.dataset] = pictures(group.dataset)
     first, *others = _images(results, groups) or [{}]
     yield "Images of the first seed of each method", {"images": first, "pictures": shown}

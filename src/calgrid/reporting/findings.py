@@ -1,5 +1,6 @@
 """Findings in sentences, from the summary; the report sets `names` in backticks as code."""
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -362,11 +363,12 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not
     converge.
     """
+    condition_of = operator.itemgetter(*Group._fields[:3])
     cases = [
         f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} "
         f"({entry['first'].removesuffix('.')})"
         for entry in data.fit_warnings
-        if tuple(entry[name] for name in Group._fields[:3]) == group[:3]
+        if condition_of(entry) == group[:3]
     ]
     if not cases:
         return ""

@@ -2,12 +2,13 @@
 
 import base64
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup, escape
 
 from calgrid import __version__
@@ -17,7 +18,7 @@ from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.published.figures import figure_lists
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.tables import questions
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
@@ -55,21 +56,25 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     data = StudyData(study, manifest)
     tables, figures = _index(data)
     # the first figure of the study if it has none of this kind
-    headline = next(
-        (entry for entry in figures if entry["figure"] == HEADLINE), figures[0] if figures else None
-    )
+    candidates = [entry for entry in figures if entry["figure"] == HEADLINE] or figures
+    headline = candidates[0] if candidates else None
+    others = [entry for entry in figures if entry is not headline]
+    grid, groups = [], []
+    for group in data.groups:
+        grid.append(_grid_row(data, group))
+        groups.append((data.label(group), findings(data, group)))
     context = {
         "study": manifest["study"],
         "version": __version__,
         "facts": facts_of(data),
         "reading": captions.reading(data),
         "grid_header": GRID,
-        "grid": [_grid_row(data, group) for group in data.groups],
-        "findings": [(data.label(group), findings(data, group)) for group in data.groups],
+        "grid": grid,
+        "findings": groups,
         "questions": _questions(tables),
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
         "headline": headline,
-        "sections": _sections(tables, [entry for entry in figures if entry is not headline]),
+        "sections": _sections(tables, others),
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
@@ -104,27 +109,32 @@ def _unbroken(words: str) -> str:
 def facts_of(data: StudyData) -> list[str]:
     """What a study holds, in numbers."""
     runs = data.manifest["runs"]
-    keys: list[Mapping[str, object]] = [run["key"] for run in runs]
+    facts = [text.count(len(runs), "run")]
+    if external := sum(run["external"] for run in runs):
+        facts[0] += f", {external} of them from external logits"
+    distinct = pd.DataFrame([run["key"] for run in runs]).nunique()
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
-    sizes = [text.count(len({key[name] for key in keys}), noun) for name, noun in names.items()]
-    calibrators = len([name for name in data.calibrators if name != UNCALIBRATED])
-    external = sum(run["external"] for run in runs)
-    brought = f", {external} of them from external logits" if external else ""
-    return [text.count(len(runs), "run") + brought, *sizes, text.count(calibrators, "calibrator")]
+    for name, noun in names.items():
+        facts.append(text.count(int(distinct[name]), noun))
+    return [*facts, text.count(len(data.calibrators) - 1, "calibrator")]  # all but none
 
 
 def _grid_row(data: StudyData, group: Group) -> list[str]:
     """Row of the table of what was run: cells of ``GRID``."""
-    runs = data.runs(group)
+    methods, seeds, families = [], set(), []
+    for run in data.runs(group):
+        methods.append(data.marked(run["key"]["method"]))
+        seeds.add(run["key"]["seed"])
+        families += run["families"]
     fitted = set(data.tidy(group, "test")["calibrator"])
     return [
         data.label(group),
         group.protocol,
         group.checkpoint,
-        ", ".join(dict.fromkeys(data.marked(run["key"]["method"]) for run in runs)),
-        ", ".join(str(seed) for seed in sorted({run["key"]["seed"] for run in runs})),
+        ", ".join(dict.fromkeys(methods)),
+        ", ".join(map(str, sorted(seeds))),
         ", ".join(name for name in data.calibrators if name in fitted),
-        ", ".join(dict.fromkeys(family for run in runs for family in run["families"])) or "none",
+        ", ".join(dict.fromkeys(families)) or "none",
         f"{data.test_samples(group):,}",
     ]
 
@@ -139,16 +149,12 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
             record.verify()
     drawn = read_index(study / "figures")
     tables = [*read_index(study / "tables"), *(table.entry for table in figure_lists(data, drawn))]
-    for part in (part for table in tables for part in table["sections"]):
-        part["numeric"] = [
-            any(cell["sort"] is not None for cell in column)
-            for column in zip(*part["rows"], strict=True)
-        ]
-    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    shown: Counter[str] = Counter()
     for entry in drawn:
-        kinds[entry["figure"]].append(entry)
-    for entry in (entry for alike in kinds.values() for entry in alike[:SHOWN_FIGURES]):
-        entry["data"] = base64.b64encode((study / "figures" / entry["file"]).read_bytes()).decode()
+        shown[entry["figure"]] += 1
+        if shown[entry["figure"]] <= SHOWN_FIGURES:
+            content = (study / "figures" / entry["file"]).read_bytes()
+            entry["data"] = base64.b64encode(content).decode()
     return tables, drawn
 
 
@@ -172,17 +178,14 @@ def _sections(
     tables: Sequence[Mapping[str, Any]], figures: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Tables and figures by category, without empty categories."""
-    sections = [
-        {
-            "title": category,
-            "tables": [entry for entry in tables if entry["category"] == category],
-            "figures": [
-                entry for entry in figures if entry["category"] == category and "data" in entry
-            ],
-            "further": [
-                entry for entry in figures if entry["category"] == category and "data" not in entry
-            ],
-        }
-        for category in CATEGORIES
-    ]
-    return [section for section in sections if section["tables"] or section["figures"]]
+    sections: dict[str, dict[str, Any]] = {}
+    for category in CATEGORIES:
+        sections[category] = {"title": category, "tables": [], "figures": [], "further": []}
+    for entry in tables:
+        if entry["category"] in sections:
+            sections[entry["category"]]["tables"].append(entry)
+    for entry in figures:
+        if entry["category"] in sections:
+            place = "figures" if "data" in entry else "further"
+            sections[entry["category"]][place].append(entry)
+    return [section for section in sections.values() if section["tables"] or section["figures"]]

@@ -1,8 +1,9 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 import contextlib
+import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -26,45 +27,44 @@ ENVIRONMENT = {
     "device_name": "Name",
     "threads": "Threads",
 }
+#: what is looked up in the registry, and under which kinds of components
+KINDS = {
+    "dataset": ("dataset",),
+    "backbone": ("backbone",),
+    "method": ("loss", "procedure"),
+    "calibrator": ("calibrator",),
+    "probe": ("probe",),
+}
+RUN_HEADER = ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions")
 CODE = Markup("<code>{}</code>")
 
 
 def provenance(data: StudyData) -> dict[str, Any]:
     """Content of the last section of the report."""
-    fingerprints = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))[
-        "fingerprint"
-    ]
-    fingerprints = fingerprints.agg(lambda values: ", ".join(sorted(values)))
+    of_runs = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))
+    fingerprints = of_runs["fingerprint"].agg(lambda values: ", ".join(sorted(values)))
     runs = data.manifest["runs"]
-    found = Counter(
-        tuple(str(environment.get(name, "")) for name in ENVIRONMENT)
-        for run in runs
-        if (environment := data.facts(run).get("environment"))
-    )
+    environments: Counter[tuple[str, ...]] = Counter()
+    for run in runs:
+        if environment := data.facts(run).get("environment"):
+            environments[tuple(str(environment.get(name, "")) for name in ENVIRONMENT)] += 1
+    shown = runs if len(runs) <= SHOWN_ROWS else []
     return {
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(
             data.manifest["configuration"], sort_keys=True, allow_unicode=True
         ),
         "environment_names": (*ENVIRONMENT.values(), "Runs"),
-        "environments": [(*environment, count) for environment, count in sorted(found.items())],
+        "environments": [(*values, count) for values, count in sorted(environments.items())],
         "n_runs": len(runs),
-        "run_header": (
-            "Run",
-            "Origin",
-            "Run fingerprint",
-            "Calibration fingerprint",
-            "Interruptions",
-        ),
-        "runs": [_run(run, data.facts(run), fingerprints) for run in runs]
-        if len(runs) <= SHOWN_ROWS
-        else [],
+        "run_header": RUN_HEADER,
+        "runs": list(map(functools.partial(_run, data, fingerprints), shown)),
         "sources": _sources(data),
     }
 
 
-def _run(run: ManifestRun, record: Mapping[str, Any], fingerprints: pd.Series) -> list[str]:
-    key = RunKey(**run["key"])
+def _run(data: StudyData, fingerprints: pd.Series, run: ManifestRun) -> list[str]:
+    key, record = RunKey(**run["key"]), data.facts(run)
     return [
         "/".join(map(str, key)),
         _origin(record) if "origin" in record or not run["external"] else "external logits",
@@ -91,37 +91,21 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
     """Name, kind and source of all registered data sets, backbones, methods and calibrators of the
     study.
     """
-    keys = [run["key"] for run in data.manifest["runs"]]
-    configuration = data.manifest["configuration"]
-    probes = {each["name"] for run in data.manifest["runs"] for each in run.get("probes", ())}
-    methods = {part for key in keys for part in key["method"].split("+")}
-    return [
-        *_look_up(
-            "data set",
-            {key["dataset"] for key in keys},
-            ("dataset",),
-            configuration.get("datasets", {}),
-        ),
-        *_look_up("backbone", {key["backbone"] for key in keys}, ("backbone",), {}),
-        *_look_up("method", methods, ("loss", "procedure"), configuration.get("methods", {})),
-        *_look_up(
-            "calibrator",
-            set(data.calibrators),
-            ("calibrator",),
-            configuration.get("calibrators", {}),
-        ),
-        *_look_up("probe", probes, ("probe",), configuration.get("probes", {})),
-    ]
-
-
-def _look_up(
-    label: str, names: Iterable[str], kinds: Iterable[str], variants: dict[str, Any]
-) -> list[tuple[str, str, str]]:
+    names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    names["calibrator"].update(data.calibrators)
+    for run in data.manifest["runs"]:
+        names["dataset"].add(run["key"]["dataset"])
+        names["backbone"].add(run["key"]["backbone"])
+        names["method"].update(run["key"]["method"].split("+"))
+        names["probe"].update(probe["name"] for probe in run.get("probes", ()))
     rows = []
-    for name in sorted(names):
-        base = variants.get(name, {}).get("base", name)
-        for kind in kinds:
-            with contextlib.suppress(ConfigError):  # a name that the registry does not know
-                rows.append((name, label, registry.spec(kind, base).source))
-                break
+    for label, kinds in KINDS.items():
+        variants = data.manifest["configuration"].get(f"{label}s", {})
+        for name in sorted(names[label]):
+            base = variants.get(name, {}).get("base", name)
+            for kind in kinds:
+                with contextlib.suppress(ConfigError):  # a name that the registry does not know
+                    source = registry.spec(kind, base).source
+                    rows.append((name, label.replace("dataset", "data set"), source))
+                    break
     return rows

@@ -273,21 +273,17 @@ class Results:
 
     def _group(self, where: dict[str, str]) -> Group:
         """The group of comparable runs that the keywords select."""
-        wanted = _checked(where)
-        found = [
-            group
-            for group in self.data.groups
-            if all(getattr(group, k) == v for k, v in wanted.items())
-        ]
+        wanted = _checked(where).items()
+        found = [group for group in self.data.groups if wanted <= group._asdict().items()]
         if len(found) == 1:
             return found[0]
         if not found:
-            known = "; ".join(" ".join(group) for group in self.data.groups)
-            raise DataError(f"The study has no runs with {wanted}; it has: {known}.")
-        differ = [name for name in GROUP if len({getattr(group, name) for group in found}) > 1]
+            known = "; ".join(map(" ".join, self.data.groups))
+            raise DataError(f"The study has no runs with {where}; it has: {known}.")
+        counts = pd.DataFrame(found).nunique()
         raise ConfigError(
-            f"The study has {len(found)} groups that differ in {', '.join(differ)}: select one by "
-            "keyword."
+            f"The study has {len(found)} groups that differ in "
+            f"{', '.join(counts.index[counts > 1])}: select one by keyword."
         )
 
 

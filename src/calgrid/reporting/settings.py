@@ -43,9 +43,9 @@ def val_rows(data: StudyData, group: Group) -> tuple[str, float]:
 def on_most_rows(data: StudyData, group: Group) -> bool:
     """Is there no group that differs only in having more validation rows?"""
     dataset, rows = val_rows(data, group)
-    alike = [
-        other for other in data.groups if other._replace(dataset="") == group._replace(dataset="")
-    ]
-    return all(
-        more <= rows for name, more in (val_rows(data, other) for other in alike) if name == dataset
-    )
+    for other in data.groups:
+        if other._replace(dataset="") == group._replace(dataset=""):
+            name, more = val_rows(data, other)
+            if name == dataset and more > rows:
+                return False
+    return True

@@ -4,6 +4,7 @@ selections.
 
 import functools
 import itertools
+import operator
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -138,7 +139,8 @@ class StudyData:
     @functools.cached_property
     def _facts(self) -> Mapping[tuple[Any, ...], Mapping[str, Any]]:
         runs = read_record(self.verified(RUNS), f"file {RUNS}")["runs"]
-        return {tuple(run[name] for name in RUN_KEY): run for run in runs}
+        key_of = operator.itemgetter(*RUN_KEY)
+        return {key_of(run): run for run in runs}
 
     @functools.cached_property
     def groups(self) -> list[Group]:

@@ -79,11 +79,10 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
     found: dict[str, dict[Any, dict[float, str]]] = defaultdict(lambda: defaultdict(dict))
     for name, parts in candidates.items():
         components = "+".join(id for id, _ in parts)
-        options = {
-            (place, id, key): value
-            for place, (id, each) in enumerate(parts)
-            for key, value in each.items()
-        }
+        options = {}
+        for place, (id, chosen) in enumerate(parts):
+            for key, value in chosen.items():
+                options[place, id, key] = value
         for varied, value in options.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 rest = tuple(item for item in options.items() if item[0] != varied)
@@ -91,10 +90,8 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
     sweeps = []
     for option, alike in found.items():
         long = {where: names for where, names in alike.items() if len(names) >= FEWEST_VALUES}
-        sweeps += [
-            Sweep(option, _label(where, long), dict(sorted(names.items())))
-            for where, names in long.items()
-        ]
+        for where, names in long.items():
+            sweeps.append(Sweep(option, _label(where, long), dict(sorted(names.items()))))
     return sweeps
 
 
@@ -102,9 +99,11 @@ def _label(where: tuple[Key, str, tuple[tuple[Key, Any], ...]], sweeps: Mapping[
     """Components of a sweep, and its fixed options in which other sweeps of the same components
     differ.
     """
-    _, components, rest = where
-    others = [dict(other) for _, same, other in sweeps if same == components]
-    differing = [
-        (key, value) for key, value in rest if any(other.get(key) != value for other in others)
-    ]
-    return ", ".join([components, *(f"{option} {value}" for (_, _, option), value in differing)])
+    _, components, fixed = where
+    words = [components]
+    for key, value in fixed:
+        for _, other_components, other in sweeps:
+            if other_components == components and dict(other).get(key) != value:
+                words.append(f"{key[2]} {value}")
+                break
+    return ", ".join(words)

@@ -1,14 +1,15 @@
 """Tables of the report: a tidy frame for the CSV file, sections of formatted cells for readers."""
 
 import dataclasses
+import functools
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from calgrid.components.metrics import find_metric, metric_names
@@ -61,6 +62,10 @@ class Cell:
             parts.append(markup.escape(self.difference))
         return " ".join(parts).strip()
 
+    def renamed(self, names: Mapping[str, str]) -> "Cell":
+        """The cell with another text, if ``names`` has one for its text."""
+        return dataclasses.replace(self, text=names.get(self.text, self.text))
+
     @property
     def entry(self) -> dict[str, Any]:
         """What the report reads of a cell without a published value."""
@@ -78,8 +83,11 @@ class Section:
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers."""
-        columns = zip(*self.rows, strict=True)
-        return [any(cell.sort is not None for cell in column) for column in columns]
+        numeric = [False] * len(self.header)
+        for row in self.rows:
+            for column, cell in enumerate(row):
+                numeric[column] |= cell.sort is not None
+        return numeric
 
     def chosen(self, metrics: Sequence[str], names: Mapping[str, str]) -> "Section":
         """The section with some of its metrics, all if there are none, and with other names.
@@ -88,31 +96,40 @@ class Section:
         """
         of_metric = {text.heading(metric): metric for metric in metric_names()}
         places = [i for i, heading in enumerate(self.header) if heading not in of_metric]
-        wanted = [text.heading(metric) for metric in metrics] or [
-            heading for heading in self.header if heading in of_metric
-        ]
-        places += [self.header.index(heading) for heading in wanted if heading in self.header]
-        header = [self.header[i] for i in places]
-        rows = [
-            [dataclasses.replace(row[i], text=names.get(row[i].text, row[i].text)) for i in places]
-            for row in self.rows
-        ]
-        return Section(
-            self.heading,
-            [names.get(of_metric.get(each, each), names.get(each, each)) for each in header],
-            rows,
-        )
+        if metrics:
+            wanted = map(text.heading, metrics)
+            places += [self.header.index(heading) for heading in wanted if heading in self.header]
+        else:
+            places += [i for i, heading in enumerate(self.header) if heading in of_metric]
+        header = []
+        for place in places:
+            heading = self.header[place]
+            name = names.get(heading, heading)
+            header.append(names.get(of_metric.get(heading, heading), name))
+        rows = []
+        for row in self.rows:
+            rows.append([row[place].renamed(names) for place in places])
+        return Section(self.heading, header, rows)
 
     def written(self, markup: Markup) -> Rows:
         """Header and rows in a format."""
-        header = [markup.escape(name) for name in self.header]
-        return [header, *([cell.written(markup) for cell in row] for row in self.rows)]
+        rows = [[markup.escape(name) for name in self.header]]
+        for row in self.rows:
+            rows.append([cell.written(markup) for cell in row])
+        return rows
 
     @property
     def entry(self) -> dict[str, Any]:
         """Entry of the index of a table."""
-        rows = [[cell.entry for cell in row] for row in self.rows]
-        return {"heading": self.heading, "header": self.header, "rows": rows}
+        rows = []
+        for row in self.rows:
+            rows.append([cell.entry for cell in row])
+        return {
+            "heading": self.heading,
+            "header": self.header,
+            "numeric": self.numeric,
+            "rows": rows,
+        }
 
 
 @dataclass(frozen=True)
@@ -198,11 +215,9 @@ class Table:
             return {**entry, "sections": [], "further": [], "page": self.html}
         ends = itertools.accumulate(len(section.rows) for section in self.sections)
         shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
-        return {
-            **entry,
-            "sections": [section.entry for section in self.sections[:shown]],
-            "further": [section.heading for section in self.sections[shown:]],
-        }
+        entry["sections"] = [section.entry for section in self.sections[:shown]]
+        entry["further"] = [section.heading for section in self.sections[shown:]]
+        return entry
 
 
 #: headings of columns with names of methods
@@ -216,29 +231,20 @@ def marked(table: Table, data: StudyData) -> Table:
     Adds to the caption what the dagger means, and the warnings about data sets.
     """
     caption = " ".join([table.caption, *captions.warnings(data)])
-    sections = [
-        dataclasses.replace(
-            section,
-            rows=[
-                [
-                    dataclasses.replace(cell, text=data.marked(cell.text))
-                    if name in NAMING
-                    else cell
-                    for name, cell in zip(section.header, row, strict=True)
-                ]
-                for row in section.rows
-            ],
-        )
-        for section in table.sections
-    ]
+    daggers = {method: data.marked(method) for method in data.validation_methods}
+    sections = []
+    for section in table.sections:
+        rows = [list(row) for row in section.rows]
+        for column, heading in enumerate(section.header):
+            if heading in NAMING:
+                for row in rows:
+                    row[column] = row[column].renamed(daggers)
+        sections.append(dataclasses.replace(section, rows=rows))
     if sections == table.sections:
         return dataclasses.replace(table, caption=caption)
-    seeing = (
-        {"sees_validation": table.frame["method"].isin(data.validation_methods)}
-        if "method" in table.frame
-        else {}
-    )
-    frame = table.frame.assign(**seeing)
+    frame = table.frame
+    if "method" in frame:
+        frame = frame.assign(sees_validation=frame["method"].isin(data.validation_methods))
     return dataclasses.replace(
         table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections
     )
@@ -298,22 +304,19 @@ def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]
     accuracy.
     """
     kept = rows[keeps_accuracy(rows)]
-    return {metric: _best(kept[f"{metric}_mean"], metric) for metric in metrics}
-
-
-def _best(column: pd.Series, metric: str) -> set[Any]:
-    lower = find_metric(metric).lower_is_better
-    # a debiased error below 0 is not better than 0
-    values = np.maximum(column.to_numpy(float), 0) if lower else column.to_numpy(float)
-    known = ~np.isnan(values)
-    if lower is None or known.sum() < 2:  # a single value is not marked as best
-        return set()
-    best = text.format_metric(metric, values[known].min() if lower else values[known].max())
-    return {
-        label
-        for label, value in zip(column.index, values, strict=True)
-        if text.format_metric(metric, value) == best
-    }
+    best: dict[str, set[Any]] = {}
+    for metric in metrics:
+        best[metric] = set()
+        lower = find_metric(metric).lower_is_better
+        values = kept[f"{metric}_mean"].astype(float).dropna()
+        if lower is None or len(values) < 2:  # a single value is not marked as best
+            continue
+        if lower:
+            values = values.clip(lower=0)  # a debiased error below 0 is not better than 0
+        optimum = text.format_metric(metric, values.min() if lower else values.max())
+        shown = values.map(functools.partial(text.format_metric, metric))
+        best[metric] = set(values.index[shown == optimum])
+    return best
 
 
 def metric_section(
@@ -334,19 +337,18 @@ def metric_section(
     ties : metric -> index labels of its ties.
     """
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
-    found = [best_rows(part, metrics) for part in parts]
-    best = {metric: set().union(*(each[metric] for each in found)) for metric in metrics}
-    cells = [
-        [
-            *(make(row) for make in lead.values()),
-            *(
-                metric_cell(row, metric, label in best[metric], label in ties.get(metric, ()))
-                for metric in metrics
-            ),
-        ]
-        for label, row in rows.iterrows()
-    ]
-    return Section(heading, [*lead, *map(text.heading, metrics)], cells)
+    best: dict[str, set[Any]] = defaultdict(set)
+    for part in parts:
+        for metric, labels in best_rows(part, metrics).items():
+            best[metric] |= labels
+    lines = []
+    for label, row in rows.iterrows():
+        line = [make(row) for make in lead.values()]
+        for metric in metrics:
+            tied = label in ties.get(metric, ())
+            line.append(metric_cell(row, metric, label in best[metric], tied))
+        lines.append(line)
+    return Section(heading, [*lead, *map(text.heading, metrics)], lines)
 
 
 def with_group(rows: pd.DataFrame, group: Group) -> pd.DataFrame:

@@ -32,11 +32,10 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     missing, or if two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
-    frame = metrics.assign(
+    frame = metrics.astype(dict.fromkeys(("value", *INTERVAL), "float64")).assign(
         **{key: _categories(metrics[key]) for key in WORDS},
         severity=metrics["severity"].fillna(0).astype(int),
         fit_seed=metrics["fit_seed"].fillna(0),
-        **{name: metrics[name].astype("float64") for name in ("value", *INTERVAL)},
     )
     if (twice := frame.duplicated([*NUMBER_KEY, *SEEDS])).any():
         row = frame.loc[twice.to_numpy(), [*NUMBER_KEY, *SEEDS]].iloc[0].to_dict()

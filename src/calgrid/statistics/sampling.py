@@ -99,10 +99,9 @@ def paired_bootstrap(
         check_computed(name, shape)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     options["further"] = plugin_metrics(metrics)
-    scores = {
-        method: _scores([resampled(probs, labels, **options) for probs in each])
-        for method, each in runs.items()
-    }
+    scores = {}
+    for method, predictions in runs.items():
+        scores[method] = _scores([resampled(probs, labels, **options) for probs in predictions])
     by = dict(zip(metrics, decided_by(pd.Series(list(metrics), dtype=str)), strict=True))
     needed = dict.fromkeys([*metrics, *filter(None, by.values())])
     rows = pd.DataFrame(
@@ -187,10 +186,10 @@ def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
 
 
 def _scores(models: Sequence[Resampled]) -> _Scores:
-    return _Scores(
-        {name: np.array([one.values[name] for one in models]) for name in models[0].values},
-        averaged(models),
-    )
+    by_seed = {}
+    for name in models[0].values:
+        by_seed[name] = np.array([model.values[name] for model in models])
+    return _Scores(by_seed, averaged(models))
 
 
 def _difference(

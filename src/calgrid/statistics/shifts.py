@@ -41,12 +41,9 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     powers = np.array([1 << place for place in range(len(shift.categories))], dtype=object)
     grouped = rows.assign(shifts=powers[shift.codes]).groupby(group)
     sums = grouped["shifts"].sum()
-    words = {
-        found: ",".join(
-            name for name, power in zip(shift.categories, powers, strict=True) if found & power
-        )
-        for found in sums.unique()
-    }
+    words = {}
+    for found in sums.unique():
+        words[found] = ",".join(shift.categories[[bool(found & power) for power in powers]])
     first = metrics.loc[rows.index].iloc[np.unique(group, return_index=True)[1]]
     means = first.reset_index(drop=True).assign(
         value=grouped["value"].mean(),

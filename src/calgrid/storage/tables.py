@@ -252,9 +252,7 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str])
     """Return rows as a table with the given columns and types (``KINDS``); absent keys become
     missing values.
     """
-    return pa.table(
-        {name: [row.get(name) for row in rows] for name in columns}, schema=_schema(columns)
-    )
+    return pa.Table.from_pylist(list(rows), schema=_schema(columns))
 
 
 def _schema(columns: Mapping[str, str]) -> pa.Schema:

@@ -65,10 +65,10 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _section(heading: str, rows: pd.DataFrame) -> Section:
     header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
-    cells = [
-        [words(row["method"]), whole(row["n_seeds"]), *(_cell(row, name) for name in DIAGNOSTICS)]
-        for _, row in rows.iterrows()
-    ]
+    cells = []
+    for _, row in rows.iterrows():
+        numbers = [_cell(row, name) for name in DIAGNOSTICS]
+        cells.append([words(row["method"]), whole(row["n_seeds"]), *numbers])
     return Section(heading, header, cells)
 
 

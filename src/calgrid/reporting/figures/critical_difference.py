@@ -36,23 +36,23 @@ class Diagrams:
         more, if these can separate any two names.
         """
         rows = settings(data, self.kind, SHOWN)
-        groups = [group for group in data.settings if on_most_rows(data, group)]
-        parts = {group: data.select(rows, group) for group in groups}
-        if (
-            self.kind == "calibrator"
-        ):  # several methods on the same test images would not be independent settings
-            parts = {
-                group: part[part["method"] == data.reference(group)]
-                for group, part in parts.items()
-            }
-        chosen = pd.concat(parts.values())
+        parts = []
+        for setting in data.settings:
+            if on_most_rows(data, setting):
+                part = data.select(rows, setting)
+                # several methods on the same test images would not be independent settings
+                if self.kind == "calibrator":
+                    part = part[part["method"] == data.reference(setting)]
+                parts.append(part)
+        chosen = pd.concat(parts)
         alpha = 1 - data.level
         shown = [_complete(chosen[chosen["metric"] == metric], alpha) for metric in SHOWN]
         return pd.concat(shown)
 
     def caption(self, frame: FigureData) -> str:
         data, shown = frame.study, _diagrams(frame)
-        counts = sorted({each.friedman.n_settings for each in shown.values()})
+        counts = {diagram.friedman.n_settings for diagram in shown.values()}
+        metrics = text.listed([text.name(metric) for metric in shown])
         methods = text.listed(sorted({data.reference(each) for each in data.settings}))
         compared = (
             "uncalibrated methods"
@@ -60,9 +60,9 @@ class Diagrams:
             else f"calibrators of the networks of {methods}"
         )
         return (
-            f"Mean rank of the {compared} over {text.listed([str(n) for n in counts])} settings "
+            f"Mean rank of the {compared} over {text.listed([*map(str, sorted(counts))])} settings "
             "(protocol, data set and backbone), 1 = best, by "
-            f"{text.listed([text.name(metric) for metric in shown])} on the clean test split; "
+            f"{metrics} on the clean test split; "
             "means over seeds are ranked within each setting that has all names shown. CD is "
             f"Nemenyi's critical difference at level {1 - data.level:.2g}: bars join mean ranks "
             "that differ by less. It depends on the pool: adding or removing a competitor may "

@@ -81,9 +81,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) 
 
 
 def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
-    means, _, high = (
-        np.concatenate(part)
-        for part in zip(*(style.estimates(rows, m) for m in PARTS), strict=True)
-    )
+    estimates = [style.estimates(rows, metric) for metric in PARTS]
+    means, _, high = map(np.concatenate, zip(*estimates, strict=True))
     longest = np.nanmax([*means, *null])
     return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), style.SMALLEST_AXIS)

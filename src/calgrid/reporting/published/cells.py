@@ -138,11 +138,8 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
     cells = pd.concat(parts, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
     places = cells.to_dict("records")
-    named = {
-        "method": [run_method(at) for at in places],
-        "calibrator": [_calibrator(at) for at in places],
-    }
-    return cells.assign(**named)[names]
+    methods, calibrators = map(run_method, places), map(_calibrator, places)
+    return cells.assign(method=list(methods), calibrator=list(calibrators))[names]
 
 
 def run_method(place: CellKey) -> str:
@@ -253,13 +250,10 @@ def cell_draws(
     size, rows = places.groupby("cell").size(), []
     for key, part in found.groupby([*SECTION, "cell", "seed"]):
         if len(part[list(AXES)].drop_duplicates()) == size[key[2]]:
-            means = {name: _mean_of(part[name]) for name in ("draws", "pairs")}
-            rows.append({**dict(zip((*SECTION, "cell", "seed"), key, strict=True)), **means})
+            draws, pairs = np.stack(list(part["draws"])), np.stack(list(part["pairs"]))
+            means = (draws.mean(axis=0, dtype=np.float64), pairs.mean(axis=0, dtype=np.float64))
+            rows.append((*key, *means))
     return pd.DataFrame(rows, columns=[*SECTION, "cell", "seed", "draws", "pairs"])
-
-
-def _mean_of(arrays: pd.Series) -> np.ndarray:
-    return np.asarray(np.mean(np.stack(list(arrays)), axis=0, dtype=np.float64))
 
 
 def split_ratios(places: pd.DataFrame) -> dict[int, float]:

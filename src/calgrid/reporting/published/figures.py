@@ -3,6 +3,7 @@ draw it.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,14 @@ from calgrid.reporting.table import Cell, Section, Table, words
 
 HEADER = ("Figure", "Shows", "Ours", "State")
 DRAWN = "drawn"
+#: what a figure of a paper is about, in words, in the order in which missing ones are named
+AXES = (
+    ("method", "methods"),
+    ("calibrator", "calibrators"),
+    ("shift", "shifts"),
+    ("dataset", "data sets"),
+    ("backbone", "backbones"),
+)
 #: missing runs are named up to this number; further ones are counted
 NAMED = 4
 Entry = Mapping[str, Any]
@@ -38,15 +47,12 @@ def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
 
 def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     rows = [row for wanted in paper["figures"] for row in _rows(data, wanted, drawn)]
-    cells = [
-        [
-            words(row["number"]),
-            words(row["shows"]),
-            Cell(row["id"] or text.NOTHING, link=f"#figure-{row['id']}" if row["id"] else ""),
-            words(" ".join(filter(None, [f"{row['state']}.", row["note"]]))),
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        link = f"#figure-{row['id']}" if row["id"] else ""
+        drawing = Cell(row["id"] or text.NOTHING, link=link)
+        state = f"{row['state']}. {row['note']}".strip()
+        cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
     frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
     return Table(
         f"{paper['name']}_figures",
@@ -64,63 +70,47 @@ def _rows(data: StudyData, wanted: PaperFigure, drawn: Sequence[Entry]) -> Itera
     """One row per file of ours that shows a figure of the paper, or one row that says why there is
     none.
     """
-    row = {"figure": wanted["figure"], **{key: wanted[key] for key in ("number", "shows", "note")}}
+    row = {name: wanted[name] for name in ("figure", "number", "shows", "note")}
     missing = _missing(data, wanted)
-    found = [entry for entry in drawn if _shows(entry, wanted)]
-    for entry in found:
-        state = f"{DRAWN}; {missing}" if missing else DRAWN
-        yield {**row, "id": entry["id"], "file": entry["file"], "state": state}
+    found = False
+    for entry in drawn:
+        if entry["figure"] == wanted["figure"] and _about(entry["place"], wanted):
+            found = True
+            state = f"{DRAWN}; {missing}" if missing else DRAWN
+            yield {**row, "id": entry["id"], "file": entry["file"], "state": state}
     if not found:
-        yield {**row, "id": "", "file": "", "state": _why(wanted, missing)}
+        state = "nothing to draw"
+        if wanted["figure"]:
+            needs = wanted["needs"] or "what it is drawn from is in none of the runs"
+            state = f"not drawn; {missing or f'data are missing: {needs}'}"
+        yield {**row, "id": "", "file": "", "state": state}
 
 
-def _shows(entry: Entry, wanted: PaperFigure) -> bool:
-    """Is a file of the wanted kind and about the wanted runs?"""
-    return entry["figure"] == wanted["figure"] and _about(entry["place"], wanted)
-
-
-def _why(wanted: PaperFigure, missing: str) -> str:
-    if not wanted["figure"]:
-        return "nothing to draw"
-    needs = wanted["needs"] or "what it is drawn from is in none of the runs"
-    return f"not drawn; {missing or f'data are missing: {needs}'}"
-
-
-def _missing(data: StudyData, wanted: PaperFigure) -> str:
+def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:
     """Wanted runs that the study lacks, in words; empty if it has all."""
     runs = [run for run in data.manifest["runs"] if _about(run["key"], wanted)]
     if not runs:
         axes = [wanted[axis] for axis in ("dataset", "backbone", "method") if wanted[axis]]
-        return (
-            f"runs are missing: {_named(['/'.join(values) for values in itertools.product(*axes)])}"
-        )
-    keys, families = (
-        [run["key"] for run in runs],
-        [family for run in runs for family in run["families"]],
-    )
-    # a figure may show several data sets, each with its own shift family
-    parts = {
-        "methods": (wanted["method"], [key["method"] for key in keys]),
-        "calibrators": (wanted["calibrator"], data.calibrators),
-        "shifts": (wanted["shift"], families),
-        "data sets": (wanted["dataset"], [key["dataset"] for key in keys]),
-        "backbones": (wanted["backbone"], [key["backbone"] for key in keys]),
-    }
-    absent = {
-        kind: [name for name in names if name not in present]
-        for kind, (names, present) in parts.items()
-    }
-    return "; ".join(
-        f"{kind} are missing: {_named(names)}" for kind, names in absent.items() if names
-    )
+        return f"runs are missing: {_named([*map('/'.join, itertools.product(*axes))])}"
+    present: dict[str, set[str]] = defaultdict(set, calibrator=set(data.calibrators))
+    for run in runs:
+        # a figure may show several data sets, each with its own shift family
+        present["shift"].update(run["families"])
+        for axis in ("method", "dataset", "backbone"):
+            present[axis].add(run["key"][axis])
+    sentences = []
+    for axis, noun in AXES:
+        absent = [name for name in wanted[axis] if name not in present[axis]]
+        if absent:
+            sentences.append(f"{noun} are missing: {_named(absent)}")
+    return "; ".join(sentences)
 
 
-def _about(place: Mapping[str, Any], wanted: PaperFigure) -> bool:
-    return all(
-        place[axis] in wanted[axis]
-        for axis in ("dataset", "backbone")
-        if axis in place and wanted[axis]
-    )
+def _about(place: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    for axis in ("dataset", "backbone"):
+        if wanted[axis] and place.get(axis, wanted[axis][0]) not in wanted[axis]:
+            return False
+    return True
 
 
 def _named(names: Sequence[str]) -> str:

@@ -77,9 +77,12 @@ def tests(data: StudyData) -> Table | None:
     frame, formatted = by_group(data, select, sections)
     if frame.empty:
         return None
+    shifted = ""
+    if (frame["severity"] < 0).any():
+        shifted = " and on the mean over all corruptions and severities"
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
-        f"same calibrator on the {captions.test_split(data)}{_shifted(frame)}; "
+        f"same calibrator on the {captions.test_split(data)}{shifted}; "
         f"{captions.seeds(frame)}. In parentheses: verdict, p-value after Holm's correction for "
         "all methods compared in that column, and p-value of the t-test over seeds alone, which "
         f"holds on these images only. Bold: better or worse. {captions.TESTED}"
@@ -87,17 +90,13 @@ def tests(data: StudyData) -> Table | None:
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
 
 
-def _shifted(frame: pd.DataFrame) -> str:
-    means = " and on the mean over all corruptions and severities"
-    return means if (frame["severity"] < 0).any() else ""
-
-
 def _rows(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[Cell]]:
-    return [
-        [words(calibrator), words(method), whole(part["n_seeds"].max())]
-        + [_difference(part[part["metric"] == metric]) for metric in metrics]
-        for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False)
-    ]
+    lines = []
+    for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False):
+        line = [words(calibrator), words(method), whole(part["n_seeds"].max())]
+        line += [_difference(part[part["metric"] == metric]) for metric in metrics]
+        lines.append(line)
+    return lines
 
 
 def _difference(rows: pd.DataFrame) -> Cell:

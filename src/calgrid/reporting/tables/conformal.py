@@ -1,5 +1,6 @@
 """Table of conformal prediction sets: coverage and size after each calibrator."""
 
+import functools
 import math
 
 import pandas as pd
@@ -11,6 +12,8 @@ from calgrid.reporting.table import CALIBRATED, Cell, Columns, Section, Table, b
 from calgrid.storage.schema import CONFORMAL
 
 KEYS = ["alpha", "severity", "method", "calibrator", "conformal"]
+#: severity -> images in headings
+IMAGES = {0: "clean test", -1: "shifted"}
 #: heading, factor to the shown unit and decimals of each metric
 SHOWN = {
     "coverage": ("Coverage %", 100.0, 1),
@@ -25,10 +28,12 @@ def conformal(data: StudyData) -> Table | None:
     """Metrics of prediction sets on the clean test split, and under shift by severity."""
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [
-            _section(f"{data.label(group)}: {_asked(alpha)}, {_condition(severity)}", part)
-            for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False)
-        ]
+        found = []
+        for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False):
+            images = IMAGES.get(severity, f"severity {severity}")
+            heading = f"{data.label(group)}: {100 * (1 - alpha):g} % asked for, {images}"
+            found.append(_section(heading, part))
+        return found
 
     frame, formatted = by_group(data, lambda group: set_means(data, group), sections)
     if frame.empty:
@@ -74,19 +79,16 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
     per_run = rows.groupby([*KEYS, "metric", "seed"], sort=False, observed=True)
     runs = per_run[["value", "ci_low", "ci_high", "n_threshold"]].mean().reset_index()
     grouped = runs.groupby([*KEYS, "metric"], sort=False, observed=True)
-    parts = {
-        "mean": grouped["value"].mean(),
-        "std": grouped["value"].std(),
-        "ci_low": grouped["ci_low"].mean(),
-        "ci_high": grouped["ci_high"].mean(),
-    }
-    wide = pd.concat(
-        [
-            part.unstack("metric")[list(SET_METRICS)].add_suffix(f"_{name}")
-            for name, part in parts.items()
-        ],
-        axis=1,
+    statistics = grouped.agg(
+        mean=("value", "mean"),
+        std=("value", "std"),
+        ci_low=("ci_low", "mean"),
+        ci_high=("ci_high", "mean"),
     )
+    columns = []
+    for name in statistics:
+        columns.append(statistics[name].unstack("metric")[list(SET_METRICS)].add_suffix(f"_{name}"))
+    wide = pd.concat(columns, axis=1)
     counted = runs.groupby(KEYS, sort=False, observed=True)
     wide["n_seeds"], wide["n_threshold"] = counted["seed"].nunique(), counted["n_threshold"].min()
     frame = data.in_order(wide.reset_index(), data.order(group))
@@ -94,21 +96,14 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
     return frame.sort_values(["severity", "alpha"], ascending=[True, False], kind="stable")
 
 
-def _asked(alpha: float) -> str:
-    return f"{100 * (1 - alpha):g} % asked for"
-
-
-def _condition(severity: int) -> str:
-    return {0: "clean test", -1: "shifted"}.get(severity, f"severity {severity}")
-
-
 def _section(heading: str, rows: pd.DataFrame) -> Section:
-    lead: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
-    cells = [
-        [*(make(row) for make in lead.values()), *(_cell(row, name) for name in SHOWN)]
-        for _, row in rows.iterrows()
-    ]
-    return Section(heading, [*lead, *(title for title, *_ in SHOWN.values())], cells)
+    columns: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
+    for metric, (title, *_) in SHOWN.items():
+        columns[title] = functools.partial(_cell, metric=metric)
+    cells = []
+    for _, row in rows.iterrows():
+        cells.append([make(row) for make in columns.values()])
+    return Section(heading, list(columns), cells)
 
 
 def _cell(row: pd.Series, metric: str) -> Cell:

@@ -92,13 +92,12 @@ def _distinct(values: pd.Series) -> str:
 
 def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
     """Format the columns with a value in at least one row."""
-    made = {name: [make(row) for _, row in rows.iterrows()] for name, make in columns.items()}
-    said = {
-        name: cells
-        for name, cells in made.items()
-        if any(cell.text != text.NOTHING for cell in cells)
-    }
-    return Section(heading, list(said), [list(row) for row in zip(*said.values(), strict=True)])
+    shown = {}
+    for name, make in columns.items():
+        cells = [make(row) for _, row in rows.iterrows()]
+        if any(cell.text != text.NOTHING for cell in cells):
+            shown[name] = cells
+    return Section(heading, list(shown), [list(row) for row in zip(*shown.values(), strict=True)])
 
 
 def _columns(stage: str, baseline: str) -> Columns:

@@ -23,14 +23,13 @@ def overview(data: StudyData) -> Table | None:
         found = data.test(group, [UNCALIBRATED])
         tests = data.tidy(group, "test", [UNCALIBRATED])
         tests = tests[tests["metric"] == "nll"].set_index("method")
-        best = best_of_methods(data, group)
-        new = {
-            **{f"nll_{name}": tests[name] for name in TESTED},
-            "recipe_nll": {name: each.best["nll_mean"] for name, each in best.items()},
-            "recipe_calibrator": {name: each.best["calibrator"] for name, each in best.items()},
-            "recipe_ties": {name: _ties(each) for name, each in best.items()},
-        }
-        return found.assign(**{name: found["method"].map(values) for name, values in new.items()})
+        recipes = {}
+        for method, recipe in best_of_methods(data, group).items():
+            recipes[method] = (recipe.best["nll_mean"], recipe.best["calibrator"], _ties(recipe))
+        columns = ["recipe_nll", "recipe_calibrator", "recipe_ties"]
+        beside = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
+        found = found.join(tests[list(TESTED)].add_prefix("nll_"), on="method")
+        return found.join(beside, on="method")
 
     header = [
         "Method",
@@ -40,11 +39,8 @@ def overview(data: StudyData) -> Table | None:
     ]
 
     def section(group: Group, found: pd.DataFrame) -> list[Section]:
-        return [
-            Section(
-                data.label(group), header, [_row(row, data.baseline) for _, row in found.iterrows()]
-            )
-        ]
+        cells = [_row(row, data.baseline) for _, row in found.iterrows()]
+        return [Section(data.label(group), header, cells)]
 
     frame, sections = by_group(data, rows, section)
     if frame.empty:

@@ -39,25 +39,22 @@ def comparisons(data: StudyData) -> Table | None:
         return None
     metrics = (*METRICS, *data.own_metrics)
     few = data.few_calibrators()
-    asked = [each for each in data.comparisons if "calibrator" in each]
-    named = {name for each in asked for name in (each["calibrator"], each["against"])}
+    calibrators = [*few]
+    for comparison in data.comparisons:
+        if "calibrator" in comparison:
+            calibrators += [comparison["calibrator"], comparison["against"]]
     rows = data.rows(STORED, split="test", metric=metrics)
-    rows = rows[rows["calibrator"].isin([*few, *named])]
+    rows = rows[rows["calibrator"].isin(calibrators)]
     resamples = data.rows(RESAMPLES, split="test", metric=metrics)
     answers = compare(rows, data.comparisons, data.level, resamples)
     shown = (answers["compared"] == CALIBRATOR) | answers["calibrator"].isin(few)
     answers = _in_order(data, metrics, answers[shown])
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = [*WORDS, *(_heading(metric) for metric in metrics)]
+        header = [*WORDS, *map(_heading, metrics)]
         keys = ["question", "compared", "method", "against", "calibrator", "fit_on"]
-        return [
-            Section(
-                data.label(group),
-                header,
-                [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)],
-            )
-        ]
+        cells = [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)]
+        return [Section(data.label(group), header, cells)]
 
     frame, formatted = by_group(
         data, lambda group: data.select(answers, group).drop(columns=GROUP), sections
@@ -105,17 +102,12 @@ def _caption(data: StudyData, frame: pd.DataFrame) -> str:
 
 
 def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
-    by_metric = {row["metric"]: row for _, row in rows.iterrows()}
-    head = rows.iloc[0]
-    return [
-        *(words(head[name]) for name in ("question", "method", "calibrator", "against")),
-        whole(rows["n_seeds"].max()),
-        words(_answer(rows)),
-        *(
-            _difference(by_metric[metric]) if metric in by_metric else Cell(text.NOTHING)
-            for metric in metrics
-        ),
-    ]
+    named = rows.iloc[0][["question", "method", "calibrator", "against"]]
+    cells = [*map(words, named), whole(rows["n_seeds"].max()), words(_answer(rows))]
+    for metric in metrics:
+        part = rows[rows["metric"] == metric]
+        cells.append(Cell(text.NOTHING) if part.empty else _difference(part.iloc[0]))
+    return cells
 
 
 def _answer(rows: pd.DataFrame) -> str:

@@ -61,14 +61,8 @@ def _table(
     frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
     if frame is None:
         return None
-    return Table(
-        id,
-        f"Mean ranks of {kind}s over settings",
-        category,
-        caption,
-        frame,
-        [_section(metrics, frame)],
-    )
+    title = f"Mean ranks of {kind}s over settings"
+    return Table(id, title, category, caption, frame, [_section(metrics, frame)])
 
 
 def _compare(
@@ -76,22 +70,18 @@ def _compare(
 ) -> pd.DataFrame | None:
     if rows.empty:
         return None
-    scores = {
-        metric: part.pivot(index="setting", columns="name", values="mean")
-        for metric, part in rows.groupby("metric")
-    }
+    scores = {}
+    for metric, part in rows.groupby("metric"):
+        scores[metric] = part.pivot(index="setting", columns="name", values="mean")
     complete = scores[TESTED].dropna()
     if min(complete.shape) < 2:
         return None
-    table = pd.DataFrame(
-        {
-            f"rank_{metric}": mean_ranks(
-                scores[metric], lower_is_better=bool(find_metric(metric).lower_is_better)
-            )
-            for metric in metrics
-            if len(scores[metric].dropna())
-        }
-    )
+    ranks = {}
+    for metric in metrics:
+        if len(scores[metric].dropna()):
+            lower = bool(find_metric(metric).lower_is_better)
+            ranks[f"rank_{metric}"] = mean_ranks(scores[metric], lower_is_better=lower)
+    table = pd.DataFrame(ranks)
     table["n_settings"] = len(complete)
     if reference in complete:
         table["p_holm"] = wilcoxon_holm(complete, reference)["p_holm"]
@@ -112,18 +102,16 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
     header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
     header += ["NLL win rate (%) ↑", "NLL rating ↑"]
     best = part[[f"rank_{metric}" for metric in metrics]].min()
-    rows = [
-        [
-            words(row["name"]),
-            whole(row["n_settings"]),
-            *(_rank(row[column], best[column]) for column in best.index),
-            Cell(text.p_value(row.get("p_holm", float("nan")))),
-            *(_improvement(row, metric) for metric in IMPROVED),
-            _with_ends(row, "win_rate", 100),
-            _with_ends(row, "rating", 1),
-        ]
-        for _, row in part.iterrows()
-    ]
+    rows = []
+    for _, row in part.iterrows():
+        cells = [words(row["name"]), whole(row["n_settings"])]
+        for column, lowest in best.items():
+            rank = float(row[column])
+            cells.append(Cell(f"{rank:.2f}", bold=rank == lowest, sort=rank))
+        cells.append(Cell(text.p_value(row.get("p_holm", float("nan")))))
+        cells += [_improvement(row, metric) for metric in IMPROVED]
+        cells += [_with_ends(row, "win_rate", 100), _with_ends(row, "rating", 1)]
+        rows.append(cells)
     return Section(f"{kind.capitalize()}s over {part['n_settings'].iloc[0]} settings", header, rows)
 
 
@@ -140,7 +128,3 @@ def _improvement(row: pd.Series, metric: str) -> Cell:
     if math.isnan(phi):
         return Cell(text.NOTHING)
     return Cell(f"{phi:.2f}", f"± {reach:.2f}", sort=phi)
-
-
-def _rank(value: float, best: float) -> Cell:
-    return Cell(f"{value:.2f}", bold=bool(value == best), sort=float(value))

@@ -1,7 +1,5 @@
 """Table of training time from random weights to the last checkpoint, first stage included."""
 
-import math
-
 import pandas as pd
 
 from calgrid.reporting import captions, text
@@ -20,14 +18,12 @@ def training_time(data: StudyData) -> Table | None:
     frame = totals(data)
     if frame.empty:
         return None
-    sections = [
-        Section(
-            f"{dataset}, {backbone}, protocol {protocol}",
-            _header(data.baseline),
-            [_row(r) for _, r in rows.iterrows()],
-        )
-        for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False)
-    ]
+    seconds = ["First stage (s)", "Own (s)", "Total (s)", f"Ratio to {data.baseline}"]
+    header = ["Method", "First stage", "Seeds", *seconds, "Epochs", "Peak memory (MB)", "Device"]
+    sections = []
+    for (protocol, dataset, backbone), rows in frame.groupby(list(SETTING), sort=False):
+        cells = [_row(row) for _, row in rows.iterrows()]
+        sections.append(Section(f"{dataset}, {backbone}, protocol {protocol}", header, cells))
     caption = (
         f"{captions.SECONDS} Mean over seeds; ±: standard deviation of the total over seeds. The "
         "total of a second stage includes its first stage, which is trained once for all its "
@@ -90,16 +86,9 @@ def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
 
 
-def _header(baseline: str) -> list[str]:
-    seconds = ["First stage (s)", "Own (s)", "Total (s)", f"Ratio to {baseline}"]
-    return ["Method", "First stage", "Seeds", *seconds, "Epochs", "Peak memory (MB)", "Device"]
-
-
 def _row(row: pd.Series) -> list[Cell]:
     first = row["first_stage"] if isinstance(row["first_stage"], str) else ""
-    epochs = [
-        value for value in (row["first_stage_epochs"], row["own_epochs"]) if not math.isnan(value)
-    ]
+    epochs = row[["first_stage_epochs", "own_epochs"]].dropna()
     return [
         words(row["method"]),
         words(first or text.NOTHING),
@@ -108,7 +97,7 @@ def _row(row: pd.Series) -> list[Cell]:
         seconds_cell(row["own_seconds"]),
         seconds_cell(row["seconds"], row["seconds_std"]),
         ratio_cell(row["ratio_to_baseline"]),
-        Cell(" + ".join(str(int(value)) for value in epochs) or text.NOTHING),
+        Cell(" + ".join(f"{value:.0f}" for value in epochs) or text.NOTHING),
         whole(row["peak_memory_mb"]),
         words(row["device_name"]),
     ]

@@ -57,10 +57,9 @@ def read_tuned(data: StudyData) -> Tuned | None:
     if not tuning:
         return None
     protocol = tuning["protocol"]
-    candidates = {
-        name: [(own, method) for own, method in found]
-        for name, found in tuning["candidates"].items()
-    }
+    candidates = {}
+    for name, pairs in tuning["candidates"].items():
+        candidates[name] = [(own, method) for own, method in pairs]
     choices = choose(
         data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"]
     )
