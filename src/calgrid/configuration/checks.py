@@ -342,7 +342,7 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid.datasets:
-        if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
+        if datasets.spec(dataset, f"{where}.datasets", "dataset").info["role"] != "dataset":
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )
