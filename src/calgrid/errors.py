@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Iterable
 
-
 #: shortest beginning of an identifier, or of a given name, that suggests the other
 FEWEST_LETTERS = 3
 
