@@ -3,7 +3,6 @@ hook of MkDocs).
 """
 
 import functools
-import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -226,24 +225,13 @@ def _card(spec: registry.ComponentSpec) -> str:
     words = [
         section.value for section in sections if section.kind is griffe.DocstringSectionKind.text
     ]
-    bases = [
-        griffe.Docstring(base.__doc__ or "").parse("numpy") for base in component.__mro__[::-1]
-    ]
-    meant = {
-        name.strip(): _meaning(parameter)
-        for section in itertools.chain(*bases)
-        if section.kind is griffe.DocstringSectionKind.parameters
-        for parameter in section.value
-        for name in parameter.name.split(",")
-        if not _meaning(parameter).startswith(("as in", "see "))
-    }
     path = spec.module.replace(".", "/")
     parts = [
         f"# `{spec.id}`",
         *map(_plain, words),
         f"**Source**: {_linked(spec.source)}",
         f"**Code**: `src/{path}.py`",
-        _options(spec, meant),
+        _options(spec),
         _results(spec),
         _facts(spec),
     ]
@@ -282,7 +270,7 @@ def _results(spec: registry.ComponentSpec) -> str:
     return f"## On photographs\n\n{said}\n\n{_table(header, rows)}"
 
 
-def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:
+def _options(spec: registry.ComponentSpec) -> str:
     if not spec.options:
         return ""
     limits = spec.info.get("limits", {})
@@ -291,7 +279,7 @@ def _options(spec: registry.ComponentSpec, meant: Mapping[str, str]) -> str:
             f"`{name}`",
             f"`{option.default}`",
             _range(option, limits.get(name, "")),
-            _plain(meant.get(name, "")),
+            _plain(option.meaning),
         )
         for name, option in spec.options.items()
     ]

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+#: shortest beginning of an identifier, or of a given name, that suggests the other
+FEWEST_LETTERS = 3
+
 
 class CalgridError(Exception):
     """Base of all errors caused by invalid input; the command line prints the message and exits
@@ -49,8 +52,13 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     where : its location, for example "grids[0].methods".
     """
     options = sorted(known)
-    small = {option.lower(): option for option in options}
-    near = difflib.get_close_matches(str(name).lower(), small, n=1, cutoff=0.5)
+    small, given = {option.lower(): option for option in options}, str(name).lower()
+    begun = []
+    for option in small:
+        short, long = sorted((option, given), key=len)
+        if len(short) >= FEWEST_LETTERS and long.startswith(short):
+            begun.append(option)
+    near = difflib.get_close_matches(given, small, n=1) or begun
     place = f" in {where}" if where else ""
     hint = (
         f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."

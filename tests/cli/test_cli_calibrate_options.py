@@ -36,7 +36,10 @@ def test_a_calibrator_is_saved_without_a_file_to_calibrate(calgrid, files, tmp_p
     val, test = files()
     saved, same = tmp_path / "saved.safetensors", tmp_path / "same.safetensors"
     fit = ("calibrate", "--calibrator", names, "--fit", val, *FAST)
-    assert calgrid(*fit, "--save", saved).code == 0
+    done = calgrid(*fit, "--save", saved)
+    assert done.code == 0
+    assert done.out.splitlines()[-1].startswith(f"{saved} has ts(T=")
+    assert done.out.endswith("; apply it with --load.\n")
     assert calgrid(*fit, "--save", same, "--apply", test).code == 0
     assert load_calibrator(saved).id == "ts"
     assert saved.read_bytes() == same.read_bytes()

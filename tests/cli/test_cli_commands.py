@@ -122,7 +122,8 @@ def test_lists_hold_every_component_with_its_source(calgrid, kind):
 def test_all_that_is_known_of_a_component_is_in_lines(calgrid):
     lines = [line.split() for line in calgrid("list", "mbls").out.splitlines()]
     assert lines[0] == ["mbls", "(loss)"]
-    assert ["margin", "6.0", "(in", "[0,", "inf))"] in lines
+    meaning = "distance m to the largest logit without penalty, at least 0."
+    assert ["margin", "6.0", "(in", "[0,", "inf))", *meaning.split()] in lines
     assert ["tiny_imagenet", "margin:", "10.0"] in lines
     assert calgrid("list", "losses", "mbls").out == calgrid("list", "mbls").out
     (entry,) = json.loads(calgrid("list", "mbls", "--json").out)
@@ -142,6 +143,7 @@ def test_a_model_of_timm_is_listed_with_its_weights(calgrid):
 
 def test_a_component_or_kind_that_is_not_there(fails):
     fails("list", "timm/resnet19", parts=["Unknown timm model 'resnet19': did you mean resnet18"])
+    fails("list", "timm/mobilenet_v3", parts=["did you mean mobilenetv3_rw, mobilenetv3_"])
     fails("list", "mblss", parts=["Unknown component 'mblss': did you mean 'mbls'?"])
     fails("list", "method", parts=["Unknown component 'method': did you mean 'methods'?"])
     fails("list", "losses", "ts", parts=["Unknown loss 'ts'"])

@@ -33,6 +33,18 @@ class Mine(Calibrator):
     def _transform(self, logits, features):
         return softmax(logits, axis=1)
 """
+LOSS = """
+from torch.nn.functional import cross_entropy
+from calgrid.components.registry import register
+from calgrid.losses import Loss
+
+
+@register(source="a paper", hard_labels=False)
+class Mine(Loss):
+    def compute(self, logits, labels, features, index):
+        ce = cross_entropy(logits, labels)
+        RETURNED
+"""
 BACKBONE = """
 from torch import nn
 from calgrid.backbones import Backbone
@@ -273,3 +285,24 @@ def test_a_fit_of_a_plugin_that_fails_names_its_file(write, refuses, code):
     write(f"{name}/calibrators/fails.py", CALIBRATOR.replace("KEPT", code))
     with refuses(ConfigError, f"{name}/calibrators/fails.py, line 11, fails in its fit ("):
         build_calibrator("fails").fit(2 * np.eye(3), [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("returned", "parts"),
+    [
+        ("return ce", ["a tensor without dimensions, and a dict", "it returned something else"]),
+        ("return logits.square(), {}", ["it returned something else"]),
+        ("return ce * float('nan'), {}", ["mine.py: compute() returns nan for random logits"]),
+        ("return ce.detach(), {}", ["mine.py: the loss has no finite gradient at random logits"]),
+        ("return ce + logits[9].sum(), {}", ["mine.py, line 11, fails on logits of shape (8, 10)"]),
+    ],
+    ids=["no terms", "shape", "nan", "no gradient", "error"],
+)
+def test_a_loss_is_computed_before_any_job(
+    write, make_config, home, refuses, request, returned, parts
+):
+    name = f"own_loss_{request.node.callspec.id.replace(' ', '_')}"  # imported modules stay
+    file = write(f"{name}/losses/mine.py", LOSS.replace("RETURNED", returned))
+    config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
+    with refuses(ConfigError, *parts):
+        Study(config, home).check_plugins()

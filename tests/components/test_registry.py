@@ -6,7 +6,7 @@ import re
 import pytest
 
 from calgrid.components import plugins, registry
-from calgrid.components.options import Option
+from calgrid.components.options import WORDS, Option
 from calgrid.errors import ConfigError
 
 COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
@@ -231,11 +231,11 @@ def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
             {"margn": 1.0},
             ["Unknown hyper-parameter 'margn'", "overrides[0]", "did you mean 'margin'?"],
         ),
-        ({"margin": "wide"}, ["overrides[0]: margin must be float", "'wide'"]),
-        ({"margin": True}, ["overrides[0]: margin must be float", "True"]),
-        ({"steps": 2.5}, ["overrides[0]: steps must be int", "2.5"]),
+        ({"margin": "wide"}, ["overrides[0]: margin must be a number", "'wide'"]),
+        ({"margin": True}, ["overrides[0]: margin must be a number", "True"]),
+        ({"steps": 2.5}, ["overrides[0]: steps must be a whole number", "2.5"]),
         ({"form": "c"}, ["overrides[0]: form must be one of ['a', 'b']", "'c'"]),
-        ({"fast": 1}, ["overrides[0]: fast must be bool", "1"]),
+        ({"fast": 1}, ["overrides[0]: fast must be true or false", "1"]),
     ],
 )
 def test_a_wrong_hyper_parameter_is_refused_by_name(mine, refuses, overrides, parts):
@@ -273,7 +273,7 @@ def test_values_are_taken_in_the_declared_type(kind, value, result):
 def test_values_of_another_type_are_refused(refuses):
     wrong = {"float": ("1", True, None), "int": (True, 1.0, [1]), "str": (1,), "bool": (0,)}
     for kind, value in ((kind, value) for kind, values in wrong.items() for value in values):
-        with refuses(ConfigError, f"here must be {kind}, got {value!r}"):
+        with refuses(ConfigError, f"here must be {WORDS[kind]}, got {value!r}"):
             Option("x", None, kind).check(value, "here")
 
 
@@ -288,9 +288,20 @@ def test_an_unknown_identifier_suggests_the_nearest(refuses):
         registry.spec("loss", "mbl", "grids[0].methods")
 
 
-def test_an_identifier_near_nothing_lists_all(refuses):
-    with refuses(ConfigError, "Unknown backbone 'zzz'", "valid: ", "resnet8"):
-        registry.spec("backbone", "zzz")
+def test_an_identifier_that_begins_alike_is_suggested(refuses):
+    with refuses(ConfigError, "Unknown calibrator 'isotonic': did you mean 'iso'?"):
+        registry.spec("calibrator", "isotonic")
+
+
+def test_an_identifier_of_another_kind_is_named_so(refuses):
+    with refuses(ConfigError, "Unknown loss 'ts' in here: it is a calibrator; name a loss."):
+        registry.spec("loss", "ts", "here")
+
+
+@pytest.mark.parametrize("name", ["zzz", "platform"])
+def test_an_identifier_near_nothing_lists_all(name, refuses):
+    with refuses(ConfigError, f"Unknown backbone '{name}'", "valid: ", "resnet8"):
+        registry.spec("backbone", name)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,11 @@ def test_images_of_unknown_size_and_larger_ones_through_a_crop_are_taken(study, 
         ),
         ("timm", {}, ["grids[0].backbones: 'timm' is a library"]),
         (
+            "mobilenetv3_small_050",
+            {},
+            ["grids[0].backbones: did you mean 'timm/mobilenetv3_small_050'?"],
+        ),
+        (
             "resnet8",
             {"overrides": [{"match": {"backbone": "timm/resnt50"}, "set": {"margin": 1.0}}]},
             ["'resnt50' in overrides[0].match", "resnet50"],

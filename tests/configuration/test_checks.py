@@ -160,7 +160,7 @@ TOP_LEVEL = [
     ),
     (method(base="mbsl"), ["Unknown method 'mbsl' in methods.mine.base", "'mbls'?"]),
     (method(base="mbls", margn=1), ["hyper-parameter 'margn' in methods.mine", "'margin'?"]),
-    (method(base="mbls", margin="1e-3"), ["methods.mine: margin must be float", "1.0e-3"]),
+    (method(base="mbls", margin="1e-3"), ["methods.mine: margin must be a number", "1.0e-3"]),
     (
         method(base="mbls", margin=10**400),
         ["methods.mine: margin must be a finite number, got one beyond"],
@@ -222,7 +222,7 @@ TOP_LEVEL = [
     (override({"dataset": "digits"}, {"margn": 1}), ["'margn' in overrides[0].set", "'margin'?"]),
     (
         override({"dataset": "digits"}, {"margin": "x"}),
-        ["overrides[0].set: margin must be float, got 'x'"],
+        ["overrides[0].set: margin must be a number, got 'x'"],
     ),
     (override({"method": "mbl"}, {"margin": 1}), ["'mbl' in overrides[0].match", "'mbls'?"]),
     (override({"dataset": "digts"}, {"margin": 1}), ["'digts' in overrides[0].match"]),

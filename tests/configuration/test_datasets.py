@@ -197,7 +197,7 @@ REFUSED = [
         ["datasets.mine.base: 'digits' has fixed files", "image_folder, image_parquet"],
     ),
     ({"like": "photos"}, ["datasets.mine.like: 'photos' is not a data set with training images"]),
-    ({"val_size": "30"}, ["datasets.mine: val_size must be int | None, got '30'"]),
+    ({"val_size": "30"}, ["datasets.mine: val_size must be a whole number or null, got '30'"]),
     ({"val_size": None}, ["datasets.mine: give either 'val' or 'val_size'"]),
     ({"val": "mine/val.parquet"}, ["datasets.mine: give either 'val' or 'val_size'"]),
     (

@@ -27,6 +27,9 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
 
     Raises ConfigError: there is no such backbone; names near ones.
     """
+    if id not in registry.specs("backbone") and id.partition(".")[0] in timm_names():
+        place = f" in {where}" if where else ""
+        raise ConfigError(f"Unknown backbone '{id}'{place}: did you mean 'timm/{id}'?")
     spec = registry.spec("backbone", id, where)
     if spec.info["library"]:
         check_timm_name(id.partition("/")[2], where)
@@ -120,7 +123,9 @@ def check_timm_name(name: str, where: str = "") -> None:
     if model in known and (not dot or any(tag in tags for tags in known.values())):
         return
     options = [f"{model}.{weights}" for weights in known[model]] if model in known else list(known)
-    near = difflib.get_close_matches(name, options, n=NEAR)
+    begun = [option for option in options if _letters(option).startswith(_letters(name))]
+    close = difflib.get_close_matches(name, options, n=NEAR)
+    near = list(dict.fromkeys([*sorted(begun, key=len), *close]))[:NEAR]
     place = f" in {where}" if where else ""
     hint = (
         f"did you mean {', '.join(near)}?"
@@ -128,3 +133,7 @@ def check_timm_name(name: str, where: str = "") -> None:
         else "timm.list_models(pretrained=True) lists what there is."
     )
     raise ConfigError(f"Unknown timm model '{name}'{place}: {hint}")
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())

@@ -78,6 +78,8 @@ def calibrate(options: argparse.Namespace) -> None:
     elif calibrator is not None:
         require_writable(options.save)
         calibrator.save(options.save)
+        if not options.json:
+            sys.stdout.write(f"{options.save} has {calibrator}; apply it with --load.\n")
     if options.json:
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
 

@@ -185,6 +185,7 @@ def _entry(spec: registry.ComponentSpec) -> Entry:
         "source": spec.source,
         "defaults": {name: option.default for name, option in spec.options.items()},
         "ranges": dict(ranges),
+        "meanings": {name: option.meaning for name, option in spec.options.items()},
         "dataset_defaults": dict(spec.dataset_defaults),
         "facts": facts,
     }
@@ -195,7 +196,7 @@ def _sheet(entry: Mapping[str, Any], kind: str) -> str:
     found = [f"{entry['id']} ({kind})", f"  {entry['summary']}", f"  source: {entry['source']}"]
     if "file" in entry:
         found.append(f"  plugin: {entry['file']}")
-    ranges = entry.get("ranges", {})
+    ranges, meanings = entry.get("ranges", {}), entry.get("meanings", {})
     for part, title in PARTS.items():
         values = entry.get(part, {})
         if not values:
@@ -203,9 +204,11 @@ def _sheet(entry: Mapping[str, Any], kind: str) -> str:
         found.append(f"  {title}:")
         width = max(map(len, values)) + 2
         for name, value in values.items():
-            within = f"  (in {ranges[name]})" if part == "defaults" and name in ranges else ""
             first, *further = _shown(value)
-            found.append(f"    {name:{width}s}{first}{within}")
+            if part == "defaults":
+                first += f"  (in {ranges[name]})" if name in ranges else ""
+                first += f"  {meanings[name]}" if meanings.get(name) else ""
+            found.append(f"    {name:{width}s}{first}")
             found += [f"    {'':{width}s}{line}" for line in further]
     return "\n".join(found) + "\n"
 

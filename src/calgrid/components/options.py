@@ -18,6 +18,17 @@ TYPE = r"(bool|int|float|str|None|(list|tuple|Sequence)\[[^\[\]]+\])"
 TYPES = re.compile(rf"{TYPE}( \| {TYPE})*")
 #: types of values that are returned as they are
 NAMES: Mapping[type, str] = {bool: "bool", int: "int", str: "str", type(None): "None"}
+#: names of types in messages
+WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "None": "null",
+    "list[int]": "a list of whole numbers",
+    "list[float]": "a list of numbers",
+    "list[str]": "a list of texts",
+}
 
 
 @dataclass(frozen=True)
@@ -105,13 +116,16 @@ def not_finite(value: float) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """One hyper-parameter; ``range`` is that of a number, or of the members of a list."""
+    """One hyper-parameter; ``range`` is that of a number, or of the members of a list, ``meaning``
+    what the docstring says of it.
+    """
 
     name: str
     default: Any
     type: str
     choices: tuple[Any, ...] = ()
     range: Range | None = None
+    meaning: str = ""
 
     def check(self, value: Any, where: str) -> Any:
         """Return ``value`` in the declared type, or raise ConfigError with the place ``where``."""
@@ -131,7 +145,8 @@ class Option:
         if isinstance(value, list | tuple) and "[" in self.type:
             return list(value)
         hint = number_as_text(value, whole="float" not in types) if takes_numbers else ""
-        raise ConfigError(f"{where} must be {self.type}, got {value!r}{hint}.")
+        words = " or ".join(WORDS.get(each, each) for each in types)
+        raise ConfigError(f"{where} must be {words}, got {value!r}{hint}.")
 
 
 def read_options(

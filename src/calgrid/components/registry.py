@@ -42,6 +42,11 @@ KINDS: Mapping[str, str] = {
     "probe": "probes",
     "metric": "metrics",
 }
+#: heading of parameters in a docstring, names before a meaning, and starts of meanings that are
+#: said elsewhere
+PARAMETERS = "Parameters\n----------\n"
+PARAMETER = re.compile(r"(?:^|(?<=\.) )(\w+(?:, \w+)*) : ")
+ELSEWHERE = ("as in", "see ")
 #: kinds that share their identifiers: both are methods
 METHODS = ("loss", "procedure")
 
@@ -189,6 +194,10 @@ def spec_of(component: Any) -> ComponentSpec:
     _check_facts(kind, facts, where)
     parameters = parameters_of(component) if inspect.isclass(component) else {}
     options = read_options(parameters, facts.get("limits", {}), where)
+    options |= COMMON_OPTIONS.get(kind, {})
+    meanings = _meanings(component) if inspect.isclass(component) else {}
+    for name, option in options.items():
+        options[name] = dataclasses.replace(option, meaning=meanings.get(name, ""))
     return ComponentSpec(
         id=id,
         kind=kind,
@@ -196,7 +205,7 @@ def spec_of(component: Any) -> ComponentSpec:
         class_name=component.__name__,
         summary=" ".join(inspect.cleandoc(component.__doc__ or "").split("\n\n", 1)[0].split()),
         source=source,
-        options=MappingProxyType(options | dict(COMMON_OPTIONS.get(kind, {}))),
+        options=MappingProxyType(options),
         dataset_defaults=MappingProxyType(dataset_defaults),
         info=MappingProxyType({**DEFAULTS.get(kind, {}), **facts}),
     )
@@ -242,6 +251,20 @@ def parameters_of(component: type) -> dict[str, inspect.Parameter]:
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature):
             break
     return parameters
+
+
+def _meanings(component: type) -> dict[str, str]:
+    """Name -> meaning of the parameters in the docstrings of a class and of its bases."""
+    meanings: dict[str, str] = {}
+    for base in reversed(inspect.getmro(component)):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition(PARAMETERS)
+        section = re.sub(r"\n +", " ", section.partition("\n\n")[0])
+        for line in section.splitlines():
+            parts = PARAMETER.split(line)[1:]
+            for names, meaning in zip(parts[::2], parts[1::2], strict=True):
+                if not meaning.startswith(ELSEWHERE):
+                    meanings |= dict.fromkeys(names.split(", "), meaning)
+    return meanings
 
 
 def load(kind: str, name: str) -> Any:
@@ -452,4 +475,8 @@ def missing(
         messages = _files(kind).broken
         if (kind, name) in messages:
             return ConfigError(messages[kind, name])
+    for kind in KINDS:
+        if kind not in kinds and name in specs(kind):
+            place = f" in {where}" if where else ""
+            return ConfigError(f"Unknown {what} '{name}'{place}: it is a {kind}; name a {what}.")
     return unknown_id(what, name, known, where)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from calgrid import specs
 from calgrid.backbones.catalogue import check_image_size, describe, measured
-from calgrid.components import registry
+from calgrid.components import plugins, registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
@@ -43,6 +43,8 @@ from calgrid.storage.sources import name_data_root
 if TYPE_CHECKING:
     from calgrid.files.bank import BankRun
 
+#: rows of the logits on which losses of plugins are computed
+EXAMPLE_ROWS = 8
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
 PathOf = Callable[[str], Path]
@@ -335,6 +337,36 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
         )
 
 
+def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
+    """Compute a loss, its gradient and its end of an epoch on random logits; anything but finite
+    numbers raises ConfigError.
+    """
+    import torch  # noqa: PLC0415  (jobs of Snakemake's environment are planned without it)
+
+    from calgrid.losses import build_loss  # noqa: PLC0415  (torch)
+
+    logits = torch.randn(EXAMPLE_ROWS, n_classes, requires_grad=True)
+    labels = torch.arange(EXAMPLE_ROWS) % n_classes
+    features, index = torch.rand(EXAMPLE_ROWS, 16), torch.arange(EXAMPLE_ROWS)
+    loss = build_loss(id, n_classes, **options)
+    where = plugins.shown(type(loss).__module__)
+    loss.reserve(EXAMPLE_ROWS)
+    with registry.errors_of(type(loss), f"fails on logits of shape {tuple(logits.shape)}"):
+        total = loss(logits, labels, features, index)
+        if total.requires_grad:
+            total.backward()
+        loss.end_epoch(0, logits.detach(), labels)
+    if not torch.isfinite(total):
+        raise ConfigError(
+            f"{where}: compute() returns {total.item()} for random logits: correct it."
+        )
+    if logits.grad is None or not torch.isfinite(logits.grad).all():
+        raise ConfigError(
+            f"{where}: the loss has no finite gradient at random logits: compute it of the logits "
+            "with operations of torch."
+        )
+
+
 # grids
 # ------------------------------------------------------------------------------------------------
 
@@ -342,7 +374,7 @@ def _check_file(name: str, path_of: PathOf, where: str) -> None:
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid.datasets:
-        if datasets.spec(dataset, f"{where}.datasets").info.get("role") != "dataset":
+        if datasets.spec(dataset, f"{where}.datasets", "dataset").info["role"] != "dataset":
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )

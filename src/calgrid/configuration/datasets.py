@@ -77,17 +77,19 @@ class DatasetCatalog:
             if name not in shifts:
                 self._check_families(name, f"datasets.{name}.families")
 
-    def spec(self, name: str, where: str = "") -> registry.ComponentSpec:
+    def spec(self, name: str, where: str = "", role: str = "") -> registry.ComponentSpec:
         """Return the facts of a data set; the id of a configured one is its name.
 
+        ``role`` is that of the names that the error for an unknown one suggests; '' suggests all.
         An unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
         """
         if name in self._specs:
             return self._specs[name]
         known = registry.specs("dataset")
         if name not in known:
-            fixed = [id for id, spec in known.items() if not _is_kind(spec)]
-            raise registry.missing(["dataset"], "dataset", name, [*fixed, *self.configured], where)
+            found = {id: spec for id, spec in known.items() if not _is_kind(spec)} | self._specs
+            names = [id for id, spec in found.items() if role in ("", spec.info["role"])]
+            raise registry.missing(["dataset"], "dataset", name, names, where)
         if _is_kind(known[name]):
             raise ConfigError(
                 f"{where or name}: '{name}' is a kind of data set; define one under 'datasets', "
@@ -218,7 +220,7 @@ class DatasetCatalog:
             if key in entry:
                 raise ConfigError(f"{where}.{key} does not apply to a shift family; remove it.")
         options = kind.resolve(_options(entry), where=where)
-        base = self.spec(options["of"], f"{where}.of")
+        base = self.spec(options["of"], f"{where}.of", "dataset")
         if base.info["role"] != "dataset":
             raise ConfigError(
                 f"{where}.of: '{base.id}' is not a data set with a test split; name one."

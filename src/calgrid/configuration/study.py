@@ -57,6 +57,8 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.sources import identity
 
+#: classes of the example for data sets whose number of classes is read from their files
+EXAMPLE_CLASSES = 10
 #: keys of external logits that set their evaluation
 EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 
@@ -586,8 +588,8 @@ class Study:
                 )
 
     def check_plugins(self) -> None:
-        """Import the components of plugins and compute their metrics on an example; errors raise
-        ConfigError.
+        """Import the components of plugins and compute their losses and metrics on an example;
+        errors raise ConfigError.
 
         This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
         """
@@ -607,12 +609,24 @@ class Study:
         for kind, id in sorted(used):
             if registry.spec(kind, id).origin != plugins.PACKAGE and find_spec("torch") is not None:
                 registry.load(kind, id)
+        self._check_losses()
         if self.own_metrics and find_spec("scipy") is not None:
             from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
             counts = {self.datasets.spec(key.dataset).info.get("n_classes") for key in self.trained}
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
+
+    def _check_losses(self) -> None:
+        """Compute the losses of plugins, each with all its options, on an example."""
+        checked = []
+        for key, run in self.trained.items():
+            id, options = run.method.loss, run.method.loss_options
+            n_classes = self.datasets.spec(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
+            of_plugin = registry.spec("loss", id).origin != plugins.PACKAGE
+            if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
+                checks.check_loss(id, n_classes, options)
+                checked.append((id, options, n_classes))
 
     @functools.cache  # noqa: B019  (a study lives as long as its process)
     def rows_of_banks(self) -> dict[tuple[object, ...], str]:

@@ -101,12 +101,14 @@ class ImageFiles(Dataset):
     train, test, val : files or folders below data_root, one or a list each.
     test_size : number of images drawn from the training files; ``test`` must then be empty.
     val_size : number of images drawn from the training files if ``val`` has no files.
-    split, split_seed : method of the draw (see above); the seed also determines the ``subset``.
+    split : draw images with the same share of each class, or shuffled.
+    split_seed : seed of the draw, and of the ``subset``.
     subset : number of training images to keep.
-    image_size, resize : pixels of a side, and of the shorter side before the crop (see
-        ``_pictures.py``).
+    image_size : pixels of a side; None if all images have the same size.
+    resize : pixels of the shorter side before the central square is cut out; image_size if None.
     n_classes : number of classes; that of the training files if None.
-    mean, std : normalisation constants for pixels in [0, 1]; those of the training images if None.
+    mean, std : lists of three numbers, the normalisation of pixels in [0, 1]; those of the training
+        images if None.
     duplicates : for images of equal content in two splits, raise an error or count them in the
         manifest.
     """
