@@ -237,7 +237,10 @@ def jobs(text: str) -> set[str]:
             continue
         name = rule[1]
         wildcards = dict(
-            re.findall(r"(\w+)=([^,\n]+)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1])
+            # a method may have a comma: ens3(ce,ts)
+            re.findall(
+                r"(\w+)=(.*?)(?:, (?=\w+=)|$)", (re.search(r"wildcards: (.*)", block) or [0, ""])[1]
+            )
         )
         if "method" in wildcards:
             name += f" {wildcards['method']}/seed{wildcards['seed']}"

@@ -1,5 +1,5 @@
-"""One study with all that a user brings: images, logits, probes, and names that a shell would take
-for code.
+"""One study with all that a user brings: images, logits, probes, an ensemble, and names that a
+shell would take for code.
 
 It is run once: the first call meets logits that are no numbers, the second follows the advice of
 the first.
@@ -15,6 +15,8 @@ import pytest
 from tests.datasets.pictures import encoded, write_parquet
 from tests.workflow.dag import AGGREGATION, CONFIG, Repository, branch, jobs
 
+from calgrid.storage.logits import read_logits
+
 pytestmark = pytest.mark.workflow
 RESULTS = "results '; touch hacked; $(touch hacked)"
 VAL, TEST = "val $(touch hacked).parquet", "test `touch hacked`'.parquet"
@@ -25,6 +27,8 @@ MINE = {
     "test": "mine/test.parquet",
     "val_size": 30,
 }
+#: of one member, so that nothing more is trained
+ENSEMBLE = "ens1(ce,logit)"
 ATTACK = {"base": "margin_attack", "samples": 30, "steps": 8, "bisections": 4}
 
 
@@ -73,7 +77,7 @@ class Study:
         probes = changes.pop("probes", ["few", "prototypes"])
         config["grids"][0] |= {
             "datasets": ["mine"],
-            "methods": ["ce"],
+            "methods": ["ce", ENSEMBLE],
             "shifts": [],
             "probes": probes,
         }
@@ -148,7 +152,7 @@ def test_external_logits_get_the_numbers_of_the_run_that_wrote_them(study, finis
 
 def test_a_network_learns_pictures_of_ones_own(study):
     test = pd.read_parquet(study.results / "own/metrics.parquet").query(
-        "split == 'test' and dataset == 'mine'"
+        "split == 'test' and dataset == 'mine' and method == 'ce'"
     )
     accuracy = test.query("calibrator == 'none' and metric == 'accuracy'")["value"].item()
     assert accuracy > 0.9
@@ -160,6 +164,15 @@ def test_a_network_learns_pictures_of_ones_own(study):
         30,
     )
     assert "image_parquet" in (study.results / "own/report.html").read_text()
+
+
+def test_an_ensemble_of_one_network_has_its_logits_up_to_a_number_a_row(study):
+    run = study.results / "runs/quick/mine/resnet8"
+    gaps = []
+    for method in ("ce", ENSEMBLE):
+        (file,) = (run / method / "seed1").glob("predict-*/logits/last/test.parquet")
+        gaps.append(np.diff(read_logits(file).logits, axis=1))
+    np.testing.assert_allclose(*gaps, rtol=1e-4)
 
 
 def test_probes_are_measured_drawn_and_priced(study):
@@ -182,7 +195,8 @@ def test_a_probe_or_its_option_plans_that_probe_only(study):
 
 
 def test_an_option_or_another_content_of_pictures_runs_what_depends_on_them(study):
-    everything = branch("ce") | AGGREGATION | {"prepare_data mine", "probe ce/seed1"}
+    pooled = branch(ENSEMBLE, stages=("ensemble", "calibrate"))
+    everything = branch("ce") | pooled | AGGREGATION | {"prepare_data mine", "probe ce/seed1"}
     study.configure("subset.yaml", mine={"subset": 50})
     assert study.plan("subset.yaml") == everything
     path = study.data / "mine/train.parquet"
