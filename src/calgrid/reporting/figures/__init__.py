@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import drawn_figures
+from calgrid.configuration.papers import paper_modules
 from calgrid.reporting.figure import Content, FigureKind, Frame
 from calgrid.reporting.figures import (
     conformal,
@@ -89,8 +89,8 @@ FIGURES = (
 def figure_kinds() -> tuple[FigureKind, ...]:
     """All figures: ``FIGURES``, and those that the modules of papers draw."""
     of_papers = []
-    for figure in drawn_figures(home()):
-        content = cast(Content, importlib.import_module(figure.module))
+    for module, figure in paper_modules(home()).figures.items():
+        content = cast(Content, importlib.import_module(module))
         of_papers.append(FigureKind(figure.id, figure.title, figure.category, content, figure.each))
     return (*FIGURES, *of_papers)
 
