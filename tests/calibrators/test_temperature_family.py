@@ -19,6 +19,7 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.ets import likelihood_on_simplex, quadratic_on_simplex, squared_error
 from calgrid.calibrators.hts import log_entropy
 from calgrid.calibrators.tva_ts import top_versus_all
+from calgrid.errors import ConfigError
 from calgrid.metrics import ece, nll
 from calgrid.metrics.moments import BLOCK, moments, row_blocks
 
@@ -189,6 +190,15 @@ def test_no_other_temperature_has_a_lower_value_of_the_chosen_objective(problem,
     assert min(history["loss"]) <= min(others) + 1e-7
     found = function(evidence, np.full(len(logits), unit * history["beta"]))[0]
     assert found == pytest.approx(min(history["loss"]), abs=1e-9)
+
+
+def test_temperature_scaling_with_an_objective_is_another_calibrator():
+    # files of earlier versions name all options of ts
+    calibrator = build_calibrator("ts", objective="nll", sigma=0.05).fit(*PAIR)
+    assert calibrator.id == "ts_objective"
+    assert calibrator.beta == build_calibrator("ts").fit(*PAIR).beta
+    with pytest.raises(ConfigError, match="Unknown hyper-parameter 'sigma'"):
+        build_calibrator("ts", sigma=0.05)
 
 
 def test_objectives_with_one_minimiser_give_one_temperature(problem):

@@ -8,7 +8,7 @@ import yaml
 
 from calgrid import specs
 from calgrid.configuration import model, paper_model
-from calgrid.configuration.manifest import Comparison, Statistics
+from calgrid.configuration.manifest import Comparison, PaperFigure, Statistics, UncheckedClaim
 from calgrid.configuration.study import Study
 from calgrid.configuration.validation import Model
 
@@ -78,6 +78,9 @@ def test_the_given_configuration_is_left_alone(make_config, home):
         (model.Optimizer, specs.Optimizer, set()),
         (model.Schedule, specs.Schedule, set()),
         (model.Augmentation, specs.Augmentation, set()),
+        (model.Lookahead, specs.Lookahead, set()),
+        (paper_model.PrintedFigure, PaperFigure, set()),
+        (paper_model.UncheckedClaim, UncheckedClaim, set()),
         (model.Statistics, Statistics, set()),
         (model.Comparison, Comparison, set()),
         (

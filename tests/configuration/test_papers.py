@@ -226,7 +226,7 @@ def load_claim(tmp_path, home):
             for claim in claims
         ]
         path.write_text(yaml.safe_dump({"claims": changed}))
-        return load_claims(path, tables)
+        return load_claims(path, tables)[0]
 
     return run
 

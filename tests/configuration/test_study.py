@@ -86,6 +86,18 @@ def test_a_second_stage_has_its_own_protocol(study):
     assert "second_stage" not in second.protocol
 
 
+def test_temperature_scaling_with_an_objective_is_another_calibrator(study):
+    variants = {"ts_ls": {"base": "ts", "objective": "ls"}, "same": {"base": "ts"}}
+    made = study({"calibrators": ["ts_ls", "same"]}, calibrators=variants)
+    other, same = made.evaluations[key("ce")].calibrators.values()
+    assert (other["name"], other["id"], other["options"]["objective"]) == (
+        "ts_ls",
+        "ts_objective",
+        "ls",
+    )
+    assert (same["id"], same["options"]) == ("ts", {})
+
+
 def test_variants_of_calibrators(study):
     made = study(
         {"calibrators": ["smart", "smart_wide"]},

@@ -4,8 +4,7 @@ from typing import Any
 
 from calgrid.calibrators._probabilities import by_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators.base import Array, Head, Labels
-from calgrid.calibrators.ts_objective import LIMITS, ObjectiveTemperature
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
 
@@ -14,18 +13,17 @@ from calgrid.components.registry import register
     "9",
     keeps_argmax=True,
     parameters="1",
-    limits=LIMITS,
 )
-class TemperatureScaling(ObjectiveTemperature):
+class TemperatureScaling(Calibrator):
     """Temperature scaling, ``softmax(z / T)`` with the T of lowest validation NLL.
 
     The authors' code runs L-BFGS without line search on T for at most 200 steps and can stop short;
     the loss is convex in ``beta = 1 / T``, where Newton iterations reach the minimum to 1e-10.
+    ``ts_objective`` minimises another objective.
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (at each temperature tried),
     ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum), ``n_infinite_loss``
-    (omitted samples, whose label has the logit -inf). The options, which replace the NLL by another
-    objective, are those of the base class.
+    (omitted samples, whose label has the logit -inf).
     """
 
     scale_free = True
@@ -33,8 +31,6 @@ class TemperatureScaling(ObjectiveTemperature):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        if self.objective != "nll":
-            return super()._fit(logits, labels, features, head)
         fit = fit_temperature(logits, labels)
         self.beta = fit.beta
         return {**fit.history(), "n_infinite_loss": fit.n_infinite_loss}

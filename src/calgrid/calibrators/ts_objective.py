@@ -6,7 +6,9 @@ import numpy as np
 
 from calgrid.calibrators._objectives import Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels
+from calgrid.calibrators.ts import TemperatureScaling
+from calgrid.components.registry import register
 
 #: temperatures of the scan, evenly spaced in ln T
 N_SCANNED = 100
@@ -17,17 +19,21 @@ _SHRINK = (np.sqrt(5.0) - 1.0) / 2.0
 TOLERANCE = 1e-12
 #: relative distance within which a temperature is at its bound
 _AT_BOUND = 1e-6
-#: ranges of the options of :class:`ObjectiveTemperature`
-LIMITS = {"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"}
 
 
-class ObjectiveTemperature(Calibrator):
+@register(
+    source="Guo, Tao, Luo, Dong, Xu, SMART, ICML 2026, arXiv 2506.23492, Table 3",
+    keeps_argmax=True,
+    parameters="1",
+    limits={"sigma": "(0, inf)", "delta": "(0, inf)", "alpha": "[0, 1)"},
+)
+class ObjectiveTemperature(TemperatureScaling):
     """Temperature scaling with one of the objectives of the SMART paper's Table 3.
 
     The objectives are those of :mod:`calgrid.calibrators._objectives`. Most are not convex: 100
     temperatures, evenly spaced in ln T, are tried, and golden section refines the best between its
     neighbours. T is searched from 0.05 to 100 in units of the spread of the logits
-    (``logit_scale``).
+    (``logit_scale``). ``nll`` is fitted as in ``ts``.
 
     ``fit_history``: ``temperature``, ``beta``, ``loss`` (the objective at each temperature tried),
     ``at_lower_bound`` and ``at_upper_bound`` (beta has its minimum or maximum).
@@ -46,7 +52,7 @@ class ObjectiveTemperature(Calibrator):
         *,
         objective: Literal[
             "nll", "ls", "mse", "brier", "softece", "charbonnier", "pointwise"
-        ] = "nll",
+        ] = "brier",
         sigma: float = 0.05,
         delta: float = 1e-3,
         alpha: float = 0.05,
@@ -60,6 +66,8 @@ class ObjectiveTemperature(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
+        if self.objective == "nll":
+            return super()._fit(logits, labels, features, head)
         objective = build_objective(
             self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
         )

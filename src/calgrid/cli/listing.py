@@ -178,14 +178,17 @@ def _entry(spec: registry.ComponentSpec) -> Entry:
     """Listed properties of a component; with ``file`` if it belongs to a plugin."""
     facts = dict(spec.info)
     ranges = facts.pop("limits", {})
+    defaults, meanings = {}, {}
+    for name, option in spec.options.items():
+        defaults[name], meanings[name] = option.default, option.meaning
     return {
         **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),
         "id": spec.id,
         "summary": spec.summary,
         "source": spec.source,
-        "defaults": {name: option.default for name, option in spec.options.items()},
+        "defaults": defaults,
         "ranges": dict(ranges),
-        "meanings": {name: option.meaning for name, option in spec.options.items()},
+        "meanings": meanings,
         "dataset_defaults": dict(spec.dataset_defaults),
         "facts": facts,
     }

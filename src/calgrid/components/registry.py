@@ -285,6 +285,13 @@ def load(kind: str, name: str) -> Any:
     raise missing([kind], kind, name, specs(kind))
 
 
+def calibrator_with(id: str, options: Iterable[str]) -> str:
+    """Identifier of the calibrator ``id`` with these options: ``ts`` with an objective is
+    ``ts_objective``.
+    """
+    return "ts_objective" if id == "ts" and "objective" in options else id
+
+
 def _module_of(kind: str, id: str) -> str:
     """Module of a component: the file of its name, or one that several components share."""
     for package, folder in plugins.folders(KINDS[kind]):
@@ -374,7 +381,10 @@ def _files(kind: str) -> Files:
 def _read(kinds: tuple[str, ...]) -> Files:
     files = []
     for kind in kinds:
-        for package, folder in plugins.folders(KINDS[kind]):
+        folders = list(plugins.folders(KINDS[kind]))
+        if kind == "metric":
+            del folders[0]  # calgrid's own are rows of a table
+        for package, folder in folders:
             for path in sorted(folder.glob("*.py")):
                 if path.name != "base.py" and path.name[0] not in "_." and path.is_file():
                     files.append((kind, f"{package}.{path.stem}", path))

@@ -86,7 +86,10 @@ class CalibratorCatalog(ComponentCatalog):
     """Calibrators and variants of them."""
 
     def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
-        super().__init__("calibrator", variants)
+        found = {}
+        for name, variant in variants.items():
+            found[name] = {**variant, "base": registry.calibrator_with(variant["base"], variant)}
+        super().__init__("calibrator", found)
         for name in variants:
             self.resolve(name, f"calibrators.{name}")
 

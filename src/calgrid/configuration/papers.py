@@ -9,9 +9,9 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from calgrid.configuration.files import read_yaml
 from calgrid.configuration.manifest import (
@@ -25,7 +25,13 @@ from calgrid.configuration.manifest import (
     UncheckedClaim,
 )
 from calgrid.configuration.model import Config
-from calgrid.configuration.paper_model import PaperClaim, PaperClaims, PaperFigures, PaperTable
+from calgrid.configuration.paper_model import (
+    DrawnModule,
+    PaperClaim,
+    PaperClaims,
+    PaperFigures,
+    PaperTable,
+)
 from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
 
@@ -86,8 +92,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
         "figures": [],
     }
     if claims.is_file():
-        result["claims"] = load_claims(claims, tables)
-        result["unchecked"] = load_unchecked(claims)
+        result["claims"], result["unchecked"] = load_claims(claims, tables)
     if figures.is_file():
         result["figures"] = load_figures(figures)
     return result
@@ -232,23 +237,18 @@ def _check_table(table: TableSpec, what: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def load_claims(path: Path, tables: Sequence[TableSpec]) -> list[Claim]:
-    """Read and check the claims of a paper about its tables."""
+def load_claims(
+    path: Path, tables: Sequence[TableSpec]
+) -> tuple[list[Claim], list[UncheckedClaim]]:
+    """Read the claims of a paper: those about its tables, which are checked, and those that no
+    comparison of cells can decide.
+    """
     what = f"claims {path.parent.name}/{path.name}"
-    claims = _claims_file(path).claims
-    _check_distinct([claim.id for claim in claims], f"{what}: the id", "rename one")
+    content = validated(PaperClaims, read_yaml(path, what), what)
+    _check_distinct([claim.id for claim in content.claims], f"{what}: the id", "rename one")
     by_number = {table["table"]: table for table in tables}
-    return [_claim(claim, by_number, f"{what}: {claim.id}") for claim in claims]
-
-
-def load_unchecked(path: Path) -> list[UncheckedClaim]:
-    """Read the claims of a paper that no comparison of cells can decide."""
-    return [{"text": each.text, "reason": each.reason} for each in _claims_file(path).unchecked]
-
-
-def _claims_file(path: Path) -> PaperClaims:
-    what = f"claims {path.parent.name}/{path.name}"
-    return validated(PaperClaims, read_yaml(path, what), what)
+    claims = [_claim(claim, by_number, f"{what}: {claim.id}") for claim in content.claims]
+    return claims, [cast(UncheckedClaim, claim.model_dump()) for claim in content.unchecked]
 
 
 def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
@@ -307,7 +307,7 @@ def _rivals(
 def load_figures(path: Path) -> list[PaperFigure]:
     """Read and check the figures of a paper."""
     what = f"figures {path.parent.name}/{path.name}"
-    entries = validated(PaperFigures, read_yaml(path, what), what).figures
+    entries = _figures_file(path).figures
     _check_distinct(
         [entry.number for entry in entries], f"{what}: the number", "name its part, as in '2b'"
     )
@@ -325,66 +325,40 @@ def load_figures(path: Path) -> list[PaperFigure]:
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """A figure that a module of a paper draws for any study with its data.
+class PaperModules:
+    """Modules of all papers by their full names, in the order of ``figures.yaml`` of each paper.
 
     Attributes
     ----------
-    id : name of its files, and of the module.
-    module : full name of the module.
-    title, category, each : as in :class:`calgrid.reporting.figure.FigureKind`.
+    figures : module -> the figure that it draws for any study with its data.
+    tables : modules that build a table of any study with its data.
+    diagnostics : module that measures fitted calibrators in every job ``calibrate`` -> files that
+        it makes in the folder of a study.
     """
 
-    id: str
-    module: str
-    title: str
-    category: str
-    each: Literal["checkpoint", "setting", "dataset", "study"]
+    figures: dict[str, DrawnModule] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
+    diagnostics: dict[str, list[str]] = field(default_factory=dict)
 
 
-def drawn_figures(home: Path) -> list[DrawnFigure]:
-    """Figures that the modules of all papers draw, by paper, in the order of ``figures.yaml``."""
-    return [
-        DrawnFigure(module=f"{PAPERS}.{name}.{figure.id}", **figure.model_dump())
-        for name, content in _modules(home).items()
-        for figure in content.drawn
-    ]
-
-
-@dataclass(frozen=True)
-class FitDiagnostic:
-    """A module that measures fitted calibrators in every job ``calibrate``, and its files."""
-
-    module: str
-    files: tuple[str, ...]
-
-
-def diagnostics(home: Path) -> list[FitDiagnostic]:
-    """Modules of all papers that measure fitted calibrators."""
-    return [
-        FitDiagnostic(f"{PAPERS}.{name}.{diagnostic.module}", tuple(diagnostic.files))
-        for name, content in _modules(home).items()
-        for diagnostic in content.diagnostics
-    ]
+def paper_modules(home: Path) -> PaperModules:
+    """Modules that the files ``figures.yaml`` of all papers name."""
+    modules = PaperModules()
+    for path in figure_files(home):
+        package = f"{PAPERS}.{path.parent.name}"
+        content = _figures_file(path)
+        for figure in content.drawn:
+            modules.figures[f"{package}.{figure.id}"] = figure
+        for table in content.tabulated:
+            modules.tables.append(f"{package}.{table}")
+        for diagnostic in content.diagnostics:
+            modules.diagnostics[f"{package}.{diagnostic.module}"] = diagnostic.files
+    return modules
 
 
 def diagnostic_files(home: Path) -> list[str]:
-    """Files that these modules make, in the folder of a study."""
-    return [file for diagnostic in diagnostics(home) for file in diagnostic.files]
-
-
-def table_modules(home: Path) -> list[str]:
-    """Full names of the modules of all papers that build a table of any study with its data."""
-    return [
-        f"{PAPERS}.{name}.{table}"
-        for name, content in _modules(home).items()
-        for table in content.tabulated
-    ]
-
-
-def paper_modules(home: Path) -> list[str]:
-    """Full names of all modules of papers that draw a figure or build a table."""
-    return [*(figure.module for figure in drawn_figures(home)), *table_modules(home)]
+    """Files that modules of papers make in every job ``calibrate``."""
+    return list(itertools.chain(*paper_modules(home).diagnostics.values()))
 
 
 def figure_files(home: Path) -> list[Path]:
@@ -393,11 +367,6 @@ def figure_files(home: Path) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _modules(home: Path) -> dict[str, PaperFigures]:
-    """Name of a paper -> content of its ``figures.yaml``."""
-    contents = {}
-    for path in figure_files(home):
-        name = path.parent.name
-        what = f"figures {name}/{path.name}"
-        contents[name] = validated(PaperFigures, read_yaml(path, what), what)
-    return contents
+def _figures_file(path: Path) -> PaperFigures:
+    what = f"figures {path.parent.name}/{path.name}"
+    return validated(PaperFigures, read_yaml(path, what), what)

@@ -26,7 +26,7 @@ from calgrid.configuration.manifest import (
     Tuning,
 )
 from calgrid.configuration.papers import (
-    diagnostics,
+    PaperModules,
     figure_files,
     line_of,
     own_protocols,
@@ -105,7 +105,7 @@ class Plan:
     def __init__(self, study: Study) -> None:
         self.study = study
 
-    @functools.cache  # noqa: B019  (a plan lives as long as its process)
+    @functools.cache
     def data(self, image_set: str, val_seed: int | None = None) -> str:
         """Fingerprint of a prepared data set, with a draw of validation images, or shift family."""
         base = self.study.datasets.base(image_set)
@@ -118,7 +118,7 @@ class Plan:
             definition["val_seed"] = val_seed
         return fingerprint.of_stage(definition, self._data_modules(image_set))
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def data_spec(self, image_set: str, val_seed: int | None = None) -> specs.DataSpec:
         """Specification of a data set or shift family; see :meth:`data`."""
         base = self.study.datasets.base(image_set)
@@ -157,7 +157,7 @@ class Plan:
         """Folder of a prepared data set or shift family; see :meth:`data`."""
         return self.study.layout.data(image_set, self.data(image_set, val_seed))
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def train(self, key: RunKey) -> specs.TrainSpec:
         """Specification of the training of a run, which runs that only test differently share."""
         if key not in self.study.trained:
@@ -189,7 +189,7 @@ class Plan:
             spec["checkpoint"] = {"name": file, "folder": "", "source": source}
         return _sealed(spec, [*modules, *_network_modules(run)])
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def predict(self, key: RunKey) -> specs.PredictSpec:
         """Specification of a prediction."""
         tested = self._of_test(key)
@@ -214,7 +214,7 @@ class Plan:
         spec["test_normalisation"] = constants
         return _sealed(spec, modules)
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def probe(self, key: RunKey, name: str) -> specs.ProbeSpec:
         """Specification of a probe of a run."""
         probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
@@ -251,7 +251,7 @@ class Plan:
                 constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
         return constants
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def external(self, key: RunKey) -> specs.ExternalSpec:
         """Specification of an import of external logits."""
         if key not in self.study.external:
@@ -264,7 +264,7 @@ class Plan:
         }
         return _sealed(spec, ["calgrid.jobs.import_logits"])
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def ensemble(self, key: RunKey) -> specs.EnsembleSpec:
         """Specification of an ensemble."""
         made = self.study.ensembles[key]
@@ -304,7 +304,7 @@ class Plan:
             "fingerprint"
         ]
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def _calibrator(self, name: str, id: str, options: str) -> str:
         """Fingerprint of the code and the options (JSON) of a calibrator."""
         return fingerprint.of_stage(
@@ -315,7 +315,7 @@ class Plan:
     def _metric_modules(self) -> list[str]:
         return [registry.spec("metric", name).module for name in self.study.own_metrics]
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
         """Specification of the calibration and scoring of a run."""
         if key not in self.study.evaluations:
@@ -360,8 +360,12 @@ class Plan:
         return run.protocol["disjoint_validation"]
 
     @functools.cached_property
+    def _of_papers(self) -> PaperModules:
+        return paper_modules(self.study.home)
+
+    @property
     def _diagnostics(self) -> list[str]:
-        return [diagnostic.module for diagnostic in diagnostics(self.study.home)]
+        return list(self._of_papers.diagnostics)
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -371,14 +375,14 @@ class Plan:
             "fingerprint": self._calibrator(entry["name"], entry["id"], options),
         }
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def _source(self, path: Path) -> str:
         """Identity of a file of external logits: large ones are not read completely."""
         if path.is_file() and path.stat().st_size <= READ_BYTES:
             return self._file_digest(path)
         return sources.identity(None, str(path))
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def _file_digest(self, path: Path) -> str:
         return sha256_of(path)
 
@@ -396,7 +400,7 @@ class Plan:
             return True
         return run.first_stage is not None and self._sees_validation(run.first_stage)
 
-    @functools.cache  # noqa: B019
+    @functools.cache
     def manifest(self) -> Manifest:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
         configuration.
@@ -617,7 +621,7 @@ class Plan:
             files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
         elif name in ("tables", "figures"):  # they import modules of papers by name
             files = figure_files(self.study.home)
-            modules += paper_modules(self.study.home)
+            modules += [*self._of_papers.figures, *self._of_papers.tables]
         digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
         return fingerprint.of_stage({"stage": name, "files": digests}, modules)
 

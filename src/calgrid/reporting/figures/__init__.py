@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import drawn_figures
-from calgrid.reporting.figure import FigureContent, FigureData, FigureKind
+from calgrid.configuration.papers import paper_modules
+from calgrid.reporting.figure import FigureContent, FigureKind, FigureData
 from calgrid.reporting.figures import (
     conformal,
     critical_difference,
@@ -89,8 +89,8 @@ FIGURES = (
 def figure_kinds() -> tuple[FigureKind, ...]:
     """All figures: ``FIGURES``, and those that the modules of papers draw."""
     of_papers = []
-    for figure in drawn_figures(home()):
-        content = cast(FigureContent, importlib.import_module(figure.module))
+    for module, figure in paper_modules(home()).figures.items():
+        content = cast(FigureContent, importlib.import_module(module))
         of_papers.append(FigureKind(figure.id, figure.title, figure.category, content, figure.each))
     return (*FIGURES, *of_papers)
 

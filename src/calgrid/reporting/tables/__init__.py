@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
-from calgrid.configuration.papers import table_modules
+from calgrid.configuration.papers import paper_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
@@ -60,7 +60,7 @@ TABLES: tuple[Builder, ...] = (
 
 def table_builders() -> tuple[Builder, ...]:
     """All builders: ``TABLES``, and the functions ``table`` of modules of papers."""
-    modules = [importlib.import_module(name) for name in table_modules(home())]
+    modules = map(importlib.import_module, paper_modules(home()).tables)
     return (*TABLES, *(module.table for module in modules))
 
 

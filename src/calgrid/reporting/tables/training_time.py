@@ -70,20 +70,17 @@ def totals(data: StudyData) -> pd.DataFrame:
         .groupby(KEYS, sort=False)["item"]
         .first(),
     )
-    return _with_ratio(frame.reset_index(), data)
-
-
-def of_setting(times: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
-    return times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
-
-
-def _with_ratio(frame: pd.DataFrame, data: StudyData) -> pd.DataFrame:
+    frame = frame.reset_index()
     base = frame.loc[frame["method"] == data.baseline, [*SETTING, "seconds", "device_name"]]
     joined = frame.merge(base, on=list(SETTING), how="left", suffixes=("", "_base"))
     same = (joined["device_name"] == joined["device_name_base"]) & (joined["seconds_base"] > 0)
     ratio = (joined["seconds"] / joined["seconds_base"]).where(same)
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
+
+
+def of_condition(times: pd.DataFrame, group: Group) -> pd.DataFrame:
+    """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
+    return times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
 
 
 def _row(row: pd.Series) -> list[Cell]:
