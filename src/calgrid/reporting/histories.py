@@ -17,7 +17,7 @@ def histories(data: StudyData, group: Group, column: str = "epoch") -> pd.DataFr
     ----------
     column : selects runs with at least one value in this column; every run has ``epoch``.
     """
-    rows = _of_condition(data, HISTORIES, group)
+    rows = _of_setting(data, HISTORIES, group)
     if column not in rows:
         return rows.iloc[:0]
     measured = rows.groupby(["method", "seed"])[column].transform("count") > 0
@@ -28,7 +28,7 @@ def last_samples(data: StudyData, group: Group) -> pd.DataFrame:
     """Training samples of the last sampled epoch of each run that wrote some, sorted by run and
     index.
     """
-    rows = _of_condition(data, SAMPLES, group)
+    rows = _of_setting(data, SAMPLES, group)
     return data.in_order(rows, data.methods, by=("method",))
 
 
@@ -45,5 +45,5 @@ def loss_options(data: StudyData, group: Group, method: str) -> Mapping[str, Any
     return {}
 
 
-def _of_condition(data: StudyData, name: str, group: Group) -> pd.DataFrame:
+def _of_setting(data: StudyData, name: str, group: Group) -> pd.DataFrame:
     return data.rows(name, **dict(zip(SETTING, group, strict=False)))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
 from calgrid.configuration.papers import paper_modules
-from calgrid.reporting.figure import FigureContent, FigureKind, FigureData
+from calgrid.reporting.figure import FigureContent, FigureData, FigureKind
 from calgrid.reporting.figures import (
     conformal,
     critical_difference,

@@ -78,9 +78,9 @@ def totals(data: StudyData) -> pd.DataFrame:
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
 
 
-def of_condition(times: pd.DataFrame, group: Group) -> pd.DataFrame:
+def of_setting(times: pd.DataFrame, group: Group) -> pd.DataFrame:
     """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
-    return times[(times[list(CONDITION)] == list(group[:3])).all(axis=1)]
+    return times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
 
 
 def _row(row: pd.Series) -> list[Cell]:
