@@ -79,6 +79,7 @@ class Augmentation(TypedDict):
     crop_padding: int
     padding_mode: Literal["zeros", "reflect"]
     flip: bool | Literal["alternate"]
+    resized_crop: bool
 
 
 class Protocol(TypedDict):

@@ -202,6 +202,10 @@ TOP_LEVEL = [
     (protocol(optimizer={"lr": 1e30}), ["protocol 'p': optimizer.lr must be at most 100"]),
     (protocol(crop_size=1), ["protocol 'p': crop_size must be at least 4, got 1"]),
     (
+        protocol(crop_size=6, augmentation={"crop_padding": 0, "resized_crop": True}),
+        ["protocol 'p': augmentation.resized_crop gives", "remove crop_padding and crop_size"],
+    ),
+    (
         protocol(optimizer={"nesterov": True, "momentum": 0.0}),
         ["protocol 'p': optimizer.nesterov needs a momentum"],
     ),

@@ -58,6 +58,7 @@ def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250_and_all_else_is_the_sam
         "crop_padding": 4,
         "padding_mode": "zeros",
         "flip": True,
+        "resized_crop": False,
     }
     assert protocol["clip_grad_norm"] == 2.0
 
@@ -142,7 +143,12 @@ class TestProtocols:
     def test_defaults_of_a_protocol(self, get):
         defaults = {
             "export_features": False,
-            "augmentation": {"crop_padding": 0, "padding_mode": "zeros", "flip": False},
+            "augmentation": {
+                "crop_padding": 0,
+                "padding_mode": "zeros",
+                "flip": False,
+                "resized_crop": False,
+            },
             "crop_size": None,
         }
         assert defaults.items() <= get().items()
@@ -419,3 +425,12 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
         if made.protocols.get(name, "here")["test_normalisation"]
     ]
     assert others == ["focal_calibration"]
+
+
+def test_random_parts_of_images_need_their_files(study, refuses):
+    grid = {"protocol": "imagenet", "datasets": ["digits"], "backbones": ["resnet8"]}
+    with refuses(
+        ConfigError, "grids[0].datasets: protocol 'imagenet'", "'digits' is stored as arrays"
+    ):
+        study(grid)
+    assert len(study({"protocol": "imagenet", "datasets": ["imagenet_1k"]}).trained) == 1

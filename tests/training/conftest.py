@@ -47,7 +47,12 @@ def make_spec():
                 "norm_bias_factor": 1.0,
             },
             "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
-            "augmentation": {"crop_padding": 1, "padding_mode": "zeros", "flip": True},
+            "augmentation": {
+                "crop_padding": 1,
+                "padding_mode": "zeros",
+                "flip": True,
+                "resized_crop": False,
+            },
             "crop_size": None,
             "weights": "trained",
             "pretrained": False,

@@ -4,7 +4,10 @@ run.
 
 import pytest
 import torch
+from tests.datasets.pictures import draw, write_folder
+from tests.datasets.pictures import prepared as prepared_files
 
+from calgrid.datasets import open_prepared
 from calgrid.errors import DataError
 from calgrid.jobs import network
 from calgrid.jobs.train import build_trainer
@@ -126,6 +129,28 @@ def test_streamed_images_give_the_same_bits_also_after_an_interruption(
     assert_same_result(*resident, streamed, streamed.run(StopAfter(10**9)))
 
 
+def test_random_parts_give_the_same_bits_after_an_interruption_and_with_more_threads(
+    make_spec, tmp_path
+):
+    pixels, labels = draw(49, size=20)
+    write_folder(tmp_path / "data/train", pixels[:40], labels[:40], "abc")
+    write_folder(tmp_path / "data/test", pixels[40:], labels[40:], "abc")
+    options = {"base": "image_folder", "val_size": 8, "image_size": 12, "keep_encoded": True}
+    images = prepared_files(tmp_path / "data", tmp_path / "prepared", **options)
+    threaded = open_prepared(images.folder, threads=3)
+    augmentation = {**RECIPE["augmentation"], "crop_padding": 0, "flip": True}
+    spec = make_spec(augmentation={**augmentation, "resized_crop": True})
+    whole = run(spec, images, tmp_path / "whole")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    with pytest.raises(StoppedError):
+        build(spec, threaded, folder).run(StopAfter(2))
+    resumed = build(spec, threaded, folder)
+    assert_same_result(*whole, resumed, resumed.run(StopAfter(10**9)))
+    plain, _ = run(make_spec(augmentation={**augmentation}), images, tmp_path / "plain")
+    assert not torch.equal(plain.model.head.weight, resumed.model.head.weight)
+
+
 RECIPE = {
     "optimizer": {
         "name": "sgd",
@@ -144,7 +169,12 @@ RECIPE = {
         "peak": 0.23,
         "end": 0.07,
     },
-    "augmentation": {"crop_padding": 2, "padding_mode": "reflect", "flip": "alternate"},
+    "augmentation": {
+        "crop_padding": 2,
+        "padding_mode": "reflect",
+        "flip": "alternate",
+        "resized_crop": False,
+    },
     "lookahead": {"every": 2, "decay": 0.77},
     "checkpoints": ["best", "refined", "last"],
 }
@@ -169,7 +199,7 @@ def test_a_fast_recipe_resumes_to_the_same_bits_resident_and_streamed(
 def test_alternating_flips_mirror_each_image_in_every_other_epoch(
     make_spec, prepared, tmp_path, monkeypatch
 ):
-    augmentation = {"crop_padding": 0, "padding_mode": "zeros", "flip": "alternate"}
+    augmentation = {**RECIPE["augmentation"], "crop_padding": 0}
     trainer = build(make_spec(epochs=4, augmentation=augmentation), prepared, tmp_path)
     images = trainer.train_images.normalise(torch.from_numpy(prepared.splits["train"].images))
     seen = []
@@ -340,7 +370,7 @@ def test_procedures_are_told_whether_images_are_augmented(
     )
     build(
         make_spec(
-            augmentation={"crop_padding": padding, "padding_mode": "zeros", "flip": flip},
+            augmentation={**RECIPE["augmentation"], "crop_padding": padding, "flip": flip},
             crop_size=crop,
         ),
         prepared,

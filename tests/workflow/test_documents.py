@@ -58,7 +58,8 @@ def test_example_configurations_are_valid_as_they_stand(tmp_path, monkeypatch):
     weights = [f"data/weights/{method}-{seed}.pth" for method in ("ce", "ls") for seed in (1, 2, 3)]
     for name in (*logits, *weights, "data/images/train.parquet", "data/images/test.parquet"):
         (tmp_path / name).touch()
-    (tmp_path / "data" / "animals").mkdir()
+    for folder in ("animals", "birds/train", "birds/val"):
+        (tmp_path / "data" / folder).mkdir(parents=True)
     shutil.copy(HOME / "docs" / "cifar10" / "bank.zip", tmp_path / "data")
     (arena,) = [each for each in configurations if each["study"] == "arena"]
     with h5py.File(tmp_path / "data" / arena["external"]["cv"]["file"], "w") as file:

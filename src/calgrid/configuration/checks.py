@@ -501,6 +501,16 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
             )
 
 
+def check_encoded(key: RunKey, info: Mapping[str, Any], where: str) -> None:
+    """Check that a data set keeps its images encoded, for a protocol with ``resized_crop``."""
+    if not info.get("keep_encoded", False):
+        raise ConfigError(
+            f"{where}: protocol '{key.protocol}' has augmentation.resized_crop, which reads image "
+            f"files, and '{key.dataset}' is stored as arrays; give keep_encoded: true to a data "
+            "set of your own images, or use another protocol."
+        )
+
+
 # the whole study
 # ------------------------------------------------------------------------------------------------
 

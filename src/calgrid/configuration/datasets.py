@@ -24,7 +24,7 @@ from calgrid.storage.sources import identity
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
 #: options that are facts of the data set; None means that the preparation determines the value
-FACTS = ("n_classes", "mean", "std", "duplicates")
+FACTS = ("n_classes", "mean", "std", "duplicates", "keep_encoded")
 #: facts in the specification of a configured data set: of all, of shift families, of variants
 PLANNED_FACTS = (
     *("role", "image_shape", *FACTS),

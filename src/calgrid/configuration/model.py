@@ -139,6 +139,13 @@ class Augmentation(Model):
         "half of all images in the first epoch and, from then on, each image in every other "
         "epoch (alternate).",
     )
+    resized_crop: bool = Field(
+        False,
+        description="Scale a random part of each image file (8 to 100 % of its area, a ratio of "
+        "width to height of 3/4 to 4/3) to the size of the images, as RandomResizedCrop of "
+        "torchvision, while threads of the job decode it; for data sets whose images stay encoded "
+        "(keep_encoded).",
+    )
 
 
 class Lookahead(Model):

@@ -333,6 +333,8 @@ class Study:
                 f"'{key.protocol}' trains; use a protocol with weights: published, or logits of "
                 "another network under 'external'."
             )
+        if trains(protocol) and protocol["augmentation"]["resized_crop"]:
+            checks.check_encoded(key, self.datasets.spec(key.dataset).info, f"{where}.datasets")
         first = self.methods.split(key.method, f"{where}.methods").first_stage
         staged = for_stage(protocol, second=first is not None)
         if trains(protocol) and (sizes := self.datasets.spec(key.dataset).info.get("sizes")):

@@ -111,6 +111,8 @@ class ImageFiles(Dataset):
         images if None.
     duplicates : for images of equal content in two splits, raise an error or count them in the
         manifest.
+    keep_encoded : keep the image files, also if they are few, instead of arrays of their pixels:
+        protocols with ``resized_crop`` need them.
     """
 
     def __init__(
@@ -130,6 +132,7 @@ class ImageFiles(Dataset):
         mean: list[float] | None = None,
         std: list[float] | None = None,
         duplicates: Literal["refuse", "count"] = "refuse",
+        keep_encoded: bool = False,
     ) -> None:
         self.paths = {"train": _as_list(train), "val": _as_list(val or []), "test": _as_list(test)}
         self.drawn = {"test": test_size, "val": val_size}
@@ -137,6 +140,7 @@ class ImageFiles(Dataset):
         self.split_seed, self.subset = split_seed, subset
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
+        self.keep_encoded = keep_encoded
 
     @abstractmethod
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
@@ -173,7 +177,13 @@ class ImageFiles(Dataset):
         for role in ("val", "test"):
             if self.paths[role]:
                 sources[role] = self.open(data_root, self.paths[role], train)
-        self.n_classes = self.n_classes or _count_classes(train, ", ".join(self.paths["train"]))
+        files = ", ".join(self.paths["train"])
+        if train.classes and self.n_classes and len(train.classes) < self.n_classes:
+            raise DataError(
+                f"{files} has images of {len(train.classes):,} classes, but n_classes is "
+                f"{self.n_classes:,}: complete it, or correct n_classes."
+            )
+        self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
         rows = {"train": np.arange(len(train.labels))}
@@ -205,11 +215,13 @@ class ImageFiles(Dataset):
         if not len(rows):
             raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
         shape = (len(rows), *self._shape(source, rows, damaged))
-        if is_large(shape):
-            encoded = collected(source.read(rows), self.scratch, math.prod(shape))
+        kept = self.keep_encoded
+        if kept or is_large(shape):
+            most = math.inf if kept else math.prod(shape)
+            encoded = collected(source.read(rows), self.scratch, most)
             if encoded is not None:
                 scaling = Scaling(self.image_size, self.resize)
-                images = EncodedImages(encoded, shape, scaling, self.threads)
+                images = EncodedImages(encoded, shape, scaling, self.threads, kept)
                 return cast(NDArray[np.uint8], images)  # behaves like an array
         array = scratch_array(shape, self.scratch)
         pictures = in_threads(self._decode, source.read(rows), self.threads)

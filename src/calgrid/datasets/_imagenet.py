@@ -5,9 +5,9 @@ Every image is resized (bilinear) to 256 pixels on its shorter side and centre-c
 for all networks, as in SMART. This is also the preset of torchvision's V1 weights, except for
 Swin-B (238 pixels, bicubic), which needs the options ``resize`` and ``interpolation``.
 
-There is no training split. As in SMART, calibrators are fitted on a random fifth of the images
-(``val``) and scored on the others (``test``); the seed is an option. The draw uses NumPy, SMART's
-uses torch, so the images differ.
+Only ``imagenet_1k`` has a training split. In the others, as in SMART, calibrators are fitted on a
+random fifth of the images (``val``) and scored on the others (``test``); the seed is an option. The
+draw uses NumPy, SMART's uses torch, so the images differ.
 """
 
 import dataclasses
@@ -33,18 +33,19 @@ SIZE = 224
 RESIZE = 256
 #: one in this number of images is for fitting calibrators
 FIFTH = 5
-#: facts registered for every data set of the family
-FACTS: dict[str, Any] = {
+#: facts registered for every data set of the family that has training images
+TRAINED: dict[str, Any] = {
     "role": "dataset",
     "n_classes": 1000,
     "image_shape": (3, 224, 224),
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
     "duplicates": "count",
-    "evaluation_only": True,
     "encoded": True,
     "limits": {"split_seed": "[0, 4294967295]", "resize": "[1, 4096]"},
 }
+#: facts of every other one
+FACTS: dict[str, Any] = {**TRAINED, "evaluation_only": True}
 #: last two parts of a path, WordNet id and file; hidden files are left out
 PICTURE = re.compile(r"(?:.*/)?(n\d{8}/[^/.][^/]*)")
 
@@ -55,7 +56,8 @@ class Pictures:
     in the store.
 
     ``names`` are ``wnid/file``, which identify an image in all stores. ``resize`` (pixels of the
-    shorter side before the crop) and ``interpolation`` define the resizing.
+    shorter side before the crop) and ``interpolation`` define the resizing. ``kept``: also a few
+    images stay encoded.
     """
 
     store: ArchiveReader
@@ -64,6 +66,7 @@ class Pictures:
     labels: NDArray[np.int64]
     resize: int = RESIZE
     interpolation: Interpolation = "bilinear"
+    kept: bool = False
 
     @classmethod
     def of(cls, store: ArchiveReader, members: Mapping[str, str], n_classes: int) -> "Pictures":
@@ -91,9 +94,8 @@ class Pictures:
             sum(map(self.store.size, members)),
         )
         shape = (len(rows), 3, SIZE, SIZE)
-        images = EncodedImages(
-            source, shape, Scaling(SIZE, self.resize, self.interpolation), threads
-        )
+        scaling = Scaling(SIZE, self.resize, self.interpolation)
+        images = EncodedImages(source, shape, scaling, threads, self.kept)
         return cast(NDArray[np.uint8], images)  # behaves like an array
 
 

@@ -5,6 +5,7 @@ split is therefore stored as one file with the concatenated image files, and an 
 offsets.
 """
 
+import functools
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.datasets._pictures import Interpolation, decode
+from calgrid.datasets._pictures import Interpolation, decode, decode_part
 from calgrid.errors import DataError
 from calgrid.parallel import in_threads
 
@@ -70,14 +71,21 @@ class EncodedImages:
     shape : shape of the array.
     scaling : how each image is scaled and cropped.
     threads : number of decoding threads; the pixels do not depend on it.
+    kept : whether they also stay encoded if they are few.
     """
 
     dtype, ndim = np.dtype(np.uint8), 4
 
     def __init__(
-        self, source: Encoded, shape: tuple[int, ...], scaling: Scaling, threads: int = 1
+        self,
+        source: Encoded,
+        shape: tuple[int, ...],
+        scaling: Scaling,
+        threads: int = 1,
+        kept: bool = False,
     ) -> None:
-        self._source, self.shape, self.scaling, self._threads = source, shape, scaling, threads
+        self._source, self.shape, self.scaling = source, shape, scaling
+        self._threads, self.kept = threads, kept
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -87,9 +95,20 @@ class EncodedImages:
         chosen = np.arange(len(self))[rows]
         if not chosen.ndim:
             return self._decode(int(chosen))
-        images = np.empty((len(chosen), *self.shape[1:]), np.uint8)
-        pictures = in_threads(self._decode, chosen.tolist(), self._threads)
-        for position, picture in enumerate(pictures):
+        return self._each(self._decode, chosen)
+
+    def random_parts(self, rows: NDArray[np.integer], seed: int) -> NDArray[np.uint8]:
+        """Decode random parts of the images at some rows ``(n,)``, scaled to their shape.
+
+        See :func:`calgrid.datasets._pictures.decode_part`. A part depends on ``seed`` and its row.
+        """
+        return self._each(functools.partial(self._part, seed), rows)
+
+    def _each(
+        self, read: Callable[[int], NDArray[np.uint8]], rows: NDArray[np.integer]
+    ) -> NDArray[np.uint8]:
+        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        for position, picture in enumerate(in_threads(read, rows.tolist(), self._threads)):
             images[position] = picture
         return images
 
@@ -114,6 +133,15 @@ class EncodedImages:
             )
         return picture
 
+    def _part(self, seed: int, row: int) -> NDArray[np.uint8]:
+        return decode_part(
+            self._source.read(row),
+            (self.shape[2], self.shape[3]),
+            self._source.name(row),
+            np.random.default_rng((seed, row)),
+            self.scaling.interpolation,
+        )
+
     def contents(self) -> Iterator[bytes]:
         """Encoded images in order."""
         return map(self._source.read, range(len(self)))
@@ -132,18 +160,20 @@ def is_large(shape: Sequence[int]) -> bool:
 
 
 def stays_encoded(parts: Sequence[Any]) -> bool:
-    """Whether images of one file stay encoded: they are encoded, large, and not smaller as an
-    array.
+    """Whether images of one file stay encoded: they are encoded, and to be kept so, or large and
+    not smaller as an array.
     """
     if not all(isinstance(part, EncodedImages) for part in parts):
         return False
+    if all(part.kept for part in parts):
+        return True
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     n_bytes = sum(part.encoded_bytes for part in parts)
     return is_large(shape) and n_bytes <= math.prod(shape)
 
 
 def collected(
-    pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: int
+    pictures: Iterable[tuple[str, bytes]], folder: Path | None, most: float
 ) -> Encoded | None:
     """Collect encoded images, given with their names in messages, in a temporary file in
     ``folder``.

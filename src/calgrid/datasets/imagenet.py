@@ -31,6 +31,20 @@ TRUTH, META = (
     f"ILSVRC2012_devkit_t12/data/{name}"
     for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat")
 )
+#: of the validation images
+ARCHIVES = (
+    {
+        "name": "ILSVRC2012_img_val.tar",
+        "url": "https://image-net.org",
+        "size": 6_744_924_160,
+        "md5": "29b22e2961454d5413ddabcf34fc5622",
+    },
+    {
+        "name": "ILSVRC2012_devkit_t12.tar.gz",
+        "url": "https://image-net.org",
+        "md5": "fa75699e90414af021442c21a62c3abf",
+    },
+)
 
 
 @register(
@@ -41,19 +55,7 @@ TRUTH, META = (
     download=False,
     sizes={"val": 10_000, "test": 40_000},
     families=("imagenet_c",),
-    files=(
-        {
-            "name": "ILSVRC2012_img_val.tar",
-            "url": "https://image-net.org",
-            "size": 6_744_924_160,
-            "md5": "29b22e2961454d5413ddabcf34fc5622",
-        },
-        {
-            "name": "ILSVRC2012_devkit_t12.tar.gz",
-            "url": "https://image-net.org",
-            "md5": "fa75699e90414af021442c21a62c3abf",
-        },
-    ),
+    files=ARCHIVES,
 )
 class Imagenet(Evaluated):
     """Photographs of one thousand classes: the validation set, a fifth of it for calibration."""

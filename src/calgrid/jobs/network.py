@@ -43,14 +43,15 @@ def check_images(key: specs.Key, protocol: specs.Protocol, prepared: Prepared) -
 def training_images(
     prepared: Prepared, protocol: specs.Protocol, device: torch.device
 ) -> tuple[DeviceImages, DeviceImages]:
-    """Training and validation images: on the device if they take at most half of its free memory,
-    else streamed.
+    """Training and validation images: on the device if they take at most half of its free memory
+    and are the same in each epoch, else streamed.
     """
     splits = [prepared.splits[name] for name in ("train", "val")]
     size = sum(math.prod(split.images.shape) for split in splits)
     most = environment.free_bytes(device) * HELD_SHARE
     fits = size <= (most if device.type == "cuda" else min(most, HELD_BYTES))
-    kind = DeviceImages if fits else StreamedImages
+    held = fits and not protocol["augmentation"]["resized_crop"]
+    kind = DeviceImages if held else StreamedImages
     layout = protocol["channels_last"], protocol["crop_size"]
     train, val = (
         kind(split.images, split.labels, *prepared.normalisation, device, *layout)

@@ -8,7 +8,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -164,24 +164,37 @@ class StreamedImages(DeviceImages):
     """
 
     def _hold(self, images: np.ndarray) -> None:
-        self._source = images
+        self._source: Any = images
         self._expected: deque[torch.Tensor] = deque()
         self._batches: Iterator[torch.Tensor] = iter(())
+        self._parts_seed: int | None = None
 
-    def expect(self, batches: Sequence[torch.Tensor]) -> None:
+    def expect(self, batches: Sequence[torch.Tensor], parts_seed: int | None = None) -> None:
         """Announce the index tensors of the next calls of :meth:`batch`, in order; calls must use
         the same objects.
+
+        With ``parts_seed``, these calls give random parts of encoded images, see
+        :meth:`calgrid.datasets.encoded.EncodedImages.random_parts`.
         """
         self._expected = deque(batches)
+        self._parts_seed = parts_seed
         rows: list[np.ndarray] = []
         if batches:
             # one copy from a GPU for all batches
             on_host = torch.cat(list(batches)).cpu().split([len(batch) for batch in batches])
             rows = [index.numpy() for index in on_host]
-        self._batches = ahead(self._read, rows, AHEAD)
+        self._batches = ahead(self._augmented, rows, AHEAD)
+
+    def _augmented(self, rows: np.ndarray) -> torch.Tensor:
+        if self._parts_seed is None:
+            return self._read(rows)
+        return self._pinned(self._source.random_parts(rows, self._parts_seed))
 
     def _read(self, rows: slice | np.ndarray) -> torch.Tensor:
-        images = torch.from_numpy(np.require(self._source[rows], requirements=["C", "W"]))
+        return self._pinned(self._source[rows])
+
+    def _pinned(self, pixels: np.ndarray) -> torch.Tensor:
+        images = torch.from_numpy(np.require(pixels, requirements=["C", "W"]))
         return images.pin_memory() if self.labels.device.type == "cuda" else images
 
     def _parts(self, parts: Sequence[slice]) -> Iterator[torch.Tensor]:
@@ -193,7 +206,7 @@ class StreamedImages(DeviceImages):
             self._expected.popleft()
             images = next(self._batches)
         else:
-            images = self._read(index.cpu().numpy())
+            images = self._augmented(index.cpu().numpy())
         return images.to(self.labels.device, non_blocking=True)
 
 

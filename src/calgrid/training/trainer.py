@@ -33,7 +33,7 @@ from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
 from calgrid.training.refinement import loss_parts
 from calgrid.training.schedule import epoch_batches, learning_rate
-from calgrid.training.seeds import generator, seed_global
+from calgrid.training.seeds import generator, seed_global, stream
 from calgrid.training.val_rows import CHOICE, FEEDBACK, rows_by_purpose
 
 RESUME_FILE = "resume.pt"
@@ -97,7 +97,8 @@ class Trainer:
         self.device = train.labels.device
         self.streamed = isinstance(train, StreamedImages)
         augmentation = protocol["augmentation"]
-        augmented = any((augmentation["crop_padding"], augmentation["flip"], protocol["crop_size"]))
+        crops = augmentation["crop_padding"], augmentation["resized_crop"], protocol["crop_size"]
+        augmented = any((*crops, augmentation["flip"]))
         facts = Training(
             seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device, folder
         )
@@ -148,7 +149,10 @@ class Trainer:
                 order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
                 batches = order.split(self.protocol["batch_size"])[: self.steps]
                 if isinstance(self.train_images, StreamedImages):
-                    self.train_images.expect(batches[position.step :])
+                    parts_seed = None
+                    if self.protocol["augmentation"]["resized_crop"]:
+                        parts_seed = stream(self.seed, "parts", position.epoch)
+                    self.train_images.expect(batches[position.step :], parts_seed)
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
                 if position.epoch >= self.protocol["epochs"] and position.step == 0:
@@ -169,6 +173,7 @@ class Trainer:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
         augmentation: dict[str, Any] = {**self.protocol["augmentation"]}
+        del augmentation["resized_crop"]  # done while reading
         if augmentation["flip"] == "alternate":
             augmentation["flip"] = self.mirrored_first[index] ^ (epoch % 2 == 1)
         batch = self.train_images.batch(

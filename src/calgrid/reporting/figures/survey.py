@@ -21,6 +21,10 @@ PLACES: tuple[tuple[int, int, Literal["left", "right"]], ...] = (
     (-5, 4, "right"),
     (5, -10, "left"),
     (-5, -10, "right"),
+    (5, 14, "left"),
+    (-5, 14, "right"),
+    (5, 24, "left"),
+    (-5, 24, "right"),
 )
 #: errors that differ by more than this factor are shown on a logarithmic axis
 LOG_FACTOR = 3
