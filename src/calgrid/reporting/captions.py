@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.components.metrics import find_metric
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
 
@@ -38,14 +37,6 @@ TESTED = (
     "no evidence of equality, with the difference that would have been found with a power of 80 "
     "%; no verdict: not testable, as with one seed."
 )
-
-
-def difference(metric: str) -> str:
-    """Heading of differences of a metric, with verdicts if it has its own."""
-    decided = find_metric(metric).decided_by == metric
-    return f"Δ {text.in_unit(metric)}" + (
-        " (verdict; Holm p; p on these images)" if decided else ""
-    )
 
 
 def seeds(rows: pd.DataFrame) -> str:

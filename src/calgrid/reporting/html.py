@@ -102,8 +102,9 @@ def _code(sentence: str) -> Markup:
 
 
 def _unbroken(words: str) -> str:
-    """Keep a number in the line of its unit, and a p-value in that of its p."""
-    return re.sub(r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=<) (?=\d)", "\N{NO-BREAK SPACE}", words)
+    """Keep a number in the line of its unit, sign or p, and an interval in one line."""
+    together = r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
+    return re.sub(together, "\N{NO-BREAK SPACE}", words)
 
 
 def facts_of(data: StudyData) -> list[str]:

@@ -2,6 +2,7 @@
 numbers.
 """
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -11,7 +12,7 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.reporting.tables.shift import condition
-from calgrid.statistics.verdicts import FOUND
+from calgrid.statistics.verdicts import FOUND, TIE
 
 TESTED = ("accuracy", "nll", "nll_calibration", "brier", "squared_ce", "ece_debiased", "ece")
 PLACE = ["split", "shift", "severity"]
@@ -66,7 +67,7 @@ def tests(data: StudyData) -> Table | None:
             "Calibrator",
             "Method",
             "Seeds",
-            *(captions.difference(m) for m in metrics),
+            *(f"Δ {text.in_unit(metric)}" for metric in metrics),
         ]
         found = []
         for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
@@ -83,9 +84,10 @@ def tests(data: StudyData) -> Table | None:
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
         f"same calibrator on the {captions.test_split(data)}{shifted}; "
-        f"{captions.seeds(frame)}. In parentheses: verdict, p-value after Holm's correction for "
-        "all methods compared in that column, and p-value of the t-test over seeds alone, which "
-        f"holds on these images only. Bold: better or worse. {captions.TESTED}"
+        f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
+        "would have been found), p-value after Holm's correction for all methods compared in that "
+        "column, and p-value of the t-test over seeds alone, which holds on these images only. "
+        f"Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
 
@@ -107,7 +109,10 @@ def _difference(rows: pd.DataFrame) -> Cell:
     said = text.format_metric(metric, difference, signed=True)
     if row["decided_by"] != metric:
         return Cell(said, sort=difference)
-    verdict = text.verdict(row["verdict"], metric, float(row["detectable"]))
+    detectable = float(row["detectable"])
+    verdict = row["verdict"]
+    if verdict == TIE and not math.isnan(detectable):
+        verdict += f", {text.format_metric(metric, detectable)}"
     p_values = [text.p_value(float(row[name])) for name in ("p_holm", "p_seeds")]
     spread = f"({'; '.join([verdict, *p_values])})"
     return Cell(said, spread, row["verdict"] in FOUND, difference)

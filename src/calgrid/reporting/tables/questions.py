@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.components.metrics import find_metric
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
 from calgrid.statistics.comparisons import CALIBRATOR
-from calgrid.statistics.verdicts import FOUND, TIE
+from calgrid.statistics.verdicts import FOUND, POWER, TIE
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.schema import RESAMPLES
 
@@ -51,7 +50,7 @@ def comparisons(data: StudyData) -> Table | None:
     answers = _in_order(data, metrics, answers[shown])
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = [*WORDS, *map(_heading, metrics)]
+        header = [*WORDS, *(f"Δ {text.in_unit(metric)}" for metric in metrics)]
         keys = ["question", "compared", "method", "against", "calibrator", "fit_on"]
         cells = [_row(metrics, part) for _, part in rows.groupby(keys, sort=False)]
         return [Section(data.label(group), header, cells)]
@@ -79,12 +78,6 @@ def _in_order(data: StudyData, metrics: Sequence[str], answers: pd.DataFrame) ->
     )
     order = places.sort_values(["question", "method", "calibrator", "metric"], kind="stable").index
     return answers.loc[order].drop(columns=CONSTANT)
-
-
-def _heading(metric: str) -> str:
-    decided = find_metric(metric).decided_by == metric
-    p_values = " (Holm p; p on these images)" if decided else ""
-    return f"Δ {text.in_unit(metric)} ± noise, interval{p_values}"
 
 
 def _caption(data: StudyData, frame: pd.DataFrame) -> str:
@@ -122,17 +115,20 @@ def _answer(rows: pd.DataFrame) -> str:
     ]
     others = rows[~rows["verdict"].isin(FOUND)]
     for verdict, part in others.groupby("verdict", sort=False):
-        names = [_could(row) for _, row in part.iterrows()]
-        everywhere = len(part) == len(rows) and verdict != TIE
-        said.append(verdict if everywhere else f"{verdict} in {text.listed(names)}")
+        if verdict == TIE:
+            could = [_detectable(row) for _, row in part.iterrows()]
+            said.append(f"tie ({100 * POWER:g} % power for {text.listed(could)})")
+        elif len(part) == len(rows):
+            said.append(verdict)
+        else:
+            said.append(f"{verdict} in {text.listed(list(map(text.name, part['metric'])))}")
     return "; ".join(said)
 
 
-def _could(row: pd.Series) -> str:
-    """Name of a metric, and what a tie could have found."""
-    name = text.name(row["metric"])
-    shown = text.verdict(row["verdict"], row["metric"], float(row["detectable"]))
-    return f"{name} ({shown.partition(', ')[2]})" if "," in shown else name
+def _detectable(row: pd.Series) -> str:
+    """Difference of a metric that a tie could have found."""
+    metric = row["metric"]
+    return f"{text.name(metric)} {text.format_with_unit(metric, float(row['detectable']))}"
 
 
 def _difference(row: pd.Series) -> Cell:
