@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from calgrid.memory import keep_freed_memory
+
 #: results that each worker may compute ahead; more would fill the memory
 AHEAD = 8
 #: the same for processes, whose items are large
@@ -60,7 +62,7 @@ def processes(count: int) -> Iterator[Map]:
         return
     # a fork would copy held locks of Arrow's and torch's threads
     pool = ProcessPoolExecutor(
-        count, multiprocessing.get_context("spawn"), initializer=_end_with_parent
+        count, multiprocessing.get_context("spawn"), initializer=_begin_worker
     )
     try:
         yield functools.partial(_ahead, pool, AHEAD_PROCESSES * count)
@@ -80,10 +82,11 @@ def _ahead(
         yield pending.popleft().result()
 
 
-def _end_with_parent() -> None:
-    """End when the parent dies: workers of a killed process would wait forever, each keeping the
-    pipe open.
+def _begin_worker() -> None:
+    """Keep freed memory, and end when the parent dies: workers of a killed process would wait
+    forever, each keeping the pipe open.
     """
+    keep_freed_memory()
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

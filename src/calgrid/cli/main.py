@@ -15,6 +15,7 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.forkserver import THREADS
+from calgrid.memory import keep_freed_memory
 from calgrid.optional import say_extra
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # numpy and torch read these variables once, when they are imported
         for variable in THREADS:
             os.environ[variable] = str(count)
+    keep_freed_memory()
     module, _, function = options.run.partition(":")
     in_log = module == "jobs" and not sys.stderr.isatty()
     if in_log:
