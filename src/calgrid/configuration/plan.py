@@ -494,10 +494,18 @@ class Plan:
 
     def predict_folder(self, key: RunKey) -> str:
         """Folder of the logits of a run."""
-        if key in self.study.ensembles:
-            return self.study.layout.result(key, "predict", self.ensemble(key)["fingerprint"])
-        spec = self.external(key) if key in self.study.external else self.predict(key)
+        _, spec = self._predicted(key)
         return self.study.layout.result(key, "predict", spec["fingerprint"])
+
+    def _predicted(
+        self, key: RunKey
+    ) -> tuple[str, specs.EnsembleSpec | specs.ExternalSpec | specs.PredictSpec]:
+        """Rule that makes the logits of a run, and its specification."""
+        if key in self.study.ensembles:
+            return "ensemble", self.ensemble(key)
+        if key in self.study.external:
+            return "import", self.external(key)
+        return "predict", self.predict(key)
 
     def calibrate_folder(self, key: RunKey) -> str:
         """Folder of the calibrated metrics of a run."""
@@ -514,31 +522,20 @@ class Plan:
         prepared = sorted(
             self.study.prepared(), key=lambda each: bool(self.study.datasets.base(each[0]))
         )
-        jobs = [
-            Job(
-                "data",
-                image_set,
-                self.data_folder(image_set, seed),
-                PREPARE,
-                self.data_spec(image_set, seed),
-            )
-            for image_set, seed in prepared
-        ]
+        jobs = []
+        for image_set, seed in prepared:
+            folder, data = self.data_folder(image_set, seed), self.data_spec(image_set, seed)
+            jobs.append(Job("data", image_set, folder, PREPARE, data))
         for key in dict.fromkeys(self.study.training.values()):
             jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))
         for key, evaluation in self.study.evaluations.items():
-            folder = self.predict_folder(key)
-            if key in self.study.ensembles:
-                jobs.append(Job("ensemble", key.path, folder, PREDICT, self.ensemble(key)))
-            elif key in self.study.external:
-                jobs.append(Job("import", key.path, folder, PREDICT, self.external(key)))
-            else:
-                jobs.append(Job("predict", key.path, folder, PREDICT, self.predict(key)))
+            rule, spec = self._predicted(key)
+            jobs.append(Job(rule, key.path, self.predict_folder(key), PREDICT, spec))
             folder = self.calibrate_folder(key)
             jobs.append(Job("calibrate", key.path, folder, CALIBRATE, self.calibrate(key)))
             for name in evaluation.probes:
-                folder, spec = self.probe_folder(key, name), self.probe(key, name)
-                jobs.append(Job("probe", key.path, folder, PROBE, spec))
+                folder = self.probe_folder(key, name)
+                jobs.append(Job("probe", key.path, folder, PROBE, self.probe(key, name)))
         return jobs
 
     def log(self, job: Job) -> str:

@@ -119,10 +119,10 @@ def _ranked(
 ) -> Recipes:
     ranked = rank_rows(rows)
     ranked = ranked[ranked["keeps_accuracy"]]
-    best, *others = _recipe(ranked)
-    metrics, resamples = (
-        table[table["method"].isin([best, *others])] for table in (metrics, resamples)
-    )
+    recipes = list(_recipe(ranked))
+    best, others = recipes[0], recipes[1:]
+    metrics = metrics[metrics["method"].isin(recipes)]
+    resamples = resamples[resamples["method"].isin(recipes)]
     tests = compare(metrics, _questions(best, others), data.level, resamples)
     verdicts = tests.set_index("method")["verdict"].reindex(others).fillna(NO_VERDICT)
     return Recipes(ranked.iloc[0], ranked.iloc[1:].assign(verdict=verdicts.to_numpy()))

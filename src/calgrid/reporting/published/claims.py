@@ -106,21 +106,17 @@ class _Checked:
     @functools.cached_property
     def places(self) -> list[tuple[str, str]]:
         """Protocols and checkpoints that have a test."""
-        return [
-            tuple(place)
-            for place in self.tests[list(SECTION)].drop_duplicates().itertuples(index=False)
-        ]
+        columns = self.tests["protocol"], self.tests["checkpoint"]
+        return list(dict.fromkeys(zip(*columns, strict=True)))
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row a pair that could be tested, with the coordinates of its cell and the row and
         column of its rival.
         """
-        cells, tests = (
-            each.drop(columns=["setting", "lower_is_better", "n_rivals"])
-            for each in (self.pairs, self.tests)
-        )
-        found = tests.drop(columns="metric").merge(cells, on=["cell", "rival"])
+        asked = ["setting", "lower_is_better", "n_rivals"]
+        tests = self.tests.drop(columns=[*asked, "metric"])
+        found = tests.merge(self.pairs.drop(columns=asked), on=["cell", "rival"])
         return found.assign(
             claim=self.claim["id"],
             margin=self.claim["margin"],
@@ -138,7 +134,8 @@ class _Checked:
         return [
             words(self.claim["text"]),
             Cell(found["verdict"], bold=found["verdict"] != OPEN),
-            *(Cell(str(count), sort=count) for count in (found["confirmed"], found["refuted"])),
+            Cell(str(found["confirmed"]), sort=found["confirmed"]),
+            Cell(str(found["refuted"]), sort=found["refuted"]),
             Cell(str(undecided), sort=undecided),
             Cell(f"{found['present']} of {settings}", sort=found["present"]),
             self._wanted(found, tests),
@@ -212,9 +209,10 @@ def _holds(spec: TableSpec, mine: pd.Series, rival: pd.Series, margin: float) ->
     """Do the published numbers agree with the claim, by the digits printed? None if one is missing
     or suspect.
     """
-    values = [cell["published"] for cell in (mine, rival)]
-    if any(math.isnan(value) for value in values) or mine["suspect"] or rival["suspect"]:
+    in_print = functools.partial(shown, spec, mine["metric"])
+    gain = in_print(mine["published"]) - in_print(rival["published"])
+    if math.isnan(gain) or mine["suspect"] or rival["suspect"]:
         return None
-    sign = -1 if lower_is_better(mine["metric"]) else 1
-    gain = sign * (shown(spec, mine["metric"], values[0]) - shown(spec, mine["metric"], values[1]))
-    return gain > -shown(spec, mine["metric"], margin) if margin else gain > 0
+    if lower_is_better(mine["metric"]):
+        gain = -gain
+    return gain > -in_print(margin) if margin else gain > 0
