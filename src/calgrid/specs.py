@@ -110,6 +110,7 @@ class Protocol(TypedDict):
     lookahead: NotRequired[Lookahead]
     reduction: NotRequired[Literal["mean", "sum"]]
     precision: NotRequired[Literal["fp32", "bf16"]]
+    gpus: NotRequired[int]
     head_dropout: NotRequired[float]
     second_stage: NotRequired[dict[str, Any]]
 

@@ -69,6 +69,18 @@ def test_an_estimate_says_that_it_is_one(calgrid, configuration):
     assert "Stated by you" not in done.out
 
 
+def test_hours_on_several_gpus_are_those_of_all_together(calgrid, configuration):
+    alone = calgrid("cost", configuration)
+    study = yaml.safe_load(configuration.read_text())
+    study["protocols"] = {"four": {"base": "aclsline", "gpus": 4}}
+    study["grids"][0]["protocol"] = "four"
+    configuration.write_text(yaml.safe_dump(study))
+    shared = calgrid("cost", configuration)
+    assert rows(shared.out)["total"] == rows(alone.out)["total"]
+    said = "A training of protocol 'four' shares its hours among 4 processors"
+    assert (said in shared.out, said in alone.out) == (True, False)
+
+
 def test_speed_is_measured_here_on_request(calgrid, tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "STEPS", 2)
     grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}

@@ -94,6 +94,13 @@ GRIDS = [
         ["'mixup+tst' in grids[0].methods: 'tst' is not a loss", "put a loss after"],
     ),
     (
+        {"methods": ["ce", "mit_l"], "protocol": "on_two_gpus"},
+        [
+            "grids[0]: protocol 'on_two_gpus' trains on several GPUs, which procedure 'mit_l' "
+            "cannot; leave out gpus for it, or use one of mixup, plp, standard.",
+        ],
+    ),
+    (
         {"methods": ["mit_l+adafocal"]},
         ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"],
     ),
@@ -240,7 +247,8 @@ TOP_LEVEL = [
 @pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[str(grid)[:70] for grid, _ in GRIDS])
 def test_mistakes_in_a_grid(study, refuses, grid, parts):
     with refuses(ConfigError, *parts):
-        study(grid, protocols={"drawn": {"base": "digits", "val_draw": "seed"}})
+        drawn, shared = {"base": "digits", "val_draw": "seed"}, {"base": "digits", "gpus": 2}
+        study(grid, protocols={"drawn": drawn, "on_two_gpus": shared})
 
 
 @pytest.mark.parametrize(

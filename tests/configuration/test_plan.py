@@ -70,6 +70,8 @@ CHANGES = {
     "other learning rate": ({"protocol": {"optimizer": {"lr": 0.123}}}, ALL),
     "validation images of each seed": ({"protocol": {"val_draw": "seed"}}, ALL),
     "dropout before the head": ({"protocol": {"head_dropout": 0.5}}, ALL),
+    "two GPUs, which round otherwise": ({"protocol": {"gpus": 2}}, ALL),
+    "one GPU": ({"protocol": {"gpus": 1}}, set()),
     "other second stage": (
         {"protocol": {"second_stage": {"epochs": 9}}},
         of(*STAGES, methods=("tst", "tst+mbls")),

@@ -95,6 +95,20 @@ def test_a_gpu_adds_its_libraries_to_the_memory(make):
         assert on_gpu.memory(kind)(job(), 2) == without + 2 * CUDA_MB
 
 
+def test_a_training_on_several_gpus_asks_for_all_of_them_and_other_jobs_for_one(study):
+    protocols = {"four": {"base": "digits", "gpus": 4}}
+    methods = ["ce", "tst"]
+    needs, one = (
+        Resources(study({"protocol": name, "methods": methods}, protocols=protocols), gpus=1)
+        for name in ("four", "digits")
+    )
+    shared, alone = job(protocol="four"), job()
+    assert needs.gpus("train")(shared) == needs.threads("train")(shared) == 4
+    assert needs.memory("train")(shared, 2) == 4 * one.memory("train")(alone, 2)
+    for kind, wanted in (("predict", shared), ("train", job(protocol="four", method="tst"))):
+        assert needs.gpus(kind)(wanted) == needs.threads(kind)(wanted) == 1
+
+
 def test_published_weights_ask_for_no_gpu_and_an_hour(make):
     needs = make(
         protocol="published",

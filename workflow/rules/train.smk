@@ -13,6 +13,8 @@ rule train:
     threads: JOBS.resources.threads("train")
     resources:
         gpu=JOBS.resources.gpus("train"),
+        # of a cluster: all GPUs of a training are in one machine
+        nodes=1,
         mem_mb=JOBS.resources.memory("train"),
         runtime=JOBS.resources.minutes("train"),
     params:

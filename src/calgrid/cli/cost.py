@@ -178,6 +178,14 @@ def _assumptions(
             f"A40, and {CORE_SLOWER} times as long on a processor core. Give --measure or "
             "--throughput for better numbers."
         )
+    for protocol, gpus in sorted(
+        {(key.protocol, run.protocol.get("gpus", 1)) for key, run in study.trained.items()}
+    ):
+        if gpus > 1:
+            lines.append(
+                f"- A training of protocol '{protocol}' shares its hours among {gpus} processors; "
+                "the exchange between them is not counted."
+            )
     lines += [
         "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "
         "the computation of a loss is not counted.",

@@ -122,9 +122,10 @@ def why(logs: Sequence[str], message: str = "") -> str:
             return reason
     *_, attempt = ["", *_read(logs[0]).split(MARK)]
     lines = [line for line in attempt.splitlines() if line.strip()]
-    if len(lines) > 1 and (
-        lines[-1].startswith("calgrid ") or "Traceback (most recent call last):" in lines
-    ):
+    # of several processes, the others may fail after the one that says why
+    if said := [line for line in lines if line.startswith("calgrid ")]:
+        return said[-1]
+    if any(line.endswith("Traceback (most recent call last):") for line in lines):
         return lines[-1]
     return (
         f"killed, or ended without a message; the log ends with: {lines[-1]}"

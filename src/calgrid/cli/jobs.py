@@ -1,6 +1,7 @@
 """Commands that the rules of the workflow call."""
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -69,7 +70,9 @@ def train(options: argparse.Namespace) -> None:
     if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
         _check_rows(options.data.parent, rows, RunKey(**spec["key"]))
     machine = {"device": options.device, "threads": options.threads}
-    if "loss" in spec:  # published weights have none
+    if "gpus" in spec["protocol"]:
+        _train_in_processes(spec, options, machine)
+    elif "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run
 
         first, every = options.first_stage, options.resume_every
@@ -85,6 +88,23 @@ def train(options: argparse.Namespace) -> None:
         from calgrid.jobs.published import take_weights
 
         take_weights(spec, options.data.parent, options.out, data_root=options.data_root, **machine)
+
+
+def _train_in_processes(
+    spec: specs.TrainSpec, options: argparse.Namespace, machine: Mapping[str, Any]
+) -> None:
+    """Start the processes of a training, or train in one of them."""
+    from calgrid.cli.main import OF_TORCHRUN
+    from calgrid.jobs import distributed
+
+    data, processes = options.data.parent, spec["protocol"]["gpus"]
+    if OF_TORCHRUN in os.environ:
+        distributed.train(spec, data, options.out, resume_every=options.resume_every, **machine)
+    else:
+        from calgrid.cli.torchrun import start
+
+        distributed.check(spec, data, options.device)
+        start(processes, max(options.threads // processes, 1))
 
 
 def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:

@@ -28,6 +28,8 @@ EXIT_STOPPED = 75
 EXIT_INTERRUPTED = 130
 #: commands whose --threads are processes
 IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
+#: in the environment of each process that ``torchrun`` has started
+OF_TORCHRUN = "LOCAL_RANK"
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid "
@@ -69,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.environ[variable] = str(count)
     keep_freed_memory()
     module, _, function = options.run.partition(":")
-    in_log = module == "jobs" and not sys.stderr.isatty()
+    # processes that torchrun has started write into the log of the one that called it
+    in_log = module == "jobs" and not sys.stderr.isatty() and OF_TORCHRUN not in os.environ
     if in_log:
         log(
             joblogs.first_line(

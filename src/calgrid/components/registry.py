@@ -61,7 +61,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 #: kind -> facts that a component may give, and their values if it does not
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
-    "procedure": {"second_stage": False, "sees_validation": False},
+    "procedure": {"second_stage": False, "sees_validation": False, "several_gpus": False},
     "calibrator": {"needs": ("logits",), "slow": False},
     "backbone": {"pretrained": False, "library": False},
     "probe": {"needs_linear_head": False},

@@ -465,6 +465,17 @@ def check_features(
             )
 
 
+def check_several_gpus(procedure: str, where: str) -> None:
+    """Check that a procedure can share the batches of its training among several GPUs."""
+    found = registry.specs("procedure")
+    if not found[procedure].info["several_gpus"]:
+        able = [id for id, spec in found.items() if spec.info["several_gpus"]]
+        raise ConfigError(
+            f"{where} trains on several GPUs, which procedure '{procedure}' cannot; leave out gpus "
+            f"for it, or use one of {', '.join(able)}."
+        )
+
+
 def check_linear_head(
     method: Method, calibrators: Iterable[Calibrator], probes: Iterable[NamedComponent], where: str
 ) -> None:

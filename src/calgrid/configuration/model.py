@@ -264,6 +264,16 @@ class TrainingProtocol(Protocol):
         "it natively, else fp32. On NVIDIA GPUs with TF32, matrix products and convolutions in "
         "fp32 use it (as PyTorch's convolutions do by default) unless deterministic is true.",
     )
+    gpus: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="GPUs of one machine that share each training batch, with a process each; "
+        "second stages use one. Batch normalisation, losses and their terms over a batch are those "
+        "of the whole batch, so that results differ from those of one GPU by rounding alone, and "
+        "by the masks of dropout before the head. Without GPUs there are as many processes on the "
+        "CPU, for networks without batch normalisation.",
+    )
     pretrained: bool = Field(
         False,
         description="Start from published weights of the backbone (fine-tuning), see calgrid list "

@@ -180,7 +180,8 @@ class Plan:
             }
         if trains(run.protocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
-            modules = ["calgrid.jobs.train", registry.spec("loss", method.loss).module]
+            job = "distributed" if "gpus" in run.protocol else "train"
+            modules = [f"calgrid.jobs.{job}", registry.spec("loss", method.loss).module]
         if run.protocol["weights"] == FOCAL_CALIBRATION:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
         if run.protocol["weights"] == OWN_FILE:

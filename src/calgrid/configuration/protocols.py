@@ -135,6 +135,8 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         trained = validated(model.TrainingProtocol, options, where)
         resolved = trained.model_dump(exclude={"description"})
         # jobs get these keys only if they have a value
+        if resolved["gpus"] == 1:
+            del resolved["gpus"]
         for name in ("head_dropout", "lookahead", "second_stage", "weights_file"):
             if resolved[name] is None:
                 del resolved[name]
@@ -196,6 +198,8 @@ def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
     options: dict[str, Any] = {**protocol}
     change = options.pop("second_stage", {})
+    if second:  # only a head, on frozen features
+        options.pop("gpus", None)
     return cast(Protocol, merge(options, change) if second else options)
 
 

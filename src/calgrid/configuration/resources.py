@@ -87,7 +87,8 @@ class Resources:
 
         def of_attempt(wildcards: Any, attempt: int) -> int:
             need = self._need(job, wildcards)
-            return attempt * (need.memory + CUDA_MB * need.gpu * self._gpus)
+            each = need.memory + CUDA_MB * need.gpu * self._gpus
+            return attempt * self._processes(job, wildcards) * each
 
         return of_attempt
 
@@ -102,11 +103,25 @@ class Resources:
 
     def threads(self, job: str) -> Callable[[Any], int]:
         """Threads or processes of a job."""
-        return lambda wildcards: self._need(job, wildcards).threads
+        return lambda wildcards: (
+            self._processes(job, wildcards) * self._need(job, wildcards).threads
+        )
 
     def gpus(self, job: str) -> Callable[[Any], int]:
         """GPUs of a job."""
-        return lambda wildcards: self._gpus if self._need(job, wildcards).gpu else 0
+
+        def of_job(wildcards: Any) -> int:
+            if not self._need(job, wildcards).gpu:
+                return 0
+            return self._processes(job, wildcards) * self._gpus
+
+        return of_job
+
+    def _processes(self, job: str, wildcards: Any) -> int:
+        """Processes of a training, each of which needs what that of one does; 1 of other jobs."""
+        if job != "train":
+            return 1
+        return self._study.trained[run_key(wildcards)].protocol.get("gpus", 1)
 
     def _need(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":

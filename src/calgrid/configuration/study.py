@@ -347,6 +347,8 @@ class Study:
         method = self.methods.resolve(
             key.method, self._context(key, staged.get("reduction", "mean"))
         )
+        if "gpus" in staged:
+            checks.check_several_gpus(method.procedure, f"{where}: protocol '{key.protocol}'")
         if protocol["weights"] == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         if protocol["weights"] == OWN_FILE:

@@ -5,7 +5,7 @@ A loss that records training samples adds ``samples.parquet``, with one row per 
 epoch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def train(
         trainer = build_trainer(spec, prepared, first, where, folder, resume_every)
         with StopRequest() as stop:
             position = trainer.run(stop)
-        return _write_outputs(folder, spec, trainer, position, where)
+        return write_outputs(folder, spec, trainer, position, where)
 
     return make_result(
         out, TRAIN, spec["fingerprint"], OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
@@ -93,6 +93,7 @@ def build_trainer(
     device: torch.device,
     folder: Path,
     resume_every: float,
+    kind: Callable[..., Trainer] = Trainer,
 ) -> Trainer:
     """Trainer of a run from its prepared data, and the state of its first stage or None."""
     key, protocol = spec["key"], spec["protocol"]
@@ -109,7 +110,7 @@ def build_trainer(
     model = to_device(model, protocol, device)
     if first is None:
         read_images(model, train_images)
-    return Trainer(
+    return kind(
         model,
         loss,
         procedure,
@@ -124,7 +125,7 @@ def build_trainer(
     )
 
 
-def _write_outputs(
+def write_outputs(
     folder: Path, spec: TrainSpec, trainer: Trainer, position: Position, device: torch.device
 ) -> dict[str, Any]:
     """Write model and history; return the content of the record."""

@@ -17,6 +17,7 @@ from calgrid.training.procedure import LossFunction, Procedure
 @register(
     source="Zhang et al., ICLR 2018; Thulasidasan et al., NeurIPS 2019",
     losses="affine",
+    several_gpus=True,
     limits={"alpha": "[0, inf)"},
 )
 class Mixup(Procedure):

@@ -4,6 +4,6 @@ from calgrid.components.registry import register
 from calgrid.training.procedure import Procedure
 
 
-@register(source="the protocol alone")
+@register(source="the protocol alone", several_gpus=True)
 class Standard(Procedure):
     """Plain training with the method's loss."""

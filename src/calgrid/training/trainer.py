@@ -160,14 +160,19 @@ class Trainer:
                 while position.step < self.steps:
                     self._train_step(batches[position.step])
                     position.step += 1
-                    now = time.monotonic()
-                    if stop.requested or now - last_save >= self.resume_every:
+                    now, stops = time.monotonic(), self._stops(stop)
+                    if stops or now - last_save >= self.resume_every:
                         position.seconds, last_save = before + clock() - begin, now
                         self._save()
+                    if stops:
                         stop.check()
                 progress.advance(**self._finish_epoch())
         position.seconds = before + clock() - begin
         return position
+
+    def _stops(self, stop: StopRequest) -> bool:
+        """Whether to stop after this step."""
+        return bool(stop.requested)
 
     def _train_step(self, index: torch.Tensor) -> None:
         epoch, step = self.position.epoch, self.position.step
@@ -186,7 +191,7 @@ class Trainer:
             group["lr"] = rate * group["factor"]
         with environment.explained(self.title):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-                logits, total = self.procedure.forward_loss(self.model, self.loss, batch)
+                logits, total = self._forward_loss(batch)
             self.optimizer.zero_grad(set_to_none=True)
             total.backward()
         self.procedure.before_step(self.model)
@@ -198,6 +203,10 @@ class Trainer:
             self.lookahead.after_step(epoch * self.steps + step + 1)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
+
+    def _forward_loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (B, K) and loss of a training batch."""
+        return self.procedure.forward_loss(self.model, self.loss, batch)
 
     def _rate(self, epoch: int, step: int) -> float:
         searched = epoch - self.protocol["epochs"]
@@ -264,11 +273,12 @@ class Trainer:
         self.model.eval()
         self.loss.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            logits = [
-                self.procedure.predict(self.model, batch)[0]
-                for batch in self.val_images.batches(EVALUATION_BATCH)
-            ]
+            logits = [self._predicted(batch) for batch in self.val_images.batches(EVALUATION_BATCH)]
         return torch.cat(logits).float()
+
+    def _predicted(self, batch: Batch) -> torch.Tensor:
+        """Logits (B, K) of a validation batch."""
+        return self.procedure.predict(self.model, batch)[0]
 
     def states(self) -> States:
         """State of network, loss and procedure for a checkpoint."""

@@ -1,0 +1,49 @@
+"""Start of a command in several processes, as ``torchrun`` does it."""
+
+import logging
+import os
+import signal
+import sys
+
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import parse_args, run
+
+from calgrid.cli.main import EXIT_STOPPED
+from calgrid.errors import StateError
+from calgrid.forkserver import ADDRESS
+from calgrid.training.interrupt import StopRequest
+
+
+def start(processes: int, threads: int) -> None:
+    """Run the command of this process in several, with ``threads`` each, and wait for them.
+
+    Stop signals are passed on to them. If they fail this process ends with the exit code of the
+    first that did, which has said why; StateError: it was killed.
+    """
+    os.environ.pop(ADDRESS, None)  # they are no forks of one process: each starts CUDA for itself
+    logging.disable()  # of torchrun, which would write after the reason of a failure
+    signals = ",".join(number.name for number in (*StopRequest.SIGNALS, signal.SIGHUP))
+    options = [
+        "--standalone",
+        f"--nproc-per-node={processes}",
+        f"--signals-to-handle={signals}",
+        "--module",
+        "--",  # of what follows nothing is an option of torchrun
+        *("calgrid", *sys.argv[1:], "--threads", str(threads)),
+    ]
+    try:
+        run(parse_args(options))
+    except SignalException:
+        sys.exit(EXIT_STOPPED)
+    except ChildFailedError as error:
+        codes = {number: failure.exitcode for number, failure in error.failures.items()}
+        # killed by somebody, before failed because of it, before ended by torchrun
+        process = min(codes, key=lambda number: (codes[number] == -signal.SIGTERM, codes[number]))
+        if codes[process] > 0:
+            sys.exit(codes[process])
+        name = signal.Signals(-codes[process]).name
+        raise StateError(
+            f"Process {process + 1} of {processes} was killed by {name}: run again, and the "
+            "training continues from its last saved state."
+        ) from None

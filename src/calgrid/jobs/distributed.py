@@ -1,0 +1,109 @@
+"""Job ``train`` in several processes, one for each GPU: the first one makes the result."""
+
+import contextlib
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calgrid.components.registry import load
+from calgrid.datasets import Prepared, open_prepared
+from calgrid.errors import ConfigError
+from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
+from calgrid.procedures.network import build_network
+from calgrid.specs import TrainSpec
+from calgrid.storage.publish import make_result
+from calgrid.storage.records import TRAIN
+from calgrid.training import distributed, environment
+from calgrid.training.interrupt import StoppedError, StopRequest
+from calgrid.training.procedure import Procedure
+from calgrid.training.trainer import Trainer
+
+
+def check(spec: TrainSpec, data: Path, device: str) -> None:
+    """Raise ConfigError if this machine cannot train a run; called before its processes start."""
+    where, count = environment.choose_device(device), spec["protocol"]["gpus"]
+    protocol = spec["key"]["protocol"]
+    if where.type == "cuda":
+        found = torch.cuda.device_count()
+        if found < count:
+            raise ConfigError(
+                f"Protocol '{protocol}' trains on {count} GPUs and this machine has {found}; give "
+                "it a variant with fewer gpus, or use another machine."
+            )
+    else:
+        network, _ = build_network(spec, open_prepared(data).n_classes)
+        if distributed.has_batch_norm(network):
+            raise ConfigError(
+                f"Protocol '{protocol}' trains in {count} processes, and without GPUs PyTorch "
+                f"cannot share the batch normalisation of '{spec['key']['backbone']}' among them; "
+                "use GPUs, or leave out gpus in the protocol."
+            )
+
+
+def train(
+    spec: TrainSpec,
+    data: Path,
+    out: Path,
+    *,
+    device: str = "auto",
+    threads: int = 1,
+    resume_every: float = 60.0,
+) -> bool:
+    """Train a run in the folder ``out``, in one of the processes that ``torchrun`` has started;
+    return False if the result was there already.
+
+    See :func:`calgrid.jobs.train.train`; ``threads`` are those of this process.
+    """
+    with distributed.joined(spec["protocol"]["gpus"]) as process:
+        where = environment.choose_device(device)
+        if where.type == "cuda":
+            where = torch.device("cuda", process)
+            torch.cuda.set_device(where)
+        environment.prepare(where, threads, spec["protocol"]["deterministic"])
+        prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
+        images = _in_parts(prepared, spec)
+
+        def build(folder: Path) -> Trainer:
+            return build_trainer(
+                spec, images, None, where, folder, resume_every, distributed.DistributedTrainer
+            )
+
+        def produce(folder: Path) -> Mapping[str, Any]:
+            prepared.verify()
+            trainer = build(folder)  # before the others, so that errors are said once
+            distributed.from_first(folder)
+            with StopRequest() as stop:
+                position = trainer.run(stop)
+            return write_outputs(folder, spec, trainer, position, where)
+
+        if process == 0:
+            inputs = {"data": prepared.digest}
+            fingerprint = spec["fingerprint"]
+            fresh = make_result(
+                out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
+            )
+            if not fresh:
+                distributed.from_first(None)
+            return fresh
+        folder = distributed.from_first()
+        if folder is None:
+            return False
+        # the first process says all of it
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(StoppedError):
+            trainer = build(folder)
+            with StopRequest() as stop:
+                trainer.run(stop)
+        return True
+
+
+def _in_parts(prepared: Prepared, spec: TrainSpec) -> Prepared:
+    """Data of which a process reads its part of each batch, if the procedure needs no more."""
+    if load("procedure", spec["procedure"]["id"]).forward_loss is not Procedure.forward_loss:
+        return prepared
+    train = prepared.splits["train"]
+    parts: Any = distributed.PartOfBatches(train.images)
+    return replace(prepared, splits={**prepared.splits, "train": replace(train, images=parts)})

@@ -1,0 +1,182 @@
+"""Trainings in two processes on the CPU, started as jobs are: the result of one process, stopped
+and continued like it; refusals before they start.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from tests.conftest import is_one_sentence
+from tests.jobs.small import HOME, command, small_study, write_plan
+
+from calgrid.cli import main
+from calgrid.components import plugins
+from calgrid.configuration.plan import Plan
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
+from calgrid.jobs import distributed
+from calgrid.jobs.train import train
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import RunKey
+from calgrid.storage.tables import read_frame
+
+#: largest difference of weights, statistics of losses and means of the history after three epochs,
+#: as a share of the largest number of its tensor; at most 1.3e-5 was measured
+TOLERANCE = 1e-4
+SAME = ("model.safetensors", "history.parquet", "samples.parquet")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A plugin with a network without batch normalisation."""
+    folder = tmp_path_factory.mktemp("plugin") / "mine"
+    assert main(["new", "backbone", "my_backbone", "--into", str(folder)]) == 0
+    yield folder
+    plugins.use(())
+    plugins.forget()
+
+
+@pytest.fixture(scope="module")
+def planned(own):
+    """A function that plans a run by its method, its processes and its backbone."""
+
+    def plan(method, processes, backbone="my_backbone"):
+        config = small_study(plugins=[str(own)])
+        config["protocols"]["quick"]["gpus"] = processes
+        grid = {"methods": [method], "backbones": [backbone], "calibrators": ["none"], "shifts": []}
+        config["grids"][0].update(grid)
+        made = Plan(Study(config, HOME))
+        return made.train(RunKey("quick", "digits", backbone, method, 1))
+
+    return plan
+
+
+@pytest.fixture
+def start(own, data, tmp_path):
+    """A function that starts the job of a specification in a folder."""
+
+    def begin(spec, out, *options):
+        path = tmp_path / f"{out.name}-plan.json"
+        write_plan(path, {str(out): spec})
+        arguments = ["--plan", path, "--data", data / "digits/manifest.json", "--out", out]
+        return command("train", *arguments, *options, CALGRID_PLUGINS=str(own))
+
+    return begin
+
+
+def finished(process):
+    _, messages = process.communicate(timeout=600)
+    assert process.returncode == 0, messages
+    return messages
+
+
+def assert_close(left, right):
+    weights, others = (load_checkpoint(each / "model.safetensors")[0] for each in (left, right))
+    assert weights.keys() == others.keys()
+    for group, tensors in weights.items():
+        for name, tensor in tensors.items():
+            scale = tensor.abs().max() if tensor.numel() else 0
+            assert torch.allclose(tensor, others[group][name], rtol=0, atol=TOLERANCE * scale), name
+    histories = (read_frame(each / "history.parquet") for each in (left, right))
+    pd.testing.assert_frame_equal(*histories, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def assert_same_bytes(left, right):
+    for name in SAME:
+        assert (left / name).read_bytes() == (right / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "mdca",  # a term over the batch
+        pytest.param("ce", marks=pytest.mark.slow),
+        pytest.param("mixup", marks=pytest.mark.slow),  # pairs of images of different processes
+        pytest.param("plp+crl", marks=pytest.mark.slow),  # frozen layers, a state for each image
+    ],
+)
+def test_two_processes_give_the_result_of_one(method, planned, start, data, tmp_path):
+    messages = finished(start(planned(method, 2), tmp_path / "two"))
+    assert messages.count("=== calgrid train, attempt 1") == 1
+    assert messages.count("epoch 3/3") == 1
+    train(planned(method, 1), data / "digits", tmp_path / "one", device="cpu")
+    assert_close(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(planned, own, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_plan(folder / "plan.json", {str(folder / "two"): planned("fedlas_ls", 2)})
+    arguments = ["--plan", folder / "plan.json", "--data", data / "digits/manifest.json"]
+    out = folder / "two"
+    finished(command("train", *arguments, "--out", out, CALGRID_PLUGINS=str(own)))
+    return out
+
+
+def stopped(start, spec, out, number, victim):
+    """Start a training that is sent a signal after its first resume state; return its messages."""
+    process = start(spec, out, "--resume-every", "0")
+    end = time.monotonic() + 300
+    while not out.with_name(f"{out.name}.partial").joinpath("resume.pt").exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.05)
+    os.kill(victim(process), number)
+    _, messages = process.communicate(timeout=300)
+    return process.returncode, messages.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_signal_reaches_all_and_the_resumed_run_ends_with_the_same_bytes(
+    number, planned, start, tmp_path, undisturbed
+):
+    out, spec = tmp_path / "train", planned("fedlas_ls", 2)
+    code, messages = stopped(start, spec, out, number, lambda process: process.pid)
+    assert code == 75
+    said = f"calgrid train: Stopped by {number.name}: the state is saved, run again to continue."
+    assert messages[1:] == [said]
+    finished(start(spec, out))
+    assert_same_bytes(out, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_with_a_process_killed_the_run_fails_and_the_next_ends_with_the_same_bytes(
+    victim, planned, start, tmp_path, undisturbed
+):
+    def child(process):
+        listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        return int(listed.split()[victim])
+
+    out, spec = tmp_path / "train", planned("fedlas_ls", 2)
+    code, messages = stopped(start, spec, out, signal.SIGKILL, child)
+    assert code == 2
+    assert is_one_sentence(messages[-1].removeprefix("calgrid train: "))
+    assert f"Process {victim + 1} of 2 was killed by SIGKILL: run again" in messages[-1]
+    finished(start(spec, out))
+    assert_same_bytes(out, undisturbed)
+
+
+def test_without_gpus_batch_normalisation_is_refused_before_the_processes_start(
+    planned, start, tmp_path
+):
+    process = start(planned("ce", 2, "resnet8"), tmp_path / "train")
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 2
+    (message,) = messages.splitlines()[1:]
+    assert is_one_sentence(message.removeprefix("calgrid train: "))
+    assert "without GPUs PyTorch cannot share the batch normalisation of 'resnet8'" in message
+    assert not list(tmp_path.glob("train*.partial"))
+
+
+def test_more_gpus_than_the_machine_has_are_refused(planned, data, monkeypatch, refuses):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with refuses(ConfigError, "'quick' trains on 4 GPUs and this machine has 2"):
+        distributed.check(planned("ce", 4), data / "digits", "auto")
+    distributed.check(planned("ce", 2, "resnet8"), data / "digits", "auto")

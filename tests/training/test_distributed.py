@@ -1,0 +1,162 @@
+"""Parts of a batch in several processes: what each sees, and the gradient that all of them get."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from calgrid.backbones import build_backbone
+from calgrid.training import distributed
+
+#: run by two processes; each prints one line of JSON
+PROGRAM = """
+import json
+
+import numpy as np
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from calgrid.training import distributed
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(2.0))
+        self.head = nn.Linear(1, 1, bias=False)
+        self.head.weight.data.fill_(3.0)
+        self.seen = []
+
+    def features(self, x):
+        self.seen.append(x.flatten().tolist())
+        return self.weight * x
+
+
+class SquareOfMean:
+    def forward_loss(self, model, loss, batch):
+        logits = model.head(model.features(batch))
+        return logits, logits.mean() ** 2
+
+
+class Noisy(nn.Module):
+    head = nn.Identity()
+
+    def features(self, x):
+        return torch.rand(len(x), 1)
+
+
+with distributed.joined(2) as process:
+    network = Scaled()
+    shared = distributed.SharedNetwork(network, nn.Identity(), SquareOfMean())
+    parallel = DistributedDataParallel(shared, broadcast_buffers=False)
+    found = {"process": process}
+    for name, size in (("three", 3), ("one", 1)):
+        images = torch.arange(1.0, size + 1).view(size, 1)
+        logits, loss = parallel(images)
+        parallel.zero_grad()
+        loss.backward()
+        found[name] = {
+            "logits": logits.flatten().tolist(),
+            "loss": loss.item(),
+            "body": network.weight.grad.item(),
+            "head": network.head.weight.grad.item(),
+        }
+    found["seen"] = network.seen
+    torch.manual_seed(5)
+    noisy = distributed.SharedNetwork(Noisy(), nn.Identity(), None)
+    found["drawn"] = noisy.features(torch.zeros(4, 1)).flatten().tolist()
+    found["next"] = torch.rand(1).item()
+    images = np.arange(1, 6, dtype=np.uint8).reshape(5, 1, 1, 1)
+    parts = distributed.PartOfBatches(images)
+    found["batch"] = parts[np.array([4, 0, 2])].flatten().tolist()
+    found["all"] = parts[1:4].flatten().tolist()
+    found["first"] = distributed.from_first(f"of {process}")
+    lines = [None, None]
+    dist.all_gather_object(lines, found)
+    if process == 0:
+        print(json.dumps(lines))
+"""
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory, home):
+    path = tmp_path_factory.mktemp("program") / "program.py"
+    path.write_text(PROGRAM)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(home / "src"), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_each_process_computes_its_part_and_has_the_logits_and_the_loss_of_the_whole_batch(
+    processes,
+):
+    """w = 2 and v = 3: logits v w x of x = 1, 2, 3, and their mean squared is (2 v w)^2 = 144."""
+    first, second = processes
+    assert [each["seen"][0] for each in processes] == [[1.0], [2.0, 3.0]]
+    assert first["three"]["logits"] == second["three"]["logits"] == [6.0, 12.0, 18.0]
+    assert first["three"]["loss"] == second["three"]["loss"] == 144.0
+
+
+def test_gradients_of_body_and_head_are_those_of_one_process(processes):
+    """(2 v w)^2 has the slopes 8 v^2 w = 144 and 8 v w^2 = 96."""
+    for each in processes:
+        assert (each["three"]["body"], each["three"]["head"]) == (144.0, 96.0)
+
+
+def test_a_batch_of_fewer_images_than_processes_is_computed_by_all(processes):
+    """(v w)^2 = 36 has the slopes 2 v^2 w = 36 and 2 v w^2 = 24."""
+    for each in processes:
+        assert each["seen"][1] == [1.0]
+        assert each["one"] == {"logits": [6.0], "loss": 36.0, "body": 36.0, "head": 24.0}
+
+
+def test_random_numbers_differ_within_the_body_and_agree_after_it(processes):
+    first, second = processes
+    assert first["drawn"] == second["drawn"]
+    assert len(set(first["drawn"])) == 4
+    torch.manual_seed(5)
+    assert first["next"] == second["next"] == torch.rand(1).item()
+
+
+def test_a_process_reads_its_part_of_a_batch_and_all_of_a_slice(processes):
+    assert [each["batch"] for each in processes] == [[5, 0, 0], [0, 1, 3]]
+    assert [each["all"] for each in processes] == [[2, 3, 4]] * 2
+
+
+def test_what_the_first_process_says_is_known_to_all(processes):
+    assert [each["first"] for each in processes] == ["of 0"] * 2
+
+
+def test_batch_normalisation_is_that_of_all_processes_with_the_same_weights():
+    network = build_backbone("resnet8", 10)
+    before = network.state_dict(keep_vars=True)
+    shared = distributed.synchronised(network)
+    after = shared.state_dict(keep_vars=True)
+    assert list(before) == list(after)
+    assert all(after[name] is tensor for name, tensor in before.items())
+    kinds = [type(each) for each in shared.modules()]
+    assert kinds.count(nn.SyncBatchNorm) == 7  # the stem, and two in each of three blocks
+    assert nn.BatchNorm2d not in kinds
+
+
+def test_batch_normalisation_of_timm_keeps_its_activation():
+    layers = pytest.importorskip("timm.layers")
+    network = nn.Sequential(layers.BatchNormAct2d(4))
+    assert distributed.has_batch_norm(network)
+    (layer,) = distributed.synchronised(network)
+    assert isinstance(layer, nn.SyncBatchNorm)
+    assert isinstance(layer.act, nn.ReLU)
