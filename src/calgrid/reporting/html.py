@@ -101,10 +101,16 @@ def _code(sentence: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_unbroken(sentence)))))
 
 
+#: a space in front of a unit or p-value, after a sign, and within an interval
+TOGETHER = re.compile(
+    r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)|(?<=\d;) (?=[\d<])"
+    r"|(?<=tie,) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
+)
+
+
 def _unbroken(words: str) -> str:
-    """Keep a number in the line of its unit, sign or p, and an interval in one line."""
-    together = r"(?<=\d) (?=%)|(?<=\bp) (?=[\d<])|(?<=[<±]) (?=\d)|(?<=\d,) (?=[\d+-][\d.]*\])"
-    return re.sub(together, "\N{NO-BREAK SPACE}", words)
+    """Keep numbers that belong together, or to a unit, in one line."""
+    return TOGETHER.sub("\N{NO-BREAK SPACE}", words)
 
 
 def facts_of(data: StudyData) -> list[str]:

@@ -1,0 +1,88 @@
+"""Report and board in a browser: no errors, no page wider than the screen, and bins that open.
+
+Skipped where no Chromium is installed.
+"""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import calgrid
+from calgrid.reporting.board import write_board
+from calgrid.reporting.html import write_report
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+#: it must not touch the network or a profile of the user; root needs --no-sandbox
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"),
+]
+#: stands first in a page: notes errors, clicks the first bin, and tells the page around it
+PROBE = """<script>
+const errors = [];
+addEventListener("error", (event) => errors.push(event.message));
+console.error = (...words) => errors.push(words.join(" "));
+addEventListener("load", () => {
+  document.querySelector(".bin")?.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  const images = document.getElementById("images-title")?.textContent;
+  const { scrollWidth, clientWidth } = document.documentElement;
+  parent.postMessage(JSON.stringify({ errors, images, scrollWidth, clientWidth }), "*");
+});
+</script>"""
+#: a frame, because windows of Chromium have at least 500 pixels
+FRAME = """<!doctype html><pre></pre><script>
+addEventListener("message", ({ data }) => (document.querySelector("pre").textContent = data));
+</script><iframe src="page.html" style="width: WIDTHpx; height: 900px; border: 0"></iframe>"""
+
+
+@pytest.fixture(scope="module")
+def pages(study, tmp_path_factory):
+    """Report and board of a small study."""
+    folder = tmp_path_factory.mktemp("pages")
+    study.tables()
+    study.figures()
+    found = {name: folder / f"{name}.html" for name in ("report", "board")}
+    write_report(study.folder, study.manifest, found["report"])
+    write_board(calgrid.load_study(study.folder), found["board"])
+    return found
+
+
+def shown(page, width, folder):
+    """What :data:`PROBE` finds in a page of this width."""
+    text = page.read_text()
+    (folder / "page.html").write_text(text.replace("<head>", f"<head>{PROBE}", 1))
+    (folder / "frame.html").write_text(FRAME.replace("WIDTH", str(width)))
+    given = (*OPTIONS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width + 100},1000")
+    address = (folder / "frame.html").as_uri()
+    done = subprocess.run(
+        [BROWSER, *given, "--virtual-time-budget=5000", "--dump-dom", address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    (found,) = re.findall(r"<pre>(.*?)</pre>", done.stdout)
+    return json.loads(html.unescape(found))
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("name", ["report", "board"])
+def test_a_page_fits_the_screen_and_reacts_without_errors(pages, tmp_path, name, width):
+    found = shown(pages[name], width, tmp_path)
+    assert found["errors"] == []
+    assert found["clientWidth"] == width
+    assert found["scrollWidth"] == width
+    if name == "board":
+        assert found["images"].startswith("Images with a confidence of ")
