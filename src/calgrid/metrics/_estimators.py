@@ -8,7 +8,7 @@ possible excess due to noise, from the change of these sums under resampling: se
 :mod:`calgrid.metrics.intervals`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ from calgrid.metrics import (
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics.failure import Confidences, sorted_correct
+from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_FITTED, Metric
 
 Floats = NDArray[np.float64]
@@ -38,6 +39,9 @@ NEAR = 3.0
 #: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
 #: equal cells
 SMOOTH_CELLS = 1000
+#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for
+#: any N
+BLOCK_ENTRIES = 2**18
 
 
 class Draws(NamedTuple):
@@ -45,6 +49,20 @@ class Draws(NamedTuple):
 
     values: dict[str, Floats]
     noise: dict[str, Floats]
+
+
+def joined(blocks: Sequence[Draws]) -> Draws:
+    """Draws of all blocks of resamples, in their order."""
+    values = _joined(block.values for block in blocks)
+    return Draws(values, _joined(block.noise for block in blocks))
+
+
+def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
+    parts: dict[str, list[Floats]] = {}
+    for block in blocks:
+        for name, values in block.items():
+            parts.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 #: weights (R, N) in the order of the samples, each row summing to N -> draws
@@ -64,8 +82,10 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
-    makers = [_binned, _ranked, _classwise, _kernel]
+    """Estimators of all labelled metrics with an interval, except those of classwise bins and the
+    smooth calibration error.
+    """
+    makers = [_binned, _ranked, _kernel]
     if predictions.probs.size <= MOST_FITTED:
         makers.append(_directed)
     others = (make(predictions, n_bins) for make in makers)
@@ -230,10 +250,12 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
     ends = _weighted.tie_ends(confidence)
 
     def estimate(weights: Floats) -> Draws:
-        weights = np.take(weights, predictions.order, axis=1)
-        ranks = _weighted.Ranks(_weighted.cumulative(weights))
-        drawn_correct = _ordered.carry(weights, correct)
-        drawn = _ordered.carry(weights, residual)
+        draws = np.take(weights, predictions.order, axis=1).astype(np.int64)
+        ranks = _weighted.Ranks(_weighted.cumulative_draws(draws))
+        drawn_correct, drawn = (
+            _ordered.Carried(values, draws, 0, _weighted.cumulative_draws(draws, values))
+            for values in (correct, residual)
+        )
         carried = drawn, _ordered.noise(drawn)
         edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
         swept_errors = _ordered.sweep(drawn_correct, ranks, carried, norm=1)
@@ -260,7 +282,10 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
     return estimate
 
 
-def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
+def classwise_estimator(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the classwise error and the parts of the Brier score: fastest for many resamples
+    at once.
+    """
     bins = ClasswiseBins(predictions, n_bins)
     plain = classwise_sums(predictions, n_bins)
     sample = binning.BinSums(
@@ -271,8 +296,8 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     base = binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
-    def estimate(weights: Floats) -> Draws:
-        sums = bins.sums(weights)
+    def of_block(weights: Floats, totals: NDArray[np.float32]) -> Draws:
+        sums = bins.sums(weights, totals)
         calibration = binning.debiased_square(sums).sum(axis=0)
         values = {
             "cece": binning.mean_gap(sums).mean(axis=0),
@@ -281,6 +306,11 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
         }
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         return Draws(values, {"cece": binning.mean_gap(moved).mean(axis=0) - base})
+
+    def estimate(weights: Floats) -> Draws:
+        totals = bins.totals(weights)
+        parts = row_blocks(len(weights), expected.size, BLOCK_ENTRIES)
+        return joined([of_block(weights[part], totals[part]) for part in parts])
 
     return estimate
 

@@ -24,7 +24,7 @@ class Carried(NamedTuple):
     """
 
     values: Floats
-    weights: Floats
+    weights: NDArray[Any]
     less: int
     cumulated: Floats
 

@@ -21,6 +21,26 @@ def cumulative(weights: Floats) -> Floats:
     return sums
 
 
+def cumulative_draws(draws: NDArray[np.int64], values: Floats | None = None) -> Floats:
+    """:func:`cumulative` of ``draws`` (R, N) times ``values`` (N,) in [-1, 1], or of the draws.
+
+    Sums of integers take an eighth of the time. So values are multiples of the smallest power of
+    two of which N draws fit into 64 bits: 2^-46 for 50,000 draws, less than sums of floating-point
+    numbers lose.
+
+    Parameters
+    ----------
+    draws : how often each sample was drawn, each row with the sum N.
+    """
+    n = draws.shape[1]
+    unit = 1.0 if values is None else 2.0 ** (n.bit_length() - 62)
+    if values is not None:
+        draws = draws * np.rint(values / unit).astype(np.int64)
+    sums = np.zeros((len(draws), n + 1), np.int64)
+    np.cumsum(draws, axis=1, out=sums[:, 1:])
+    return sums * unit
+
+
 class Ranks:
     """Resamples of sorted samples addressed by rank, from 0 for the smallest drawn to N - 1 for the
     largest.

@@ -24,6 +24,10 @@ class Confidences:
     ends : position after the last sample of each distinct confidence, (G,), in ascending order.
     before, correct_before : cumulative weights of all and of correct predictions in that order, (R,
         N + 1).
+
+    Attributes
+    ----------
+    wrong : number of errors, (R,).
     """
 
     def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
@@ -32,23 +36,22 @@ class Confidences:
             places = np.append(0, ends)
             before = np.take(before, places, axis=1)
             correct_before = np.take(correct_before, places, axis=1)
-        self._upto = before
-        self._wrong_upto = before - correct_before
+        self._correct_before = correct_before
+        self._wrong_before = before - correct_before
+        self.wrong = self._wrong_before[:, -1]
+        # only confidences with an error contribute to the areas
+        self._place = np.flatnonzero(np.diff(self._wrong_before, axis=1).any(axis=0))
+        self._below, self._wrong_below = self._at(before, 0), self._at(self._wrong_before, 0)
+        self._upto, self._wrong_upto = self._at(before, 1), self._at(self._wrong_before, 1)
 
-    @cached_property
-    def _size(self) -> Floats:
-        """Number of predictions at each distinct confidence, (R, G)."""
-        return np.diff(self._upto, axis=1)
+    def _at(self, sums: Floats, after: int) -> Floats:
+        """Cumulative sums before (0) or after (1) the confidences with an error, (R, E)."""
+        return np.take(sums, self._place + after, axis=1)
 
     @cached_property
     def _wrong_here(self) -> Floats:
-        """Number of errors at each distinct confidence, (R, G)."""
-        return np.diff(self._wrong_upto, axis=1)
-
-    @cached_property
-    def wrong(self) -> Floats:
-        """Number of errors, (R,)."""
-        return self._wrong_upto[:, -1]
+        """Number of errors at each of these confidences, (R, E)."""
+        return self._wrong_upto - self._wrong_below
 
     def aurc(self) -> Floats:
         """Area under the risk-coverage curve, (R,)."""
@@ -67,8 +70,9 @@ class Confidences:
         """P(a correct prediction is more confident than an error) + P(equal) / 2, (R,); NaN without
         either.
         """
-        correct = self._size - self._wrong_here
-        wins = (correct * (self._wrong_upto[:, :-1] + self._wrong_here / 2)).sum(axis=1)
+        correct_below, correct_upto = self._below - self._wrong_below, self._upto - self._wrong_upto
+        correct = (self._n - self.wrong)[:, None] - (correct_below + correct_upto) / 2
+        wins = (self._wrong_here * correct).sum(axis=1)
         return _ratio(wins, self.wrong * (self._n - self.wrong))
 
     def fpr95(self) -> Floats:
@@ -80,16 +84,15 @@ class Confidences:
         correct = self._n - self.wrong
         dropped = correct - np.ceil(95 * correct / 100)
         # the first confidence up to which there are more correct predictions than may be dropped
-        threshold = (self._upto - self._wrong_upto > dropped[:, None]).argmax(axis=1) - 1
-        below = np.take_along_axis(self._wrong_upto, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        threshold = (self._correct_before > dropped[:, None]).argmax(axis=1) - 1
+        below = np.take_along_axis(self._wrong_before, threshold.clip(min=0)[:, None], axis=1)[:, 0]
         return _ratio(self.wrong - below, np.where(correct > 0, self.wrong, 0))
 
     def aupr(self) -> Floats:
         """Mean over errors of the share of errors among all predictions at most as confident, (R,);
         NaN if undefined.
         """
-        wrong_upto, upto = self._wrong_upto[:, 1:], self._upto[:, 1:]
-        share = wrong_upto / np.maximum(upto, 1)
+        share = self._wrong_upto / np.maximum(self._upto, 1)
         total = (self._wrong_here * share).sum(axis=1)
         return _ratio(total, np.where(self.wrong < self._n, self.wrong, 0))
 
@@ -97,8 +100,9 @@ class Confidences:
         """Sum over errors of ``by_rank`` at their ranks from the most confident, (R,); ties get
         their mean.
         """
-        area = np.append(0, np.cumsum(by_rank)).take((self._n - self._upto).astype(np.intp))
-        mean = (area[:, :-1] - area[:, 1:]) / np.maximum(self._size, 1)
+        area = np.append(0, np.cumsum(by_rank))
+        below, upto = ((self._n - sums).astype(np.intp) for sums in (self._below, self._upto))
+        mean = (area.take(below) - area.take(upto)) / np.maximum(self._upto - self._below, 1)
         return (mean * self._wrong_here).sum(axis=1)
 
 

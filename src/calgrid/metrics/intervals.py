@@ -63,15 +63,19 @@ from scipy import special
 from calgrid.errors import ConfigError
 from calgrid.metrics import kernel
 from calgrid.metrics._estimators import (
+    BLOCK_ENTRIES,
     Draws,
+    classwise_estimator,
     deciding_estimators,
     function_estimator,
+    joined,
     labelled_estimators,
     ood_estimator,
     smooth_estimator,
     soft_estimator,
 )
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
+from calgrid.metrics._moments import PRODUCT_BLOCK
 from calgrid.metrics.evaluation import ood_scores
 from calgrid.metrics.table import LABELLED, OOD, SOFT, Metric
 
@@ -85,10 +89,7 @@ SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
 
-#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for
-#: any N
-BLOCK_ENTRIES = 2**18
-#: minimum rows of a block, because each matrix product reads all probabilities
+#: minimum rows of a block, as each has calls of many functions
 MIN_ROWS = 16
 
 
@@ -244,9 +245,10 @@ def resampled(
     """
     predictions = check_probabilities(probs, labels)
     estimators = labelled_estimators(predictions, check_bins(n_bins))
-    slow = [smooth_estimator(predictions)]
+    classwise, slow = classwise_estimator(predictions, n_bins), [smooth_estimator(predictions)]
     n, k = predictions.probs.shape
-    fast = _join([estimate(np.ones((1, n))) for estimate in [*estimators, *slow]]).values
+    once = np.ones((1, n))
+    fast = joined([estimate(once) for estimate in [*estimators, classwise, *slow]]).values
     others = [
         metric
         for metric in LABELLED.values()
@@ -256,12 +258,16 @@ def resampled(
         slow.append(function_estimator(predictions, [*others, *further], n_bins))
     blocks, left = [], SMOOTH_RESAMPLES
     rows = _rows(max(n, k * n_bins, kernel.NODES))
-    for weights in resample_weights(n, n_resamples, seed, rows=rows):
-        blocks += [estimate(weights) for estimate in estimators]
-        if left > 0:
-            blocks += [estimate(weights[:left]) for estimate in slow]
-            left -= len(weights)
-    return _with_values(_join(blocks), predictions, n_bins, further)
+    blocks_of_group = max(1, PRODUCT_BLOCK // (n * rows))
+    for group in resample_weights(n, n_resamples, seed, rows=rows * blocks_of_group):
+        blocks.append(classwise(group))
+        for start in range(0, len(group), rows):
+            weights = group[start : start + rows]
+            blocks += [estimate(weights) for estimate in estimators]
+            if left > 0:
+                blocks += [estimate(weights[:left]) for estimate in slow]
+                left -= len(weights)
+    return _with_values(joined(blocks), predictions, n_bins, further)
 
 
 def resampled_means(
@@ -283,7 +289,7 @@ def resampled_means(
     for start in range(0, n_resamples, rows):
         weights = counts[start : start + rows].astype(np.float64)
         blocks += [estimate(weights) for estimate in estimators]
-    return _with_values(_join(blocks), predictions, n_bins)
+    return _with_values(joined(blocks), predictions, n_bins)
 
 
 def _with_values(
@@ -338,7 +344,7 @@ def resampled_soft(
 ) -> Resampled:
     """Soft metrics with their resamples; parameters and errors as in :func:`bootstrap_soft`."""
     estimate, n = soft_estimator(probs, distribution, n_bins), len(np.asarray(probs))
-    draws = _join(
+    draws = joined(
         [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
     )
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
@@ -366,19 +372,6 @@ def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in models[0]:
         means[name] = np.mean([model[name] for model in models], axis=0)
     return means
-
-
-def _join(blocks: Sequence[Draws]) -> Draws:
-    values = _joined(block.values for block in blocks)
-    return Draws(values, _joined(block.noise for block in blocks))
-
-
-def _joined(blocks: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
-    parts: dict[str, list[Floats]] = {}
-    for block in blocks:
-        for name, values in block.items():
-            parts.setdefault(name, []).append(values)
-    return {name: np.concatenate(values) for name, values in parts.items()}
 
 
 def resample_weights(
