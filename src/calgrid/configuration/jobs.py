@@ -192,12 +192,11 @@ class Jobs:
 
     def results_of(self, *rules: str) -> list[str]:
         """Files of the results of all jobs of some rules, without models and logits."""
-        return [
-            f"{job.folder}/{name}"
-            for job in self.plan.jobs
-            if job.rule in rules
-            for name in RESULT_FILES[job.rule]
-        ]
+        files = []
+        for job in self.plan.jobs:
+            if job.rule in rules:
+                files += [f"{job.folder}/{name}" for name in RESULT_FILES[job.rule]]
+        return files
 
     def models(self) -> list[str]:
         """Models that must be there, unless the user may delete them."""

@@ -441,10 +441,11 @@ class Plan:
 
     def _described(self) -> dict[str, str]:
         """Protocol -> what it does, in words; of logits made elsewhere that is not known."""
-        ours = {key.protocol for key in self.study.trained}
-        said = {name: described(self.study.protocols.get(name, "protocols")) for name in ours}
+        said = {}
+        for name in dict.fromkeys(key.protocol for key in self.study.trained):
+            said[name] = described(self.study.protocols.get(name, "protocols"))
         elsewhere = "logits that were not made by this study"
-        for name in self._imported:
+        for name in sorted(self._imported):
             said[name] = f"{said[name]}; and {elsewhere}" if name in said else elsewhere
         return said
 

@@ -65,17 +65,11 @@ def read_group(path: Path, group: str) -> tuple[Logits, Logits]:
             )
         arrays = {name: file[group][name][()] for name in names}
     nothing = Arrays([], lambda name: np.empty(0))
-    val, test = (
-        from_arrays(
-            nothing,
-            arrays[f"probas_{part}"],
-            arrays[f"labels_{part}"],
-            "probabilities",
-            path,
-            None,
-            arrays[f"probas_{part}"].ndim == 1,
-        )
-        for part in PARTS
-    )
+    read = []
+    for part in PARTS:
+        values, labels = arrays[f"probas_{part}"], arrays[f"labels_{part}"]
+        binary = values.ndim == 1
+        read.append(from_arrays(nothing, values, labels, "probabilities", path, None, binary))
+    val, test = read
     validate_logits(val, str(path), n_classes=test.logits.shape[1])
     return val, test

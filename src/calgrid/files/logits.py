@@ -294,12 +294,11 @@ def class_columns(
 
 def classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
     """Classes that have no column, if the columns of others begin with one prefix; else none."""
-    prefixes = Counter(
-        name.removesuffix(class_name)
-        for name in names
-        for class_name in classes
-        if name.endswith(class_name)
-    )
+    prefixes: Counter[str] = Counter()
+    for name in names:
+        for class_name in classes:
+            if name.endswith(class_name):
+                prefixes[name.removesuffix(class_name)] += 1
     if not prefixes:
         return []
     prefix, count = prefixes.most_common(1)[0]

@@ -65,11 +65,10 @@ def tracked_runs(data: StudyData) -> Iterator[TrackedRun]:
         unshifted = data.rows("metrics.parquet", **where, severity=0)
         history = histories[(histories[list(RUN_KEY)] == list(key)).all(axis=1)]
         facts = data.facts(run)
-        options = {
-            f"{part}.{name}": value
-            for part in ("loss", "procedure")
-            for name, value in facts.get(part, {}).get("options", {}).items()
-        }
+        options = {}
+        for part in ("loss", "procedure"):
+            for name, value in facts.get(part, {}).get("options", {}).items():
+                options[f"{part}.{name}"] = value
         results = {}
         by_place = pd.concat([unshifted, means]).groupby(list(PLACE), observed=True, sort=False)
         for place, value in by_place["value"].mean().dropna().items():

@@ -36,11 +36,10 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
-    inputs = {
-        f"{number}/{name}": record.sha256(name)
-        for number, record in enumerate(records)
-        for name in names
-    }
+    inputs = {}
+    for number, record in enumerate(records):
+        for name in names:
+            inputs[f"{number}/{name}"] = record.sha256(name)
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()

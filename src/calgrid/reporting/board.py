@@ -21,7 +21,7 @@ from calgrid.reporting.bin_images import DRAWN, listed_images, pictures
 from calgrid.reporting.html import facts_of, template
 from calgrid.reporting.results import Results
 from calgrid.reporting.run import bin_frame
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.statistics.verdicts import NO_VERDICT
 from calgrid.storage.atomic import write_text
 from calgrid.storage.schema import BINS, CLASSES, MEAN_SHIFT, SUMMARY
@@ -117,14 +117,13 @@ def _group(data: StudyData, group: Group) -> dict[str, Any]:
     bin that has images.
     """
     rows = _averaged(data, group)
-    methods, calibrators = set(rows["method"]), set(rows["calibrator"])
     named = data.distinct(CLASSES, ["class", "name"], group).sort_values("class")
-    marked = {name: data.marked(name) for name in data.methods if name in methods}
+    methods = among(data.methods, rows["method"])
     return {
         "label": data.label(group),
         "dataset": group.dataset,
-        "methods": marked,
-        "calibrators": [name for name in data.calibrators if name in calibrators],
+        "methods": {name: data.marked(name) for name in methods},
+        "calibrators": among(data.calibrators, rows["calibrator"]),
         "shifts": _shifts(data, group),
         "interval": captions.interval(data, rows, "Lines"),
         "classes": list(named["name"]),

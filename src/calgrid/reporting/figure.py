@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from calgrid.reporting import captions
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.schema import SETTING
 
 
@@ -49,11 +49,11 @@ class FigureData:
 
     def methods(self) -> list[str]:
         """Methods of the rows in the order of the study."""
-        return [name for name in self.study.methods if (self.rows["method"] == name).any()]
+        return among(self.study.methods, self.rows["method"])
 
     def calibrators(self) -> list[str]:
         """Calibrators of the rows in the order of the study."""
-        return [name for name in self.study.calibrators if (self.rows["calibrator"] == name).any()]
+        return among(self.study.calibrators, self.rows["calibrator"])
 
 
 class FigureContent(Protocol):

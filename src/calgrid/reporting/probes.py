@@ -25,12 +25,11 @@ def probed(data: StudyData, group: Group, id: str, options: Sequence[str] = ()) 
     ----------
     id : identifier of the probe. options : names of its options to add as columns.
     """
-    probes = {
-        each["name"]: each
-        for run in data.runs(group)
-        for each in run.get("probes", ())
-        if each["id"] == id
-    }
+    probes = {}
+    for run in data.runs(group):
+        for probe in run.get("probes", ()):
+            if probe["id"] == id:
+                probes[probe["name"]] = probe
     parts = []
     for name, probe in probes.items():
         rows = data.rows(PROBES, group, probe=name).dropna(

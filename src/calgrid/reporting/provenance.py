@@ -1,7 +1,6 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 import contextlib
-import functools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +47,9 @@ def provenance(data: StudyData) -> dict[str, Any]:
     for run in runs:
         if environment := data.facts(run).get("environment"):
             environments[tuple(str(environment.get(name, "")) for name in ENVIRONMENT)] += 1
-    shown = runs if len(runs) <= SHOWN_ROWS else []
+    rows = []
+    if len(runs) <= SHOWN_ROWS:
+        rows = [_run(data, run, fingerprints) for run in runs]
     return {
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(
@@ -58,12 +59,12 @@ def provenance(data: StudyData) -> dict[str, Any]:
         "environments": [(*values, count) for values, count in sorted(environments.items())],
         "n_runs": len(runs),
         "run_header": RUN_HEADER,
-        "runs": list(map(functools.partial(_run, data, fingerprints), shown)),
+        "runs": rows,
         "sources": _sources(data),
     }
 
 
-def _run(data: StudyData, fingerprints: pd.Series, run: ManifestRun) -> list[str]:
+def _run(data: StudyData, run: ManifestRun, fingerprints: pd.Series) -> list[str]:
     key, record = RunKey(**run["key"]), data.facts(run)
     return [
         "/".join(map(str, key)),

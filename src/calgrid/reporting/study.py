@@ -171,12 +171,9 @@ class StudyData:
     @functools.cached_property
     def validation_methods(self) -> list[str]:
         """Methods that see validation data during training, themselves or in their first stage."""
-        seeing = {
-            run["key"]["method"]
-            for run in self.manifest["runs"]
-            if run.get("sees_validation", False)
-        }
-        return [method for method in self.methods if method in seeing]
+        runs = self.manifest["runs"]
+        seeing = [run["key"]["method"] for run in runs if run.get("sees_validation", False)]
+        return among(self.methods, seeing)
 
     def marked(self, method: str) -> str:
         """Name of a method, with a dagger if it sees validation data during training."""
@@ -339,6 +336,12 @@ class StudyData:
                 [table[name] == value for name, value in zip(GROUP, group, strict=True)]
             )
         ]
+
+
+def among(names: Iterable[str], values: Iterable[Hashable]) -> list[str]:
+    """Those names that are among the values, in the order of the names."""
+    present = set(values)
+    return [name for name in names if name in present]
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:

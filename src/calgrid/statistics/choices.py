@@ -75,12 +75,12 @@ def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:
     """Rows of all candidates, with the columns tuned and place; a run may be a candidate of several
     methods.
     """
-    flat = [
-        {"tuned": name, "place": place, "protocol": protocol, "method": method}
-        for name, each in candidates.items()
-        for place, (protocol, method) in enumerate(each)
-    ]
-    return rows.merge(pd.DataFrame(flat), on=["protocol", "method"])
+    flat = []
+    for name, pairs in candidates.items():
+        for place, (protocol, method) in enumerate(pairs):
+            flat.append((name, place, protocol, method))
+    columns = ["tuned", "place", "protocol", "method"]
+    return rows.merge(pd.DataFrame(flat, columns=columns), on=["protocol", "method"])
 
 
 def as_tuned(metrics: pd.DataFrame, choices: pd.DataFrame, protocol: str) -> pd.DataFrame:

@@ -104,19 +104,11 @@ def paired_bootstrap(
         scores[method] = _scores([resampled(probs, labels, **options) for probs in predictions])
     by = dict(zip(metrics, decided_by(pd.Series(list(metrics), dtype=str)), strict=True))
     needed = dict.fromkeys([*metrics, *filter(None, by.values())])
-    rows = pd.DataFrame(
-        [
-            {
-                "method": method,
-                "against": against,
-                "metric": name,
-                **_difference(find_metric(name), scores[method], scores[against], level),
-            }
-            for method, against in itertools.combinations(runs, 2)
-            for name in needed
-        ]
-    )
-    rows["decided_by"] = decided_by(rows["metric"])
+    rows = []
+    for method, against in itertools.combinations(runs, 2):
+        for name in needed:
+            found = _difference(find_metric(name), scores[method], scores[against], level)
+            rows.append({"method": method, "against": against, "metric": name, **found})
     return _judged(rows, level, metrics, of_runs)
 
 
@@ -137,27 +129,21 @@ def against_one(
     """
     (by,) = decided_by(pd.Series([metric]))
     scores = {name: _scores([model]) for name, model in models.items()}
-    rows = [
-        {
-            "method": name,
-            "against": against,
-            "metric": needed,
-            **_difference(find_metric(needed), scores[name], scores[against], level),
-        }
-        for name in models
-        if name != against
-        for needed in dict.fromkeys(filter(None, [metric, by]))
-    ]
-    table = pd.DataFrame(rows)
-    return _judged(
-        table.assign(decided_by=decided_by(table["metric"])), level, [metric], of_runs=True
-    )
+    rows = []
+    for method in models:
+        if method != against:
+            for name in dict.fromkeys(filter(None, [metric, by])):
+                found = _difference(find_metric(name), scores[method], scores[against], level)
+                rows.append({"method": method, "against": against, "metric": name, **found})
+    return _judged(rows, level, [metric], of_runs=True)
 
 
 def _judged(
-    rows: pd.DataFrame, level: float, metrics: Sequence[str], of_runs: bool
+    differences: Sequence[Mapping[str, Any]], level: float, metrics: Sequence[str], of_runs: bool
 ) -> pd.DataFrame:
     """Rows of ``metrics`` with their verdicts, which errors have from the deciding metric."""
+    rows = pd.DataFrame(differences)
+    rows["decided_by"] = decided_by(rows["metric"])
     own = rows[rows["decided_by"] == rows["metric"]]
     judged = judge(own, own["metric"], level, of_runs)
     rows = rows.assign(p_seeds=seed_test(rows["difference"], rows["std_seed"], rows["n_seeds"]))

@@ -27,11 +27,10 @@ def save_checkpoint(
     The names of ``{"best.model": {"w": ...}}`` are joined with ``/``. ``description`` (JSON-like)
     has the fingerprint of the run.
     """
-    flat = {
-        f"{group}/{name}": tensor.detach().to("cpu").numpy()
-        for group, state in states.items()
-        for name, tensor in state.items()
-    }
+    flat = {}
+    for group, state in states.items():
+        for name, tensor in state.items():
+            flat[f"{group}/{name}"] = tensor.detach().to("cpu").numpy()
     write_arrays(path, flat, description)
 
 

@@ -54,12 +54,10 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
         last = history.loc[history.groupby("seed")["epoch"].idxmax()].reindex(
             columns=[*DIAGNOSTICS]
         )
-        statistics = {
-            f"{name}_{each}": last[name].agg(each)
-            for name in DIAGNOSTICS
-            for each in ("mean", "std")
-        }
-        rows.append({**place, "method": method, "n_seeds": len(last), **statistics})
+        row = {**place, "method": method, "n_seeds": len(last)}
+        for name in DIAGNOSTICS:
+            row[f"{name}_mean"], row[f"{name}_std"] = last[name].mean(), last[name].std()
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

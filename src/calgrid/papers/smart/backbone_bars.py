@@ -16,7 +16,7 @@ from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.published.cells import printed_cells
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.schema import MEAN_SHIFT
 
 METRIC = "aece"
@@ -153,7 +153,7 @@ def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
     """Calibrators in the order of the study, without named variants if there are too many."""
-    names = [name for name in plain_names(data) if (rows["calibrator"] == name).any()]
+    names = among(plain_names(data), rows["calibrator"])
     if len(names) > MOST:
         variants = data.manifest["configuration"].get("calibrators", {})
         names = [name for name in names if name not in variants]
@@ -162,7 +162,7 @@ def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
 
 def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
     backbones = list(dict.fromkeys(rows["backbone"]))
-    present = [name for name in names if (rows["calibrator"] == name).any()]
+    present = among(names, rows["calibrator"])
     width = SHARE / len(present)
     for place, name in enumerate(present):
         part = rows[rows["calibrator"] == name]

@@ -10,7 +10,7 @@ from calgrid.papers.smart.fits import FITTED, plain, plain_names
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.storage.schema import METRICS as STORED
 
 METRICS = ("ece", "aece")
@@ -57,9 +57,9 @@ def caption(frame: FigureData) -> str:
 def draw(frame: FigureData) -> Figure:
     """Draw a line per corruption, a column per error, a row of panels per way of fitting."""
     rows = frame.rows
-    fitted = [name for name in FITTED if (rows["fit_on"] == name).any()]
+    fitted = among(FITTED, rows["fit_on"])
     shifts = list(dict.fromkeys(rows["shift"]))
-    names = [name for name in plain_names(frame.study) if (rows["calibrator"] == name).any()]
+    names = among(plain_names(frame.study), rows["calibrator"])
     height = (0.26 * len(shifts) + 0.7) * len(fitted) + 0.6
     figure = style.new_figure(style.WIDTH, height)
     axes = figure.subplots(len(fitted), len(METRICS), sharey=True, squeeze=False)

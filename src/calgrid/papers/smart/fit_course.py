@@ -8,7 +8,7 @@ from calgrid.papers.smart.fits import fits, whose
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 
 #: calibrators in the order of their colours
 NAMES = ("ts", "pts", "smart")
@@ -22,7 +22,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: FigureData) -> str:
     rows = frame.rows
-    traced = [name for name in NAMES if (rows.loc[~rows["kept"], "calibrator"] == name).any()]
+    traced = among(NAMES, rows.loc[~rows["kept"], "calibrator"])
     bare = rows[rows["calibrator"] == UNCALIBRATED].iloc[0]
     return (
         f"NLL against ECE (15 bins) of the {bare['n_samples']:,} validation images while "
@@ -38,7 +38,7 @@ def draw(frame: FigureData) -> Figure:
     """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()
-    shown = [name for name in NAMES if (frame.rows["calibrator"] == name).any()]
+    shown = among(NAMES, frame.rows["calibrator"])
     for name in shown:
         _course(ax, frame.rows[frame.rows["calibrator"] == name], _look(name))
     ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")

@@ -73,7 +73,7 @@ def draw(frame: FigureData) -> Figure:
             style.log_axis(ax, "y", values.min() / 1.3, values.max() * 1.3)
     for ax in figure.axes[-2:]:
         ax.set_xlabel("Epoch of the fit")
-    handles = [style.handle(label=name, **style.line_look(names, name)) for name in names]
+    handles = style.line_handles(names, names)
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure
 

@@ -8,7 +8,7 @@ from calgrid.metrics.conformal import SCORES
 from calgrid.reporting import captions
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.reporting.tables.conformal import set_means
 
 NAMES = list(SCORES)
@@ -53,7 +53,7 @@ def draw(frame: FigureData) -> Figure:
     for column, severity in enumerate(severities):
         axes[0, column].set_title(f"severity {severity}" if severity else "clean test split")
         axes[-1, column].set_xlabel("Mean size of the sets")
-    shown = [name for name in NAMES if (rows["conformal"] == name).any()]
+    shown = among(NAMES, rows["conformal"])
     dots = [
         style.handle(
             linestyle="", marker="o", markersize=7, label=name, color=style.colour(NAMES, name)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 
 METRICS = ("accuracy", "nll", "ece")
 
@@ -35,7 +35,7 @@ def caption(frame: FigureData) -> str:
 def draw(frame: FigureData) -> Figure:
     """Draw one line per method; one column for uncalibrated networks and one for a calibrator."""
     rows, methods = frame.rows, frame.methods()
-    shown = [name for name in frame.study.few_calibrators() if (rows["calibrator"] == name).any()]
+    shown = among(frame.study.few_calibrators(), rows["calibrator"])
     figure = style.new_figure(frame.width, 7.0)
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
     for column, calibrator in enumerate(shown):
