@@ -150,16 +150,21 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
             if dataset not in known:
                 raise unknown_id("data set", dataset, known, f"{where}: test_normalisation")
     if trains(protocol):
-        augmentation = protocol["augmentation"]
-        if augmentation["resized_crop"] and (augmentation["crop_padding"] or protocol["crop_size"]):
-            raise ConfigError(
-                f"{where}: augmentation.resized_crop gives images their final size; remove "
-                "crop_padding and crop_size."
-            )
-        _check_schedule(protocol, where)
-        if "second_stage" in protocol:
-            _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
+        _check_training(protocol, where)
     return protocol
+
+
+def _check_training(protocol: Protocol, where: str) -> None:
+    """Check the augmentation and the schedules of both stages."""
+    augmentation = protocol["augmentation"]
+    if augmentation["resized_crop"] and (augmentation["crop_padding"] or protocol["crop_size"]):
+        raise ConfigError(
+            f"{where}: augmentation.resized_crop gives images their final size; remove "
+            "crop_padding and crop_size."
+        )
+    _check_schedule(protocol, where)
+    if "second_stage" in protocol:
+        _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
 
 
 def _check_weights_file(protocol: Protocol, where: str) -> None:

@@ -84,7 +84,8 @@ class ImagenetTrained(Imagenet):
 
 def _check_classes(train: Pictures, test: Pictures) -> None:
     """Raise DataError unless training and test images have the same classes."""
-    ours, theirs = ({name.split("/")[0] for name in each.names} for each in (train, test))
+    ours = {name.split("/")[0] for name in train.names}
+    theirs = {name.split("/")[0] for name in test.names}
     if ours != theirs:
         raise DataError(
             f"The class '{min(ours - theirs)}' of {train.store.place} is not in "
