@@ -324,7 +324,7 @@ class TestMistakes:
             ),
             (
                 ("--calibrator", "smart", "--set", "sigma=wide"),
-                ["--set: sigma must be float, got 'wide'"],
+                ["--set: sigma must be a number, got 'wide'"],
             ),
             (("--calibrator", "smart", "--set", "sigma"), ["--set sigma: write NAME=VALUE"]),
             (("--calibrator", "smart", "--set", "sigma=[1"), ["--set sigma=[1"]),

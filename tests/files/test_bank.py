@@ -210,7 +210,7 @@ def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(b
     def study(**changed):
         Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).rows_of_banks()
 
-    with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: did you mean 'ce'"):
+    with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: valid: "):
         study(methods=["cf"])
     with refuses(ConfigError, "external.b: 'url' needs 'sha256'"):
         study(url="https://example.org/bank.zip")
