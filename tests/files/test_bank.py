@@ -338,7 +338,7 @@ def test_seeds_of_a_bank_and_of_a_grid_are_members_of_one_ensemble(bank, home, m
     ("ensembles", "parts"),
     [
         ({"methods": ["ens3(ce)"]}, ["ensembles.methods: 'ens3(ce)' needs 3 seeds", "at most 2"]),
-        ({"methods": ["ens2(cf)"]}, ["Unknown method 'cf' in ensembles.methods", "mean 'ce'"]),
+        ({"methods": ["ens2(cf)"]}, ["Unknown method 'cf' in ensembles.methods: valid: ce, "]),
         ({"methods": ["ce"]}, ["ensembles.methods: 'ce' is no ensemble; write ens3(ce)"]),
         ({"methods": ["ens2(ce,tss)"]}, ["tss", "did you mean"]),
         (
