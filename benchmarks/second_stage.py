@@ -27,7 +27,9 @@ from posthoc import print_row
 from speed import describe_machine, print_lines
 
 BACKBONES = ("resnet8", "resnet20")
+PLAIN = {"crop_padding": 0, "padding_mode": "zeros", "resized_crop": False}
 PROTOCOL = {
+    "channels_last": True,
     "epochs": 40,
     "batch_size": 20,
     "optimizer": {
@@ -70,7 +72,8 @@ def seconds(backbone: str, folder: Path, flip: bool) -> float:
     """
     prepared = open_prepared(folder / "digits")
     cpu = torch.device("cpu")
-    train, val = training_images(prepared, {"channels_last": True, "crop_size": None}, cpu)
+    protocol = {**PROTOCOL, "augmentation": {**PLAIN, "flip": flip}}
+    train, val = training_images(prepared, protocol, cpu)
     procedure = build_procedure("tst")
     torch.manual_seed(0)
     model = procedure.build_model(build_backbone(backbone, prepared.n_classes), prepared.n_classes)
@@ -79,7 +82,7 @@ def seconds(backbone: str, folder: Path, flip: bool) -> float:
         model,
         build_loss("ce", prepared.n_classes),
         procedure,
-        {**PROTOCOL, "augmentation": {"crop_padding": 0, "padding_mode": "zeros", "flip": flip}},
+        protocol,
         train,
         val,
         seed=1,

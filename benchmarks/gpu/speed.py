@@ -135,7 +135,12 @@ def calgrid(backbone: str, precision: str, where: torch.device, size: int, epoch
             "norm_bias_factor": 1.0,
         },
         "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
-        "augmentation": {"crop_padding": PADDING, "padding_mode": "zeros", "flip": True},
+        "augmentation": {
+            "crop_padding": PADDING,
+            "padding_mode": "zeros",
+            "flip": True,
+            "resized_crop": False,
+        },
         "crop_size": None,
         "clip_grad_norm": 2.0,
         "checkpoints": ["last"],
