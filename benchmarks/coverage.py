@@ -51,7 +51,7 @@ ESTIMATORS = {
     "means": _estimators._means,
     "binned": _estimators._binned,
     "squared": _estimators._squared,
-    "classwise": _estimators._classwise,
+    "classwise": _estimators.classwise_estimator,
     "nll_parts": _estimators._nll_parts,
     "ranked": _estimators._ranked,
 }
@@ -219,7 +219,7 @@ def resampled(
             parts += [estimate(weights) for estimate in own]
     found = []
     for one, parts in zip(checked, blocks, strict=True):
-        draws = intervals._join(parts)
+        draws = _estimators.joined(parts)
         values = {name: METRICS[name].function(one, one.labels, BINS) for name in draws.values}
         found.append(intervals.Resampled(values, draws.values, draws.noise))
     return found

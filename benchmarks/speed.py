@@ -1,16 +1,22 @@
-"""Measure the three speeds of calgrid and print them with the conditions they were measured under.
+"""Measure the speeds of calgrid and print them with the conditions they were measured under.
 
 ::
 
-    python benchmarks/speed.py                     all three
-    python benchmarks/speed.py --only planning     one of them: setup, grid, planning
+    python benchmarks/speed.py                     all of them
+    python benchmarks/speed.py --only planning     one: setup, grid, planning, imports, metrics or
+                                                   calibrators
 
 ``setup``     seconds of ``make setup`` into a new virtual environment, downloads included.
-``grid``      seconds of the default grid and its report, from nothing, in a new folder.
+``grid``      seconds of the default grid and its report, from nothing, in a new folder, and of
+              Snakemake afterwards, when nothing is to be done.
 ``planning``  milliseconds that Snakemake needs to plan one job: the time of a dry run of 1,000
               runs (3,000 jobs) minus that of one run (3 jobs), divided by the difference in jobs;
               the median of the repeats. The seconds of processor time are given, too: other work on
               the machine stretches the others.
+``imports``   processor seconds of ``calgrid --help`` and of what jobs import before they begin.
+``metrics``, ``calibrators``
+              the tables of ``posthoc.py`` and ``calibrators.py``, beside other packages that are
+              installed.
 
 Everything is written to temporary folders, which are removed.
 """
@@ -55,13 +61,15 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description="Measure set-up, default grid and planning.")
+    parser = argparse.ArgumentParser(description="Measure how long calgrid takes.")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--cores", default="all", help="cores for the default grid (all)")
     parser.add_argument(
         "--runs", type=int, default=1000, help="runs of the grid that is planned (1000)"
     )
-    parser.add_argument("--repeats", type=int, default=3, help="repeats of the planning (3)")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="repeats of planning and imports (3)"
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the figures to a file, too"
     )
@@ -128,9 +136,11 @@ def grid(options: argparse.Namespace) -> Figures:
         seconds, cpu = timed([*snakemake(folder), "--cores", options.cores])
         report = next(Path(folder).glob("results/*/report.html"))
         size = report.stat().st_size / 1e6
+        _, again = timed([*snakemake(folder), "--cores", options.cores])
     return {
         "seconds": seconds,
         "processor seconds": cpu,
+        "processor seconds, nothing to be done": again,
         "cores given": options.cores,
         "report in MB": size,
     }
@@ -158,10 +168,35 @@ def planning(options: argparse.Namespace) -> Figures:
     return figures
 
 
+def imports(options: argparse.Namespace) -> Figures:
+    """Import what commands import before they begin; the first time only writes compiled files."""
+    commands = {"--help": ["-m", "calgrid", "--help"]}
+    for job in ("train", "predict", "calibrate"):
+        commands[job] = ["-c", f"import calgrid.jobs.{job}"]
+    figures: Figures = {}
+    for name, command in commands.items():
+        times = [timed([sys.executable, *command])[1] for _ in range(options.repeats + 1)]
+        figures[f"processor seconds, {name}"] = min(times[1:])
+    return figures
+
+
+def beside_others(script: str) -> Callable[[argparse.Namespace], Figures]:
+    """Return what runs another script of this folder, which prints its own tables."""
+
+    def measure(options: argparse.Namespace) -> Figures:
+        subprocess.run([sys.executable, str(HOME / "benchmarks" / script)], check=True)
+        return {}
+
+    return measure
+
+
 MEASUREMENTS: Mapping[str, Callable[[argparse.Namespace], Figures]] = {
     "setup": setup,
     "grid": grid,
     "planning": planning,
+    "imports": imports,
+    "metrics": beside_others("posthoc.py"),
+    "calibrators": beside_others("calibrators.py"),
 }
 
 
