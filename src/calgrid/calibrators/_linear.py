@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import Array, softmax
 from calgrid.errors import DataError
-from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
+from calgrid.metrics.moments import BLOCK, LEAST_EXPONENT, row_blocks
 
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights
@@ -72,6 +72,8 @@ class FullDesign:
 
     #: of products with the Hessian, which only give directions: single, twice as fast
     precision = np.float32
+    #: entries of a block of samples: every block reads all weights
+    block = 1 << 18
 
     def __init__(self, inputs: Array) -> None:
         self._inputs = np.column_stack([inputs, np.ones(len(inputs), dtype=inputs.dtype)])
@@ -162,6 +164,8 @@ class DiagonalDesign:
 
     #: of products with the Hessian: double, because nothing bounds the weights of a separable class
     precision = np.float64
+    #: entries of a block of samples: as in other sums over classes
+    block = BLOCK
 
     def __init__(self, inputs: Array) -> None:
         self._inputs = inputs
@@ -250,7 +254,7 @@ class PenalisedLikelihood:
         n_samples, n_classes = len(self.labels), len(values)
         probabilities = np.empty((n_samples, n_classes), dtype=self.design.precision)
         gradient, nll = np.zeros_like(values), 0.0
-        for block in row_blocks(n_samples, n_classes):
+        for block in row_blocks(n_samples, n_classes, self.design.block):
             rows = np.arange(block.stop - block.start)
             scores = self.design.scores(block, values)
             scores -= scores.max(axis=1, keepdims=True)
@@ -281,7 +285,7 @@ class LikelihoodPoint:
         """Return the Hessian times a direction."""
         result, design = np.zeros_like(direction), self.problem.rounded
         rounded = direction.astype(self.probabilities.dtype)
-        for block in row_blocks(*self.probabilities.shape):
+        for block in row_blocks(len(self.probabilities), len(direction), design.block):
             probabilities = self.probabilities[block]
             change = design.scores(block, rounded)
             change -= np.vecdot(change, probabilities)[:, None]
