@@ -237,7 +237,7 @@ def test_cells_and_their_rival(load_claim, home):
     methods, width = [row["where"]["method"] for row in table["rows"]], len(table["columns"])
     cells = [
         [(methods[n // width], n % width) for n in (s["cell"], *s["rivals"])]
-        for s in claim["settings"]
+        for s in claim["cases"]
     ]
     assert cells == [[("fedlas_ls", column), ("ls", column)] for column in (0, 2, 4, 6, 8, 10)]
     assert (claim["at_least"], claim["margin"], claim["table"]) == (6, 0.0, "fedlas_table1")
@@ -256,14 +256,14 @@ def test_cells_and_their_rival(load_claim, home):
 )
 def test_rivals_of_each_cell(load_claim, claim, rivals):
     (found,) = load_claim({**claim, "margin": 0.01})
-    assert [len(setting["rivals"]) for setting in found["settings"]] == rivals
+    assert [len(case["rivals"]) for case in found["cases"]] == rivals
     assert (found["at_least"], found["margin"]) == (claim.get("at_least", len(rivals)), 0.01)
 
 
 def test_claims_may_be_about_the_numbers_behind_a_figure(home):
     known = {claim["id"]: claim for claim in paper(home, "maccal", "papers")["claims"]}
     assert known["maccal_shift"]["table"] == "maccal_figure5"
-    assert len(known["maccal_shift"]["settings"]) == 10
+    assert len(known["maccal_shift"]["cases"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -291,4 +291,4 @@ def test_shipped_claims_are_about_cells(home, name, count):
     claims = read["claims"]
     assert len(claims) == count
     assert all(each["text"].endswith(".") for each in read["unchecked"])
-    assert all(claim["settings"] and claim["text"].endswith(".") for claim in claims)
+    assert all(claim["cases"] and claim["text"].endswith(".") for claim in claims)

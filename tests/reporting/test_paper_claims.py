@@ -261,7 +261,7 @@ def test_claims_that_hold_in_fewer_printed_cells_than_claimed(tables):  # noqa: 
             held, known = (
                 int(number) for number in line(table, claim["text"])["In print"].split(" of ")
             )
-            doubted = len(claim["settings"]) - known
+            doubted = len(claim["cases"]) - known
             if held < claim["at_least"] - doubted:
                 fewer[claim["id"]] = f"{held} of {known}"
     assert fewer == {

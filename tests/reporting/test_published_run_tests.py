@@ -27,11 +27,11 @@ def made(**cells):
 
 
 def pairs(*rows, lower=True):
-    counts = pd.Series([setting for setting, *_ in rows]).value_counts()
+    counts = pd.Series([case for case, *_ in rows]).value_counts()
     return pd.DataFrame(
         [
             {
-                "setting": s,
+                "case": s,
                 "cell": mine,
                 "rival": rival,
                 "metric": "nll",
@@ -104,8 +104,8 @@ def test_missing_cells_have_no_test_and_cannot_tell():
         claim_tests(made(c0=LOW), pairs((0, 0, 1)), level=0)
 
 
-def verdict(runs, asked, n_settings, at_least):
-    return claim_verdict(claim_tests(runs, asked), n_settings, at_least)
+def verdict(runs, asked, n_cases, at_least):
+    return claim_verdict(claim_tests(runs, asked), n_cases, at_least)
 
 
 def test_confirmed_where_enough_settings_are():

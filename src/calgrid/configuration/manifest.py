@@ -43,7 +43,7 @@ class TableSpec(TypedDict):
     columns: list[Entry]
 
 
-class ClaimSetting(TypedDict):
+class ClaimCase(TypedDict):
     """A cell and the cells that it is claimed to be better than, as indices row by row."""
 
     cell: int
@@ -51,7 +51,7 @@ class ClaimSetting(TypedDict):
 
 
 class Claim(TypedDict):
-    """A claim about the table with id ``table``: in ``at_least`` settings the cell is better by
+    """A claim about the table with id ``table``: in ``at_least`` cases the cell is better by
     ``margin``.
     """
 
@@ -60,7 +60,7 @@ class Claim(TypedDict):
     table: str
     at_least: int
     margin: float
-    settings: list[ClaimSetting]
+    cases: list[ClaimCase]
 
 
 class PaperFigure(TypedDict):

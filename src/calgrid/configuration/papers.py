@@ -17,7 +17,7 @@ from calgrid.configuration.files import read_yaml
 from calgrid.configuration.manifest import (
     CellKey,
     Claim,
-    ClaimSetting,
+    ClaimCase,
     Entry,
     Paper,
     PaperFigure,
@@ -265,17 +265,17 @@ def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Cl
     wanted = [{**claim.where, **better} for better in _products([claim.better])]
     # ranks and means over data sets are included only if the claim names them
     named = wanted[0].get("dataset") == AVERAGE
-    settings: list[ClaimSetting] = []
+    cases: list[ClaimCase] = []
     for number, cell in enumerate(cells):
         single = cell["metric"] not in table["ranks"] and cell["dataset"] != AVERAGE
         if (named or single) and any(matches(cell, where) for where in wanted):
             rivals = _rivals(claim, table, cells, number)
             if rivals:
-                settings.append({"cell": number, "rivals": rivals})
-    at_least = len(settings) if claim.at_least is None else claim.at_least
-    if not 1 <= at_least <= len(settings):
+                cases.append({"cell": number, "rivals": rivals})
+    at_least = len(cases) if claim.at_least is None else claim.at_least
+    if not 1 <= at_least <= len(cases):
         raise ConfigError(
-            f"{where}: only {len(settings)} cells of table {claim.table} match and have a rival; "
+            f"{where}: only {len(cases)} cells of table {claim.table} match and have a rival; "
             "correct where, better, than or at_least."
         )
     return {
@@ -284,7 +284,7 @@ def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Cl
         "table": table["id"],
         "at_least": at_least,
         "margin": claim.margin,
-        "settings": settings,
+        "cases": cases,
     }
 
 

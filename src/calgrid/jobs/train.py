@@ -32,7 +32,7 @@ from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.seeds import stream
-from calgrid.training.trainer import Position, Trainer
+from calgrid.training.trainer import Trainer, TrainingState
 
 OUTPUTS = (MODEL, HISTORY)
 SAMPLES = "samples.parquet"
@@ -126,7 +126,7 @@ def build_trainer(
 
 
 def write_outputs(
-    folder: Path, spec: TrainSpec, trainer: Trainer, position: Position, device: torch.device
+    folder: Path, spec: TrainSpec, trainer: Trainer, position: TrainingState, device: torch.device
 ) -> dict[str, Any]:
     """Write model and history; return the content of the record."""
     last = trainer.states()

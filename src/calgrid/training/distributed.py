@@ -27,7 +27,7 @@ from calgrid.losses.base import Loss
 from calgrid.training.data import Batch
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.procedure import Procedure
-from calgrid.training.trainer import Position, Trainer
+from calgrid.training.trainer import Trainer, TrainingState
 
 #: longest wait of a process for another, which may wait for a lock or write a large file
 PATIENCE = timedelta(days=1)
@@ -161,7 +161,7 @@ class DistributedTrainer(Trainer):
     All of them hold the same state after each step. The first one writes the resume state.
     """
 
-    def run(self, stop: StopRequest) -> Position:
+    def run(self, stop: StopRequest) -> TrainingState:
         """Train to the end; a stop request of any process stops all of them after the same step."""
         if dist.get_rank() > 0:
             self.resume_every = float("inf")

@@ -43,8 +43,8 @@ SAMPLED_EPOCHS = 12
 
 
 @dataclass
-class Position:
-    """Position and results of a training so far; saved and restored as a whole."""
+class TrainingState:
+    """State and results of a training so far; saved and restored as a whole."""
 
     epoch: int = 0
     step: int = 0
@@ -131,12 +131,12 @@ class Trainer:
             )
         self.sampled = sampled_epochs(protocol)
         self.loss.reserve(len(train))
-        self.position = Position()
+        self.position = TrainingState()
         self.resume_path = folder / RESUME_FILE
         self.resume_every = resume_every
         self._restore()
 
-    def run(self, stop: StopRequest) -> Position:
+    def run(self, stop: StopRequest) -> TrainingState:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
         position = self.position
         epochs = self.protocol["epochs"] + len(self.search_rates)
@@ -310,7 +310,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.lookahead is not None:
             self.lookahead.restore(state["lookahead"])
-        self.position = Position(**state["position"])
+        self.position = TrainingState(**state["position"])
         self.position.sums = {
             name: value.to(self.device) for name, value in self.position.sums.items()
         }

@@ -89,7 +89,7 @@ def _caption(level: float) -> str:
     )
 
 
-_TESTED = ["setting", "cell", "rival", "metric", "lower_is_better", "n_rivals"]
+_TESTED = ["case", "cell", "rival", "metric", "lower_is_better", "n_rivals"]
 
 
 class _Checked:
@@ -114,7 +114,7 @@ class _Checked:
         """One row a pair that could be tested, with the coordinates of its cell and the row and
         column of its rival.
         """
-        asked = ["setting", "lower_is_better", "n_rivals"]
+        asked = ["case", "lower_is_better", "n_rivals"]
         tests = self.tests.drop(columns=[*asked, "metric"])
         found = tests.merge(self.pairs.drop(columns=asked), on=["cell", "rival"])
         return found.assign(
@@ -128,16 +128,16 @@ class _Checked:
         tests = self.tests[
             (self.tests["protocol"] == place[0]) & (self.tests["checkpoint"] == place[1])
         ]
-        settings = len(self.claim["settings"])
-        found = claim_verdict(tests, settings, self.claim["at_least"])
-        undecided = settings - found["confirmed"] - found["refuted"]
+        cases = len(self.claim["cases"])
+        found = claim_verdict(tests, cases, self.claim["at_least"])
+        undecided = cases - found["confirmed"] - found["refuted"]
         return [
             words(self.claim["text"]),
             Cell(found["verdict"], bold=found["verdict"] != OPEN),
             Cell(str(found["confirmed"]), sort=found["confirmed"]),
             Cell(str(found["refuted"]), sort=found["refuted"]),
             Cell(str(undecided), sort=undecided),
-            Cell(f"{found['present']} of {settings}", sort=found["present"]),
+            Cell(f"{found['present']} of {cases}", sort=found["present"]),
             self._wanted(found, tests),
             words(self._printed()),
         ]
@@ -152,7 +152,7 @@ class _Checked:
             return Cell("runs are missing")
         if tests["metric"].isin(list(self.table.spec["ranks"])).any():
             return Cell(NO_RANKS)
-        lacking = ["runs"] if found["present"] < len(self.claim["settings"]) else []
+        lacking = ["runs"] if found["present"] < len(self.claim["cases"]) else []
         if self.of_fits or tests["std_test"].isna().any():
             if tests["std_test"].isna().any():
                 lacking.append("resamples of the test images")
@@ -169,7 +169,7 @@ class _Checked:
         printed.
         """
         known = self.pairs[self.pairs["printed"].notna()]
-        holds = known.groupby("setting")["printed"].agg(lambda found: bool(found.all()))
+        holds = known.groupby("case")["printed"].agg(lambda found: bool(found.all()))
         return f"{int(holds.sum())} of {len(holds)}"
 
 
@@ -183,18 +183,18 @@ def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:
         frame["row"][:size] * len(spec["columns"]) + frame["column"][:size]
     )
     rows = []
-    for number, setting in enumerate(claim["settings"]):
-        mine = cells.loc[setting["cell"]]
+    for number, case in enumerate(claim["cases"]):
+        mine = cells.loc[case["cell"]]
         lower = lower_is_better(mine["metric"])
-        for rival in setting["rivals"]:
+        for rival in case["rivals"]:
             other = cells.loc[rival]
             rows.append(
                 {
-                    "setting": number,
-                    "cell": setting["cell"],
+                    "case": number,
+                    "cell": case["cell"],
                     "rival": rival,
                     "lower_is_better": lower,
-                    "n_rivals": len(setting["rivals"]),
+                    "n_rivals": len(case["rivals"]),
                     **{name: mine[name] for name in COORDINATES},
                     "rival_method": other["method"],
                     "rival_stage": other["stage"],

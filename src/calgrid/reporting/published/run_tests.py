@@ -41,7 +41,7 @@ def claim_tests(
     Parameters
     ----------
     runs : values of cells in each seed, from :func:`calgrid.reporting.published.means.cell_runs`.
-    pairs : columns setting, cell, rival, metric and lower_is_better, one row per comparison.
+    pairs : columns case, cell, rival, metric and lower_is_better, one row per comparison.
     draws : resamples of ``runs``, with the columns protocol, checkpoint, cell, seed, draws and
         pairs. Cells without resamples get no verdict, except those of times.
     ratios : for claims about calibrators of one network, cells with random splits -> number of
@@ -75,7 +75,7 @@ def claim_tests(
     tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
     section = tests.groupby(list(SECTION)).ngroup()
     tests = tests.assign(
-        sign=-1.0, pool=tests.groupby([*SECTION, "setting"]).ngroup(), difference=tests["gain"]
+        sign=-1.0, pool=tests.groupby([*SECTION, "case"]).ngroup(), difference=tests["gain"]
     )
     tests = judge(tests, section, level, of_runs=ratios is not None)
     tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
@@ -150,33 +150,33 @@ class ClaimVerdict(TypedDict):
     seeds_needed: float
 
 
-def claim_verdict(tests: pd.DataFrame, n_settings: int, at_least: int) -> ClaimVerdict:
+def claim_verdict(tests: pd.DataFrame, n_cases: int, at_least: int) -> ClaimVerdict:
     """Verdict on a claim from the tests of one protocol and checkpoint.
 
-    A setting is confirmed if its cell is better than all its rivals, refuted if it is worse than
-    one, and open with missing numbers. The claim is confirmed if ``at_least`` settings are, not
+    A case is confirmed if its cell is better than all its rivals, refuted if it is worse than
+    one, and open with missing numbers. The claim is confirmed if ``at_least`` cases are, not
     confirmed if that is impossible, else ``cannot tell``.
 
     Parameters
     ----------
-    tests : rows of :func:`claim_tests`, with the column ``n_rivals`` of their setting.
-    n_settings : number of settings of the claim, with or without numbers.
+    tests : rows of :func:`claim_tests`, with the column ``n_rivals`` of their case.
+    n_cases : number of cases of the claim, with or without numbers.
 
     Returns
     -------
-    verdict; present, confirmed, refuted: numbers of settings; seeds_needed: maximum over open tests
+    verdict; present, confirmed, refuted: numbers of cases; seeds_needed: maximum over open tests
     (inf if no number of seeds is enough, NaN if no open test has both variances).
     """
     marked = tests.assign(won=tests["verdict"] == CONFIRMED, lost=tests["verdict"] == REFUTED)
-    settings = marked.groupby("setting").agg(
+    cases = marked.groupby("case").agg(
         won=("won", "all"),
         lost=("lost", "any"),
         n=("rival", "count"),
         n_rivals=("n_rivals", "first"),
     )
-    complete = settings["n"] == settings["n_rivals"]
-    won, lost = int((settings["won"] & complete).sum()), int(settings["lost"].sum())
-    verdict = CONFIRMED if won >= at_least else REFUTED if lost > n_settings - at_least else OPEN
+    complete = cases["n"] == cases["n_rivals"]
+    won, lost = int((cases["won"] & complete).sum()), int(cases["lost"].sum())
+    verdict = CONFIRMED if won >= at_least else REFUTED if lost > n_cases - at_least else OPEN
     return {
         "verdict": verdict,
         "present": int(complete.sum()),
