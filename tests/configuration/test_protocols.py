@@ -125,6 +125,7 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
     in_half = path.stem in (
         "cifar10_cpu",
         "evening",
+        "imagenet",
         "photographs",
         "photographs_fit",
     )  # those of papers train in full precision

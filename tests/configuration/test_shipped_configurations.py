@@ -3,13 +3,16 @@ tables want.
 """
 
 import itertools
+import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from tests.conftest import HOME
 
+from calgrid.cli.main import main
 from calgrid.components import registry
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import as_list
@@ -25,6 +28,15 @@ FILES = [
     for pattern in ("*.yaml", "studies/*.yaml", "papers/*/study.yaml")
     for path in sorted((HOME / "config").glob(pattern))
 ]
+
+
+def test_the_schema_for_editors_accepts_shipped_configurations_and_no_wrong_key(capsys):
+    assert main(["schema"]) == 0
+    schema = jsonschema.Draft202012Validator(json.loads(capsys.readouterr().out))
+    for path in FILES:
+        schema.validate(yaml.safe_load(path.read_text()))
+    (error,) = schema.iter_errors({"study": "mine", "grid": []})
+    assert "'grid' was unexpected" in error.message
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -79,7 +79,7 @@ def test_what_cannot_be_fitted_is_refused(refuses):
         CalibratedEstimator(FrozenEstimator(trained)).fit(X_test, y_test)
     with refuses(TypeError, "argument 'sample_weight': calibrators weigh all rows alike"):
         CalibratedEstimator(LogisticRegression()).fit(X, y, sample_weight=np.ones(len(y)))
-    with refuses(ConfigError, "Unknown calibrator 'tz'", "'ts'"):
-        CalibratedEstimator(LogisticRegression(), "tz").fit(X, y)
+    with refuses(ConfigError, "Unknown calibrator 'smrt'", "'smart'"):
+        CalibratedEstimator(LogisticRegression(), "smrt").fit(X, y)
     with refuses(DataError, "'fc' needs features"):
         CalibratedEstimator(LogisticRegression(), "fc").fit(X, y)

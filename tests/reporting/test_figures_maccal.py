@@ -100,7 +100,7 @@ def test_calibrators_are_varied_on_the_baseline(build):
     )
     data, group = study.opened()
     (sweep,) = calibrator_sweeps(data, group)
-    assert (sweep.option, list(sweep.members)) == ("ts sigma", [0.01, 0.05, 0.2])
+    assert (sweep.option, list(sweep.members)) == ("ts_objective sigma", [0.01, 0.05, 0.2])
     rows = data.test(group).set_index(["method", "calibrator"])
     found = sensitivity.CALIBRATORS.collect(data, group)
     assert list(found["nll_mean"]) == pytest.approx(

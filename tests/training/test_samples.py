@@ -11,7 +11,7 @@ import torch
 from tests.training.test_trainer import CPU, StopAfter, build
 
 from calgrid.jobs import train as stage
-from calgrid.jobs.train import _write_outputs
+from calgrid.jobs.train import write_outputs
 from calgrid.storage.tables import read_frame
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import sampled_epochs
@@ -36,7 +36,7 @@ def run(spec, prepared, folder, stops=()):
             build(spec, prepared, folder).run(StopAfter(steps - 1))
     trainer = build(spec, prepared, folder)
     position = trainer.run(StopAfter(10**9))
-    _write_outputs(folder, spec, trainer, position, CPU)
+    write_outputs(folder, spec, trainer, position, CPU)
     return position
 
 

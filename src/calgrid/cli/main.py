@@ -396,6 +396,9 @@ def _study_commands(commands: Commands) -> None:
     measure = "time twenty training steps of each network here, at most about a minute each"
     parser.add_argument("--measure", action="store_true", help=measure)
 
+    help = "Print the JSON Schema of configurations, by which editors complete and check them."
+    _command(commands, "schema", "schema:schema", help)
+
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)
     _configuration(parser)

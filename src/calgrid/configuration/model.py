@@ -344,7 +344,8 @@ class Grid(Model):
     datasets: Names = Field(description="Data sets to train on.")
     backbones: Names = Field(
         description="Networks, or the path of a text file with one name a line, relative to the "
-        "working directory or of calgrid."
+        "working directory or of calgrid.",
+        json_schema_extra={"type": ["array", "string"]},
     )
     methods: Names = Field(
         description="Training-time methods; a procedure with a loss is written mixup+ls, a second "
@@ -628,6 +629,13 @@ class Candidate(Model):
     method: str = Field(description="Method id or name of a variant.")
 
 
+#: each may be the name of a method alone
+Candidates = Annotated[
+    list[Candidate],
+    Field(min_length=1, json_schema_extra={"items": {"type": ["string", "object"]}}),
+]
+
+
 class Tuning(Model):
     """Methods tuned with an equal budget of candidates."""
 
@@ -640,7 +648,7 @@ class Tuning(Model):
         description="Metric on the validation rows, without a calibrator, by which each seed "
         "chooses a candidate.",
     )
-    methods: dict[Name, Annotated[list[Candidate], Field(min_length=1)]] = Field(
+    methods: dict[Name, Candidates] = Field(
         min_length=1,
         description="Name of the tuned method, and its candidates, the default first; each must "
         "be in a grid.",

@@ -100,7 +100,7 @@ Distinct = AfterValidator(_distinct)
 #: a list of identifiers without repetition
 Names = Annotated[list[str], Field(min_length=1), Distinct]
 #: an identifier, or a list of them; always a list once validated
-OneOrMore = Annotated[Names, WrapValidator(_as_list)]
+OneOrMore = Annotated[Names, WrapValidator(_as_list, json_schema_input_type=str | list[str])]
 
 
 def validated(model: type[Options], value: Any, what: str) -> Options:
