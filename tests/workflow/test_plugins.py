@@ -88,10 +88,14 @@ def test_an_edit_reruns_what_used_the_file(study, edit):
 
 
 def test_a_helper_in_the_folder_counts_too(study, edit):
-    edit("mine/losses/_penalty.py", "", "def penalty(logits):\n    return logits.square().mean()\n")
-    edit(LOSS, "logits.square().mean()", "penalty(logits)")
     edit(
-        LOSS, "from torch import Tensor", "from ._penalty import penalty\nfrom torch import Tensor"
+        "mine/losses/_penalty.py", "", "def mean_size(logits):\n    return logits.square().mean()\n"
+    )
+    edit(LOSS, "logits.square().mean()", "mean_size(logits)")
+    edit(
+        LOSS,
+        "from torch import Tensor",
+        "from ._penalty import mean_size\nfrom torch import Tensor",
     )
     first = study.snakemake("--configfile", "tiny.yaml", "-n", "--cores", "2").stdout
     edit("mine/losses/_penalty.py", "square", "abs")
