@@ -55,7 +55,7 @@ def test_every_face_says_the_same(two):
             each[each["metric"] == metric].assign(cell=each["method"].map(cells))
             for each in (metrics, drawn)
         )
-        pair = {"setting": 0, "cell": 0, "rival": 1, "metric": metric, "n_rivals": 1}
+        pair = {"case": 0, "cell": 0, "rival": 1, "metric": metric, "n_rivals": 1}
         pair["lower_is_better"] = metric != "accuracy"
         claim = claim_tests(values, pd.DataFrame([pair]), draws)
         assert claim["verdict"].item() == TOLD.get(expected.loc[metric, "verdict"], OPEN)
