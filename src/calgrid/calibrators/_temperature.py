@@ -137,7 +137,7 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
 
 
 def fit_rescaled(logits: Array, labels: NDArray[np.int64]) -> tuple[TemperatureFit, float]:
-    """Return the fit with the bounds of beta in units of the logits' spread, and this unit.
+    """Return the fit with the bounds of beta in units of the logits' spread, and their scale.
 
     ``beta`` is that of the given logits. Parameters and errors are those of
     :func:`fit_temperature`.

@@ -139,7 +139,7 @@ class TemperatureNetwork(Calibrator):
 
     @property
     def _input_scale(self) -> float:
-        """Unit of the inputs if logits are divided by their unit."""
+        """Scale of the inputs if logits are divided by theirs."""
         return self._scale
 
     def temperature(self, values: Array) -> Array:

@@ -15,8 +15,8 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.errors import CalgridError, StateError, visible_lines
 from calgrid.forkserver import THREADS
-from calgrid.memory import keep_freed_memory
 from calgrid.optional import say_extra
+from calgrid.parallel import keep_freed_memory
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
 
@@ -29,7 +29,7 @@ EXIT_INTERRUPTED = 130
 #: commands whose --threads are processes
 IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 #: in the environment of each process that ``torchrun`` has started
-OF_TORCHRUN = "LOCAL_RANK"
+OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
     "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid "

@@ -345,9 +345,10 @@ def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
 
     from calgrid.losses import build_loss  # noqa: PLC0415  (torch)
 
-    logits = torch.randn(EXAMPLE_ROWS, n_classes, requires_grad=True)
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(EXAMPLE_ROWS, n_classes, generator=rng).requires_grad_()
     labels = torch.arange(EXAMPLE_ROWS) % n_classes
-    features, index = torch.rand(EXAMPLE_ROWS, 16), torch.arange(EXAMPLE_ROWS)
+    features, index = torch.rand(EXAMPLE_ROWS, 16, generator=rng), torch.arange(EXAMPLE_ROWS)
     loss = build_loss(id, n_classes, **options)
     where = plugins.shown(type(loss).__module__)
     loss.reserve(EXAMPLE_ROWS)

@@ -363,12 +363,12 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     """Warning about calibrator fits that ended at a bound or at the end of a grid, or did not
     converge.
     """
-    condition_of = operator.itemgetter(*Group._fields[:3])
+    setting_of = operator.itemgetter(*Group._fields[:3])
     cases = [
         f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} "
         f"({entry['first'].removesuffix('.')})"
         for entry in data.fit_warnings
-        if condition_of(entry) == group[:3]
+        if setting_of(entry) == group[:3]
     ]
     if not cases:
         return ""
