@@ -233,6 +233,38 @@ def test_no_statement_has_two_comprehensions():
     assert crowded == []
 
 
+#: first words of what to do in messages: "place: problem; fix."
+FIXES = ("choose", "correct", "give", "prepare", "remove", "rename", "replace", "run", "set", "use")
+
+
+def literal_text(node: ast.AST) -> str:
+    """Text of a message, with ``{}`` for what is filled in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(literal_text(value) for value in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "{}"
+
+
+def test_messages_say_what_to_do_after_a_semicolon():
+    after_colon = re.compile(rf"(?:\S+ ){{3,}}\S*: (?:{'|'.join(FIXES)})\b")
+    other = []
+    for path in python_files("src"):
+        for node in ast.walk(tree_of(path)):
+            is_message = isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+            if is_message and any(map(after_colon.search, map(literal_text, node.exc.args))):
+                other.append(f"{relative(path)}:{node.lineno}")
+    assert other == []
+
+
+def test_docstrings_list_errors_in_a_block():
+    other = []
+    for path in python_files("src"):
+        for node in ast.walk(tree_of(path)):
+            described = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            if described and re.search(r"Raises\s+[A-Z]\w*Error", ast.get_docstring(node) or ""):
+                other.append(f"{relative(path)}:{node.name}")
+    assert other == []
+
+
 def test_every_line_that_make_mutation_breaks_is_in_the_source():
     for mutation in MUTATIONS:
         assert mutation.file(ROOT).read_text().count(mutation.old) == 1, mutation.name

@@ -362,6 +362,6 @@ def checked(value: Any, kind: type[Content], what: str) -> Content:
     for key in kind.__annotations__:
         if key in required and key not in value:
             raise ConfigError(
-                f"{what} lacks the key '{key}': use the specification of the workflow."
+                f"{what} lacks the key '{key}'; use the specification of the workflow."
             )
     return cast(Content, value)

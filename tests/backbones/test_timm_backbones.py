@@ -160,7 +160,7 @@ def test_no_name_is_needed_to_be_known_where_timm_is_not_installed(monkeypatch):
         ("resnet5", ["Unknown timm model 'resnet5' in grids[0]", "did you mean ", "resnet50"]),
         ("test_vit.r160_in2k", ["'test_vit.r160_in2k'", "did you mean test_vit.r160_in1k?"]),
         ("zzzzzzzzzz", ["'zzzzzzzzzz'", "timm.list_models(pretrained=True) lists what there is"]),
-        ("", ["grids[0]: 'timm' is a library: write timm/ and the name"]),
+        ("", ["grids[0]: 'timm' is a library; write timm/ and the name"]),
     ],
 )
 def test_an_unknown_name_is_refused_with_near_ones(name, parts, refuses):

@@ -267,7 +267,7 @@ class TestCheck:
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
         parts = [
-            "datasets.mine: val_size is 5000, but the training files have 25 rows: use a smaller "
+            "datasets.mine: val_size is 5000, but the training files have 25 rows; use a smaller "
             "number"
         ]
         fails("check", path, parts=parts)
@@ -345,11 +345,11 @@ class TestExit:
         class StoppedError(StateError):
             pass
 
-        ends_with(StoppedError("Stopped by SIGTERM: run again to continue."))
+        ends_with(StoppedError("Stopped by SIGTERM; run again to continue."))
         done = calgrid("list", "methods")
         assert (done.code, done.err) == (
             EXIT_STOPPED,
-            "calgrid list: Stopped by SIGTERM: run again to continue.\n",
+            "calgrid list: Stopped by SIGTERM; run again to continue.\n",
         )
 
     @pytest.mark.parametrize("error", [KeyError("ours"), TimeoutError(110, "timed out")])

@@ -60,7 +60,7 @@ def test_states_of_trainings(place, jobs, trainings):
     log(
         trainings["ls"],
         LINE,
-        "calgrid train: Stopped by SIGINT: the state is saved, run again to continue.",
+        "calgrid train: Stopped by SIGINT: the state is saved; run again to continue.",
     )
     log(
         trainings["mbls"],
@@ -123,7 +123,7 @@ def test_what_was_removed_and_what_waits_in_the_queue_has_not_failed(
     }
     assert found["ce"]["reason"] == "complete on 2026-01-01T00:00:00+00:00, removed since"
     assert found["ls"]["where"] == "SLURM job 11 (Priority)"
-    assert found["mbls"]["reason"] == "cancelled: run the same command again"
+    assert found["mbls"]["reason"] == "cancelled; run the same command again"
 
 
 def test_an_owner_on_another_host_lives_as_long_as_its_heart_beats(place, jobs, trainings):

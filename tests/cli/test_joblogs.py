@@ -13,8 +13,8 @@ import pytest
 from calgrid.cli import joblogs
 from calgrid.cli.main import main
 
-SENTENCE = "calgrid train: The checkpoint model.safetensors is damaged: delete it and run again."
-STOPPED = "calgrid train: Stopped by SIGTERM: the state is saved, run again to continue."
+SENTENCE = "calgrid train: The checkpoint model.safetensors is damaged; delete it and run again."
+STOPPED = "calgrid train: Stopped by SIGTERM: the state is saved; run again to continue."
 CANCELLED = "slurmstepd-n1: error: *** JOB 93 ON n1 CANCELLED AT 2026-11-22T07:43:54"
 FAILED = "SLURM-job '93' failed, SLURM status is: 'FAILED'. Detailed failure reason unavailable"
 
@@ -120,7 +120,7 @@ CASES = {
         None,
         "SLURM sbatch failed. The error message was 'sbatch: error: invalid partition specified: "
         "nosuch\nsbatch: error: Batch job submission failed'.\n    sbatch call:",
-        "SLURM refused the job (invalid partition specified: nosuch): correct slurm_partition",
+        "SLURM refused the job (invalid partition specified: nosuch); correct slurm_partition",
     ),
 }
 

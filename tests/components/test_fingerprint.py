@@ -136,9 +136,9 @@ def test_digests_are_short_hexadecimal_and_differ_with_the_value():
 
 def test_roots_count_as_a_set():
     one, two = "calgrid.losses.mbls", "calgrid.losses.ce"
-    assert fingerprint.of_stage({}, [one, two]) == fingerprint.of_stage({}, [two, one, two])
-    assert fingerprint.of_stage({}, [one]) != fingerprint.of_stage({}, [two])
-    assert fingerprint.of_stage({"seed": 1}, [one]) != fingerprint.of_stage({"seed": 2}, [one])
+    assert fingerprint.of_job({}, [one, two]) == fingerprint.of_job({}, [two, one, two])
+    assert fingerprint.of_job({}, [one]) != fingerprint.of_job({}, [two])
+    assert fingerprint.of_job({"seed": 1}, [one]) != fingerprint.of_job({"seed": 2}, [one])
 
 
 def test_closure_of_training_is_what_training_uses():
@@ -180,7 +180,7 @@ def test_neutral_modules_are_in_no_closure(stage):
 
 def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
     with pytest.raises(FileNotFoundError, match=r"calgrid\.losses\.nothing"):
-        fingerprint.of_stage({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
+        fingerprint.of_job({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
 
 
 @pytest.mark.parametrize("stage", sorted(REPORT_MODULES))

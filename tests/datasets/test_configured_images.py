@@ -301,7 +301,7 @@ def test_pictures_of_several_sizes_need_a_size(files, tmp_path):
     contents = [*map(encoded, draw(29, seed=2)[0]), encoded(pixels[0])]
     write_parquet(files / "test.parquet", contents, labels)
     message = (
-        r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8: give image_size"
+        r"Row 29 of .*test.parquet has 9x9 pixels, the images before it have 8x8; give image_size"
     )
     with pytest.raises(DataError, match=message):
         prepared(files, tmp_path / "out", **PARQUET)
@@ -385,7 +385,7 @@ def test_a_decompression_bomb_is_refused(files, tmp_path, refuses, monkeypatch):
 
 def test_a_picture_that_scaling_would_blow_up_is_refused(refuses):
     wide = encoded(np.zeros((1, 20_000), np.uint8))
-    message = "wide.png has 20000 x 1 pixels, which would be scaled to 81920000 x 4096: crop it"
+    message = "wide.png has 20000 x 1 pixels, which would be scaled to 81920000 x 4096; crop it"
     with refuses(DataError, message):
         decode(wide, 8, 4096, "wide.png")
 
@@ -436,7 +436,7 @@ PNG = encoded(draw(1, seed=9)[0][0])
     [
         (
             {"picture": [PNG], "label": [0]},
-            r"no column 'image' or 'img' \(it has picture, label\): .* image_column",
+            r"no column 'image' or 'img' \(it has picture, label\); .* image_column",
         ),
         (
             {"image": [PNG], "img": [PNG], "label": [0]},
@@ -521,7 +521,7 @@ def test_labels_that_fit_pass_the_check(files):
     [
         (
             [*range(3)] * 19 + [0, 1, 1_000_000],
-            "has images with the label 1000000, but none with 3: correct",
+            "has images with the label 1000000, but none with 3; correct",
         ),
         (
             [*range(3)] * 19 + [0, 1, 2**62],
@@ -529,7 +529,7 @@ def test_labels_that_fit_pass_the_check(files):
         ),
         (
             [*range(1, 4)] * 20,
-            "has images with the label 3, but none with 0: .*, or give n_classes",
+            "has images with the label 3, but none with 0; .*, or give n_classes",
         ),
         (
             np.array([*range(3)] * 20, np.uint64) + np.uint64(2**63),
@@ -586,7 +586,7 @@ def test_a_constant_channel_needs_constants(files, tmp_path):
     black[:, 0, 0, 0] = np.arange(12)
     write_parquet(files / "train.parquet", map(encoded, black), np.arange(12) % 3)
     with pytest.raises(
-        DataError, match="A channel of the training images is constant: give mean and std"
+        DataError, match="A channel of the training images is constant; give mean and std"
     ):
         prepared(files, tmp_path / "out", **PARQUET)
 
@@ -597,7 +597,7 @@ def test_duplicates_are_refused_with_their_rows_or_counted(files, pictures, tmp_
     write_parquet(files / "test.parquet", map(encoded, pixels), labels)
     with pytest.raises(
         DataError,
-        match=r"share 1 images of equal content: .*rows 11 and 64.* set duplicates: count",
+        match=r"share 1 images of equal content.*rows 11 and 64.* set duplicates: count",
     ):
         prepared(files, tmp_path / "out", **PARQUET)
     made = prepared(files, tmp_path / "out", **PARQUET, duplicates="count")
@@ -626,7 +626,7 @@ def test_a_folder_of_another_configuration_is_not_opened(files, tmp_path):
 
 def test_a_specification_is_for_one_data_set_and_a_kind_needs_one(files, tmp_path):
     with pytest.raises(
-        ConfigError, match="'image_parquet' is a kind of data set: define a data set"
+        ConfigError, match="'image_parquet' is a kind of data set; define a data set"
     ):
         prepare("image_parquet", tmp_path / "out")
     with pytest.raises(ConfigError, match="The specification is that of 'mine', not of 'yours'"):

@@ -96,5 +96,5 @@ def test_a_file_with_too_few_images_or_no_labels_is_named(tmp_path, monkeypatch,
     with pytest.raises(DataError, match="has no arrays 'X' and 'y'"):
         Svhn().build(tmp_path)
     write(tmp_path, monkeypatch, {**contents, "train": matlab(3, 0)})
-    with pytest.raises(DataError, match=r"train_32x32.mat has only 3 training images: replace it"):
+    with pytest.raises(DataError, match=r"train_32x32.mat has only 3 training images; replace it"):
         Svhn().build(tmp_path)

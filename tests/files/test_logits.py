@@ -372,7 +372,7 @@ def test_damaged_tables(tmp_path, refuses):
             "a0,a1,label\n1,x,0\n",
             ["Column 'a1' of", "one number per row, it contains 'x' in row 0"],
         ),
-        ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0': keep one"]),
+        ("twice.csv", "a0,a0,label\n1,2,0\n", ["has 2 columns named 'a0'; keep one"]),
     ):
         (tmp_path / name).write_text(text)
         with refuses(DataError, name, *parts):

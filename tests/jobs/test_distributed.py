@@ -135,7 +135,7 @@ def test_a_stop_signal_reaches_all_and_the_resumed_run_ends_with_the_same_bytes(
     out, spec = tmp_path / "train", planned("fedlas_ls", 2)
     code, messages = stopped(start, spec, out, signal.SIGTERM, lambda process: process.pid)
     assert code == 75
-    said = "calgrid train: Stopped by SIGTERM: the state is saved, run again to continue."
+    said = "calgrid train: Stopped by SIGTERM: the state is saved; run again to continue."
     assert messages[1:] == [said]
     finished(start(spec, out))
     assert_same_bytes(out, undisturbed)
@@ -153,7 +153,7 @@ def test_with_a_process_killed_the_run_fails_and_the_next_ends_with_the_same_byt
     code, messages = stopped(start, spec, out, signal.SIGKILL, child)
     assert code == 2
     assert is_one_sentence(messages[-1].removeprefix("calgrid train: "))
-    assert "Process 2 of 2 was killed by SIGKILL: run again" in messages[-1]
+    assert "Process 2 of 2 was killed by SIGKILL; run again" in messages[-1]
     finished(start(spec, out))
     assert_same_bytes(out, undisturbed)
 

@@ -315,7 +315,7 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     plan = make("net.pt")
     plan.train(OWN)
     torch.save(timm.create_model("resnet10t", num_classes=CLASSES + 1).state_dict(), path)
-    with refuses(DataError, "have changed: run again"):
+    with refuses(DataError, "have changed; run again"):
         take(plan)
     with refuses(DataError, str(path), "another network than the run's", "size mismatch"):
         take(make("net.pt"))

@@ -117,7 +117,7 @@ def test_what_is_not_there_is_named(results, tmp_path, refuses):
         (lambda: results.compare("lss", "ce"), ["Unknown method 'lss'", "'ls'"]),
         (lambda: results.compare("ls", "ce", metrics=["ecee"]), ["Unknown metric 'ecee'"]),
         (lambda: results.reliability("mixup"), ["Unknown method 'mixup'"]),
-        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed: select one by keyword"]),
+        (lambda: results.logits("ce"), ["3 runs of 'ce' differ in seed; select one by keyword"]),
         (lambda: results.logits("ce", 7), ["Unknown seed '7'"]),
         (lambda: results.logits("ce", 1, "svhn"), ["Unknown split or shift 'svhn'"]),
         (lambda: results.run("ce", 1, data="digits"), ["Unknown keyword 'data'"]),
@@ -144,7 +144,7 @@ def test_several_groups_must_be_told_apart(build, refuses):
         resamples=0,
     )
     found = calgrid.load_study(study.folder)
-    with refuses(ConfigError, "2 groups that differ in backbone: select one by keyword"):
+    with refuses(ConfigError, "2 groups that differ in backbone; select one by keyword"):
         found.reliability("ce")
     assert found.reliability("ce", backbone="resnet20")["count"].sum() == 240
     with refuses(ConfigError, "2 runs of 'ce' differ in backbone"):

@@ -252,7 +252,7 @@ NAN, INF = float("nan"), float("inf")
         ({"label": [0, -2, 1]}, ["label -2 is outside 0..1"]),
         ({"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..1"]),
         ({"label": [0.0, 1.0, 1.0]}, ["labels must be integers, got float64"]),
-        ({"label": [0, None, 1]}, ["'label'", "has 1 empty rows: fill or remove them"]),
+        ({"label": [0, None, 1]}, ["'label'", "has 1 empty rows; fill or remove them"]),
         ({"index": [0, None, 1]}, ["'index'", "has 1 empty rows"]),
         (
             {"index": [0, 2**40, 1]},
@@ -354,7 +354,7 @@ def test_two_columns_of_one_name_are_refused(path, refuses):
         pa.table([labels, labels, pa.array(GOOD["logits"])], names=["label", "label", "logits"]),
         path,
     )
-    with refuses(DataError, f"{path} has 2 columns named 'label': keep one"):
+    with refuses(DataError, f"{path} has 2 columns named 'label'; keep one"):
         read_logits(path)
 
 

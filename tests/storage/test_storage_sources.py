@@ -85,11 +85,11 @@ class TestWhatIsNoFileOrFolder:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (os.mkfifo, "z.png' is a FIFO and no regular file: remove it"),
+            (os.mkfifo, "z.png' is a FIFO and no regular file; remove it"),
             (lambda path: path.symlink_to("/dev/zero"), "z.png' is a device"),
             (
                 lambda path: path.symlink_to("nothing"),
-                "z.png' cannot be read (it is a broken link): mend",
+                "z.png' cannot be read (it is a broken link); mend",
             ),
             (
                 lambda path: path.symlink_to(path),
@@ -114,7 +114,7 @@ class TestWhatIsNoFileOrFolder:
 
     def test_a_name_that_is_not_utf_8(self, folder, refuses):
         Path(os.fsdecode(bytes(folder / "cat") + b"/\xff.png")).write_bytes(b"1")
-        with refuses(ConfigError, r"cat/\xff.png' is not UTF-8: rename it"):
+        with refuses(ConfigError, r"cat/\xff.png' is not UTF-8; rename it"):
             identity(folder.parent, "train")
 
     def test_a_link_to_a_folder_above_or_to_one_twice(self, folder, refuses):

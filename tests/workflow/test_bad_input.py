@@ -55,7 +55,7 @@ def test_a_bad_configuration_stops_before_any_job(fresh):
     output = result.stdout + result.stderr
     assert result.returncode != 0
     assert (
-        "datasets.mine: val_size is 5000, but the training files have 25 rows: use a smaller "
+        "datasets.mine: val_size is 5000, but the training files have 25 rows; use a smaller "
         "number." in output
     )
     assert "Traceback" not in output

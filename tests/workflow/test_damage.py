@@ -310,7 +310,7 @@ def test_a_record_that_is_a_folder_is_refused_in_each_call(bare):
     record.mkdir()
     for arguments in ((), ("-n",)):
         output = refused(bare, *arguments)
-        assert f"The file {record.relative_to(bare.root)} is a folder: remove it with" in output
+        assert f"The file {record.relative_to(bare.root)} is a folder; remove it with" in output
     record.rmdir()
     record.write_bytes(content)
 

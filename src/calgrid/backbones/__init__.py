@@ -34,10 +34,6 @@ def __dir__() -> list[str]:
 def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Backbone":
     """Return a network with random weights (from the global torch generator).
 
-    Raises ConfigError: unknown ``id``, fewer than two classes, or ``pretrained`` where no weights
-    are published. DataError: published weights are not there and cannot be downloaded, or are not
-    the right ones.
-
     Parameters
     ----------
     id : registered identifier, for example ``"resnet20"``, or ``"timm/"`` and the name of a model
@@ -45,12 +41,18 @@ def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Back
     num_classes : K, at least 2.
     pretrained : start from published weights; only for backbones registered with
         ``pretrained=True``. Their head is kept where it has K classes, else it is new.
+
+    Raises
+    ------
+    ConfigError : unknown ``id``, fewer than two classes, or ``pretrained`` where no weights are
+        published.
+    DataError : published weights are not there and cannot be downloaded, or are not the right ones.
     """
     spec = describe(id)
     if num_classes < 2:
         raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
     if pretrained and not spec.info["pretrained"]:
-        raise ConfigError(f"Backbone '{id}' has no pretrained weights: set pretrained to false.")
+        raise ConfigError(f"Backbone '{id}' has no pretrained weights; set pretrained to false.")
     arguments: list[Any] = [id.partition("/")[2]] if spec.info["library"] else []
     if spec.info["pretrained"]:
         arguments.append(pretrained)

@@ -20,7 +20,9 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
     """Return ``parameters``, ``num_features``, ``macs``, ``activations``, ``min_size``, and
     ``max_size`` if it has one.
 
-    Raises ConfigError: the network cannot be built, or does not take such images.
+    Raises
+    ------
+    ConfigError : the network cannot be built, or does not take such images.
     """
     try:
         with torch.device("meta"):
@@ -35,7 +37,7 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
         raise ConfigError(
             f"{where}: a network for {CLASSES} classes and images of {image_size}x{image_size} "
             f"pixels fails on the device 'meta' ({type(error).__name__}: "
-            f"{' '.join(str(error).split())}): correct it, or its image_size."
+            f"{' '.join(str(error).split())}); correct it, or its image_size."
         ) from error
     return {
         "parameters": {CLASSES: sum(trainable)},
@@ -49,7 +51,9 @@ def measure(build: Callable[[int], Backbone], image_size: int, where: str) -> di
 def measure_timm(id: str) -> dict[str, Any]:
     """Return ``parameters``, ``num_features``, ``macs`` and ``image_size`` of a model of timm.
 
-    Raises ConfigError: timm has no such model, or it cannot be a backbone.
+    Raises
+    ------
+    ConfigError : timm has no such model, or it cannot be a backbone.
     """
     image_size = timm.get_pretrained_cfg(id.removeprefix("timm/")).input_size[-1]
     with torch.device("meta"):

@@ -25,7 +25,9 @@ NEAR = 3
 def describe(id: str, where: str = "") -> registry.ComponentSpec:
     """Return the specification of a backbone, or of its library (``timm/resnet50``).
 
-    Raises ConfigError: there is no such backbone; names near ones.
+    Raises
+    ------
+    ConfigError : there is no such backbone; names near ones.
     """
     if id not in registry.specs("backbone") and id.partition(".")[0] in timm_names():
         place = f" in {where}" if where else ""
@@ -40,8 +42,10 @@ def describe(id: str, where: str = "") -> registry.ComponentSpec:
 def measured(id: str, where: str = "") -> registry.ComponentSpec:
     """Return the specification of :func:`describe` with missing facts measured, which needs torch.
 
-    Raises ConfigError: there is no such backbone, or it cannot be built or does not take the images
-    that it names.
+    Raises
+    ------
+    ConfigError : there is no such backbone, or it cannot be built or does not take the images that
+        it names.
     """
     spec = describe(id, where)
     if spec.info["library"] or all(name in spec.info for name in MEASURED):
@@ -111,7 +115,7 @@ def check_timm_name(name: str, where: str = "") -> None:
     """
     if not name:
         raise ConfigError(
-            f"{where or 'backbone'}: 'timm' is a library: write timm/ and the name of one of its "
+            f"{where or 'backbone'}: 'timm' is a library; write timm/ and the name of one of its "
             "models."
         )
     known = timm_names()

@@ -35,7 +35,9 @@ BLOCKS = (1, 2, 3, 4)
 def load_checkpoint(model: Backbone, path: Path) -> None:
     """Load a published file into our network of the same architecture.
 
-    Raises DataError: it is damaged, or the checkpoint of another network.
+    Raises
+    ------
+    DataError : it is damaged, or the checkpoint of another network.
     """
     theirs = read_state(path)
     try:

@@ -87,14 +87,16 @@ def weights_folder() -> Path:
 def read_weights(file: PublishedFile, folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a published file, after downloading it if it is not in the folder.
 
-    Raises DataError: it is not there and cannot be downloaded, or it is not the published file.
+    Raises
+    ------
+    DataError : it is not there and cannot be downloaded, or it is not the published file.
     """
     path = download(file, folder)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of the right checksum that this torch cannot read
         raise DataError(
-            f"The weights in {path} cannot be read ({type(error).__name__}): update torch."
+            f"The weights in {path} cannot be read ({type(error).__name__}); update torch."
         ) from error
     return {OLD_DENSE_LAYER.sub(r"\1", name): tensor for name, tensor in state.items()}
 

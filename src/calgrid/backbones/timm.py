@@ -29,7 +29,7 @@ class TimmBackbone(Backbone):
         head = model.get_classifier() if hasattr(model, "get_classifier") else None
         if not isinstance(head, nn.Linear) or not hasattr(model, "forward_head"):
             raise ConfigError(
-                f"Backbone 'timm/{name}' does not end in one linear layer on its features: choose "
+                f"Backbone 'timm/{name}' does not end in one linear layer on its features; choose "
                 "another model."
             )
         theirs = model.state_dict(keep_vars=True)
@@ -51,8 +51,10 @@ class TimmBackbone(Backbone):
 def create(name: str, num_classes: int, pretrained: bool) -> Any:
     """Build a model of timm.
 
-    Raises ConfigError: there are no such weights. DataError: its published weights are neither in
-    the cache nor can be downloaded.
+    Raises
+    ------
+    ConfigError : there are no such weights.
+    DataError : its published weights are neither in the cache nor can be downloaded.
     """
     try:
         published = timm.get_pretrained_cfg(name)
@@ -62,14 +64,14 @@ def create(name: str, num_classes: int, pretrained: bool) -> Any:
         return timm.create_model(name, num_classes=num_classes)
     if published is None or not published.has_weights:
         raise ConfigError(
-            f"Backbone 'timm/{name}' has no pretrained weights: set pretrained to false."
+            f"Backbone 'timm/{name}' has no pretrained weights; set pretrained to false."
         )
     try:
         return timm.create_model(name, pretrained=True, num_classes=num_classes)
     except Exception as error:  # several libraries with their own errors
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(
-            f"The published weights of 'timm/{name}' could not be loaded ({reason}): run once "
+            f"The published weights of 'timm/{name}' could not be loaded ({reason}); run once "
             f"where '{published.hf_hub_id or published.url}' can be reached, or bring the cache of "
             "the Hugging Face hub that holds it (environment variable HF_HOME)."
         ) from error
@@ -89,7 +91,7 @@ def check_weights(
     """
     config = timm.get_pretrained_cfg(id.removeprefix("timm/"))
     if config is None or not config.has_weights:
-        raise ConfigError(f"Backbone '{id}' has no published weights: use another model.")
+        raise ConfigError(f"Backbone '{id}' has no published weights; use another model.")
     differences: dict[str, tuple[Any, Any]] = {"classes": (config.num_classes, n_classes)}
     if config.fixed_input_size:
         differences["pixels"] = (tuple(config.input_size[1:]), size)
@@ -100,7 +102,7 @@ def check_weights(
         if theirs != ours:
             raise ConfigError(
                 f"Backbone '{id}': its published weights are for images with {what} {theirs}, and "
-                f"those of the data set have {ours}: use another model."
+                f"those of the data set have {ours}; use another model."
             )
 
 

@@ -19,7 +19,9 @@ NESTED = ("state_dict", "model")
 def read_state(path: Path) -> State:
     """Return the tensors of a file by name, without the wrapper's name.
 
-    Raises DataError: it holds anything but named tensors.
+    Raises
+    ------
+    DataError : it holds anything but named tensors.
     """
     try:
         if path.suffix == ".safetensors":
@@ -40,7 +42,9 @@ def read_state(path: Path) -> State:
 def load_state(model: Backbone, state: State, path: Path) -> None:
     """Load the state of a file into a network of the same architecture.
 
-    Raises DataError: it is the state of another network.
+    Raises
+    ------
+    DataError : it is the state of another network.
     """
     # old versions of torch have no batch counts, which do not affect predictions
     counts = {

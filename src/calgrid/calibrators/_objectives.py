@@ -60,7 +60,9 @@ class TopLabelInputs:
     def gather(cls, logits: Array, labels: NDArray[np.int64], lower: float, upper: float) -> Self:
         """Tabulate logits ``(N, K)`` with row maximum 0 for inverse temperatures in [lower, upper].
 
-        Raises DataError if all labels are impossible.
+        Raises
+        ------
+        DataError : all labels are impossible.
         """
         possible_labels(logits, labels)
         margin, excess = margin_and_excess(logits)

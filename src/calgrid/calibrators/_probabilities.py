@@ -50,7 +50,9 @@ def possible_labels(logits: Array, labels: NDArray[np.int64]) -> NDArray[np.bool
     """Return the mask ``(N,)`` of samples whose label has a finite logit; others have an infinite
     loss.
 
-    Raises DataError: no sample has one.
+    Raises
+    ------
+    DataError : no sample has one.
     """
     possible = logits[np.arange(len(labels)), labels] > -np.inf
     if not possible.any():
@@ -175,13 +177,16 @@ def logits_from_probabilities(probabilities: Any) -> Array:
     """Return logits ``(N, K)``, float64, whose softmax is ``probabilities``; for callers that have
     probabilities.
 
-    The package never infers from values whether they are logits or probabilities. Raises DataError:
-    not ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
+    The package never infers from values whether they are logits or probabilities.
 
     Parameters
     ----------
     probabilities : ``(N, K)``, each row summing to 1 within 0.01; zeros become ln of the smallest
         normal float32.
+
+    Raises
+    ------
+    DataError : not ``(N, K)``, values outside [0, 1], or rows that do not sum to 1.
     """
     array = np.asarray(probabilities, dtype=np.float64)
     if array.ndim != 2:

@@ -116,13 +116,16 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
 
     Starts from beta = 1, on every ``N // 1000``-th sample, and goes on from there on all. A step
     that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1 (all logits
-    equal, or all labels certain), beta stays 1. Raises DataError: all
-    labels have the logit -inf.
+    equal, or all labels certain), beta stays 1.
 
     Parameters
     ----------
     logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
     labels : ``(N,)``.
+
+    Raises
+    ------
+    DataError : all labels have the logit -inf.
     """
     usable = possible_labels(logits, labels)
     used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])

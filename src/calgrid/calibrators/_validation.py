@@ -29,7 +29,9 @@ def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
 def as_logits(values: Any, kind: str) -> Any:
     """Return logits for values of a kind, ``(N, K)`` or ``(N,)`` for class 1 of two.
 
-    Raises DataError: the values are not of the kind, as far as they show it.
+    Raises
+    ------
+    DataError : the values are not of the kind, as far as they show it.
     """
     if kind not in KINDS:
         raise DataError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -65,7 +67,9 @@ def check_names(
 ) -> tuple[str, ...] | None:
     """Return names of classes, or those of the columns of a data frame; None without any.
 
-    Raises DataError: they are not one different name per column of logits of the given shape.
+    Raises
+    ------
+    DataError : they are not one different name per column of logits of the given shape.
     """
     found = getattr(values, "columns", None) if names is None else names
     if found is None or not all(isinstance(name, str) for name in found):
@@ -84,7 +88,9 @@ def in_order(
     """Return the columns of logits ``(N, K)`` in the order of the classes of the fit, if both have
     names.
 
-    Raises DataError: the classes differ.
+    Raises
+    ------
+    DataError : the classes differ.
     """
     if names is None or fitted is None or tuple(names) == tuple(fitted):
         return logits
@@ -100,13 +106,16 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e100, 0], or -inf.
 
     A constant added to a row has no effect, and with maximum 0 no exponential overflows. -inf is an
-    impossible class. Raises DataError: wrong shape or type, NaN, +inf, or a row without a finite
-    logit.
+    impossible class.
 
     Parameters
     ----------
     logits : ``(N, K)`` real numbers, N >= 1, K >= 2; tensors too.
     n_classes : required K, if any.
+
+    Raises
+    ------
+    DataError : wrong shape or type, NaN, +inf, or a row without a finite logit.
     """
     array = _array(logits, "logits")
     if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
@@ -137,7 +146,9 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
 def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
     """Return labels ``(N,)`` as int64.
 
-    Raises DataError: not integers, a different length from the logits, or a class outside [0, K).
+    Raises
+    ------
+    DataError : not integers, a different length from the logits, or a class outside [0, K).
     """
     array = _array(labels, "labels")
     if array.shape != (n_samples,):
@@ -162,7 +173,9 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
 def check_features(features: Any, n_samples: int, width: int | None = None) -> NDArray[np.float64]:
     """Return penultimate features ``(N, d)`` as float64.
 
-    Raises DataError: not ``(N, d)``, a different ``width`` from the fit, or not finite.
+    Raises
+    ------
+    DataError : not ``(N, d)``, a different ``width`` from the fit, or not finite.
     """
     array = _array(features, "features", np.float64)
     if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:
@@ -172,7 +185,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
         )
     if width is not None and array.shape[1] != width:
         raise DataError(
-            f"features have width {array.shape[1]}, but the calibrator was fitted on {width}: use "
+            f"features have width {array.shape[1]}, but the calibrator was fitted on {width}; use "
             "the same model."
         )
     if not np.isfinite(array).all():
@@ -187,7 +200,9 @@ def check_head(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the last layer as float64 weight ``(K, d)`` and bias ``(K,)``.
 
-    Raises DataError: not a pair of arrays of these shapes, or not finite.
+    Raises
+    ------
+    DataError : not a pair of arrays of these shapes, or not finite.
     """
     if not isinstance(head, (tuple, list)) or len(head) != 2:
         raise DataError("head must be the pair (weight, bias) of the model's last layer.")

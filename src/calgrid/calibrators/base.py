@@ -118,8 +118,11 @@ class Calibrator(ABC):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """All hyper-parameters with their values; ConfigError if one is not an attribute of the
-        same name.
+        """All hyper-parameters with their values.
+
+        Raises
+        ------
+        ConfigError : one is not an attribute of the same name.
         """
         try:
             return {name: getattr(self, name) for name in parameters_of(type(self))}
@@ -253,7 +256,7 @@ class Calibrator(ABC):
         if changed.any():
             raise ConfigError(
                 f"{shown(type(self).__module__)} says keeps_argmax=True, but its probabilities "
-                f"change {changed.sum()} of {len(changed)} predictions: correct one of the two."
+                f"change {changed.sum()} of {len(changed)} predictions; correct one of the two."
             )
 
     def module(self) -> Any:
@@ -266,8 +269,9 @@ class Calibrator(ABC):
 
         Raises
         ------
-        StateError : not fitted. ConfigError : the map needs more than the logits, or defines no
-            module. MissingLibraryError : PyTorch is not installed.
+        StateError : not fitted.
+        ConfigError : the map needs more than the logits, or defines no module.
+        MissingLibraryError : PyTorch is not installed.
         """
         self._require_fitted()
         with say_extra():
@@ -288,7 +292,7 @@ class Calibrator(ABC):
         elif "_module" in vars(type(self)):
             reason = "with these options it needs more than differences of logits"
         raise ConfigError(
-            f"Calibrator '{self.id}' has no module, because {reason}: use predict_proba."
+            f"Calibrator '{self.id}' has no module, because {reason}; use predict_proba."
         )
 
     def save(self, path: str | Path) -> None:
@@ -297,7 +301,9 @@ class Calibrator(ABC):
         The metadata key ``calgrid`` holds id, hyper-parameters, the attributes ``n_classes`` to
         ``class_names``, and the numbers and warnings of ``fit_history`` as JSON.
 
-        Raises StateError: the calibrator is not fitted.
+        Raises
+        ------
+        StateError : the calibrator is not fitted.
         """
         self._require_fitted()
         history = {
@@ -316,8 +322,11 @@ class Calibrator(ABC):
         write_arrays(Path(path), {**self._state(), "unit": np.array([self._scale])}, description)
 
     def restore(self, state: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`save` wrote. Raises KeyError or ValueError: it does not
-        match the class.
+        """Restore the state that :meth:`save` wrote.
+
+        Raises
+        ------
+        KeyError or ValueError : it does not match the class.
         """
         self._scale = state["unit"].item()
         self._load_state(state)
@@ -390,8 +399,11 @@ class Calibrator(ABC):
         """Return the fitted arrays from which :meth:`_load_state` restores the same output to the
         last bit.
 
-        By default these are the attributes that the fit has set. Raises ConfigError: one is no
-        array or number.
+        By default these are the attributes that the fit has set.
+
+        Raises
+        ------
+        ConfigError : one is no array or number.
         """
         state = {name: getattr(self, name) for name in sorted(self._fitted)}
         for name, value in state.items():

@@ -14,12 +14,15 @@ from calgrid.storage.schema import SUMMARY
 def board(options: argparse.Namespace) -> None:
     """Write the board of a finished study.
 
-    Raises ConfigError: the folder holds no finished study. DataError: a file is missing or damaged.
+    Raises
+    ------
+    ConfigError : the folder holds no finished study.
+    DataError : a file is missing or damaged.
     """
     study: Path = options.study
     if not (study / SUMMARY).is_file():
         raise ConfigError(
-            f"There is no finished study in {study} ({SUMMARY} is missing): give the folder of its "
+            f"There is no finished study in {study} ({SUMMARY} is missing); give the folder of its "
             "results, for example results/digits."
         )
     out: Path = options.out or study / "board.html"

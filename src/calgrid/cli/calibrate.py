@@ -99,11 +99,11 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     mistakes = [
         (
             options.fit_labels and not options.fit,
-            "--fit-labels has no effect without --fit: give both or remove it.",
+            "--fit-labels has no effect without --fit; give both or remove it.",
         ),
         (
             options.apply_labels and not options.apply,
-            "--apply-labels has no effect without --apply: give both or remove it.",
+            "--apply-labels has no effect without --apply; give both or remove it.",
         ),
         (
             bool(options.fit) == bool(options.load),
@@ -128,23 +128,23 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         ),
         (
             same_output,
-            f"--save and --out are the same file, {options.out}: give different names.",
+            f"--save and --out are the same file, {options.out}; give different names.",
         ),
         *(
-            (path.is_dir(), f"{option} {path} is a folder: give the name of a file.")
+            (path.is_dir(), f"{option} {path} is a folder; give the name of a file.")
             for option, path in written.items()
         ),
         (
             options.rank_by and not ranking,
-            "--rank-by needs several calibrators: name them in --calibrator, or all.",
+            "--rank-by needs several calibrators; name them in --calibrator, or all.",
         ),
         (
             options.set and options.load,
-            "--set has no effect on a saved calibrator: remove --set or --load.",
+            "--set has no effect on a saved calibrator; remove --set or --load.",
         ),
         (
             options.set and ranking,
-            "--set applies to a single calibrator: name one in --calibrator.",
+            "--set applies to a single calibrator; name one in --calibrator.",
         ),
     ]
     for is_made, message in mistakes:
@@ -166,7 +166,7 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
     target = read(options.apply, options.apply_labels, options, classes, labelled)
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
-            f"{options.apply} has no labels, so there are no metrics and no figure: give --out, a "
+            f"{options.apply} has no labels, so there are no metrics and no figure; give --out, a "
             f"file for its probabilities, without --plot, or the name of the labels, --label-key."
         )
     return target
@@ -213,7 +213,7 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
         )
     if names not in ([], [calibrator.id]):
         raise ConfigError(
-            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}': "
+            f"--load {options.load} is a fitted '{calibrator.id}', not '{options.calibrator}'; "
             f"correct one of the two."
         )
     return calibrator

@@ -86,12 +86,12 @@ def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> ND
     same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
     if not same_shape or not all(map(np.array_equal, keys, first_keys)):
         raise DataError(
-            f"{path} has other samples than the first file (index or number of classes differ): "
+            f"{path} has other samples than the first file (index or number of classes differ); "
             f"compare files for the same test set."
         )
     if not np.array_equal(data.label, first.label):
         raise DataError(
-            f"{path} has other labels than the first file for the same samples: compare files for "
+            f"{path} has other labels than the first file for the same samples; compare files for "
             f"the same test set."
         )
     return predicted(data)

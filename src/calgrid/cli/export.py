@@ -39,7 +39,7 @@ def _study(options: argparse.Namespace) -> None:
     data = load_study(options.source).data
     target: Path = options.csv or options.mlflow or options.wandb
     if target.exists():
-        raise StateError(f"{target} exists already: give the name of a new file or folder.")
+        raise StateError(f"{target} exists already; give the name of a new file or folder.")
     from calgrid.integrations import tracking
 
     if options.csv is not None:

@@ -48,7 +48,7 @@ def init(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(
-            f"{folder} exists already and is not an empty folder: choose another name."
+            f"{folder} exists already and is not an empty folder; choose another name."
         )
     workflow = home() / "workflow"
     text = CONFIGURATION.format(name=folder.resolve().name)

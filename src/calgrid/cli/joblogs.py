@@ -25,8 +25,8 @@ SLURM = {
         "time limit reached: a training resumes from its saved state in the next attempt; else "
         "raise retries, or runtime of the rule (set-resources)"
     ),
-    r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed: run the same command again",
-    r"CANCELLED AT|'CANCELLED'": "cancelled: run the same command again",
+    r"DUE TO NODE FAILURE|'NODE_FAIL'": "its node failed; run the same command again",
+    r"CANCELLED AT|'CANCELLED'": "cancelled; run the same command again",
 }
 #: message of Snakemake about a job that ``sbatch`` did not accept, with its reason
 REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: )?([^\n']*)")
@@ -113,7 +113,7 @@ def why(logs: Sequence[str], message: str = "") -> str:
     """
     if refused := REFUSED.search(message):
         return (
-            f"SLURM refused the job ({refused[1]}): correct slurm_partition, slurm_account, gres "
+            f"SLURM refused the job ({refused[1]}); correct slurm_partition, slurm_account, gres "
             "or the resources of the rule in the profile"
         )
     of_slurm = "\n".join([message, *map(_read, logs[1:])])

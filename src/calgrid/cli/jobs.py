@@ -64,7 +64,9 @@ def data(options: argparse.Namespace) -> None:
 def train(options: argparse.Namespace) -> None:
     """Train one run, or load its published weights.
 
-    Raises StateError: a bank has other rows than its data.
+    Raises
+    ------
+    StateError : a bank has other rows than its data.
     """
     spec = _spec(options, specs.TrainSpec)
     if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
@@ -121,7 +123,7 @@ def _check_rows(data: Path, rows: Mapping[str, str], key: RunKey) -> None:
         if identity_of_rows(np.arange(len(labels)), labels) != expected:
             raise StateError(
                 f"The bank has other {split} images than {key.dataset} has here, so {key.path} "
-                "could not be compared with it image by image: take a bank of the same split, or "
+                "could not be compared with it image by image; take a bank of the same split, or "
                 "leave it out."
             )
 

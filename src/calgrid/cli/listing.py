@@ -305,7 +305,9 @@ def _power(study: Study) -> Iterator[str]:
 def read_study(path: Path, data_root: Path | None = None) -> Study:
     """Read and expand a configuration file; ``data_root`` replaces the one in the file.
 
-    Raises ConfigError: the file is not valid YAML, or the configuration is invalid.
+    Raises
+    ------
+    ConfigError : the file is not valid YAML, or the configuration is invalid.
     """
     chosen = {} if data_root is None else {"data_root": str(data_root)}
     return Study({**read_configuration(path), **chosen}, home())

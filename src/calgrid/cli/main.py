@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if shown is error and error.filename:  # probably a path that the user gave
             reason = f"{error.strerror or error}".lower()
             shown = StateError(
-                f"The path {error.filename} cannot be used ({reason}): correct it or its "
+                f"The path {error.filename} cannot be used ({reason}); correct it or its "
                 "permissions."
             )
         if not isinstance(shown, CalgridError):

@@ -49,17 +49,19 @@ def record_of(folder: Path) -> str:
 def verify(options: argparse.Namespace) -> None:
     """Read all results, or those of a study, and name what is damaged.
 
-    Raises StateError: something is damaged and is not to be deleted.
+    Raises
+    ------
+    StateError : something is damaged and is not to be deleted.
     """
     if not options.results.is_dir():
-        raise ConfigError(f"The folder {options.results} does not exist: give it with --results.")
+        raise ConfigError(f"The folder {options.results} does not exist; give it with --results.")
     folders = list(result_folders(options.results))
     studies = sorted(path.parent for path in options.results.glob(f"*/{HIDDEN}"))
     if options.study:
         studies = [options.results / options.study]
         if not (studies[0] / MANIFEST).is_file():
             raise ConfigError(
-                f"{studies[0]} holds no finished study: give the name of another one."
+                f"{studies[0]} holds no finished study; give the name of another one."
             )
         used = used_folders(options.results, studies)
         folders = [folder for folder in folders if folder in used]
@@ -166,7 +168,9 @@ def clean(options: argparse.Namespace) -> None:
 def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
     """Folders of all results that studies were made from, or are being made from.
 
-    Raises DataError: a manifest is damaged, so that it cannot be known what it needs.
+    Raises
+    ------
+    DataError : a manifest is damaged, so that it cannot be known what it needs.
     """
     used = set()
     for study in studies:

@@ -15,7 +15,7 @@ def new(options: argparse.Namespace) -> None:
     kind, id, folder = options.kind, options.id, options.into
     if not re.fullmatch("[a-z][a-z0-9_]*", id) or id == "base":
         raise ConfigError(
-            f"'{id}' is not a valid identifier: use lower-case letters, digits and _, starting "
+            f"'{id}' is not a valid identifier; use lower-case letters, digits and _, starting "
             f"with a letter, and not 'base'."
         )
     plugins.check_folder(folder, "--into")
@@ -26,14 +26,14 @@ def new(options: argparse.Namespace) -> None:
     }
     for path in files:
         if path.exists():
-            raise ConfigError(f"{path} exists already: choose another name, or remove it.")
+            raise ConfigError(f"{path} exists already; choose another name, or remove it.")
     owner = registry.taken(kind, id)
     if kind == "metric":
         from calgrid.metrics import METRICS
 
         owner = owner or ("metric of calgrid/metrics/table.py" if id in METRICS else "")
     if owner:
-        raise ConfigError(f"'{id}' is already the {owner}: choose another name.")
+        raise ConfigError(f"'{id}' is already the {owner}; choose another name.")
     templates = {
         path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8")
         for path, name in files.items()

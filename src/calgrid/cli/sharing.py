@@ -50,8 +50,12 @@ RESULT = re.compile(r"runs/([^/]+/){5}(train|predict|calibrate|probe_[a-z0-9_]+)
 def pack(options: argparse.Namespace) -> None:
     """Write the results of a finished study into an archive, without prepared data.
 
-    The same results give the same bytes. Raises StateError: the study is not finished, or a file
-    was changed. ConfigError: its configuration has an absolute path.
+    The same results give the same bytes.
+
+    Raises
+    ------
+    StateError : the study is not finished, or a file was changed.
+    ConfigError : its configuration has an absolute path.
     """
     require_writable(options.archive)
     study: Path = options.study
@@ -61,14 +65,17 @@ def pack(options: argparse.Namespace) -> None:
 def publish(options: argparse.Namespace) -> None:
     """Write the archive of a finished study and a page with its rankings into a new folder.
 
-    Raises the errors of :func:`pack`. StateError: the folder is not empty.
+    Raises
+    ------
+    StateError : the folder is not empty, or as in :func:`pack`.
+    ConfigError : as in :func:`pack`.
     """
     from calgrid.reporting.bank import write_page
 
     folder: Path = options.folder
     study: Path = options.study
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StateError(f"{folder} exists already: give the name of a new folder.")
+        raise StateError(f"{folder} exists already; give the name of a new folder.")
     manifest = read_record(study / MANIFEST, "manifest")
     archive = folder / f"{study.resolve().name}.zip"
     require_writable(archive)
@@ -109,7 +116,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
     }
     totals = summary_record(study, "aggregate")
     if totals is None:
-        raise StateError(f"The study in {study} is not finished: call snakemake first.")
+        raise StateError(f"The study in {study} is not finished; call snakemake first.")
     entries: dict[str, Path | str] = {
         STUDY: yaml.safe_dump(configuration, allow_unicode=True),
         METRICS: totals.verified(METRICS, "metrics file"),
@@ -192,7 +199,9 @@ def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[
 def merge(options: argparse.Namespace) -> None:
     """Add the results in an archive to those here; results that are here already stay.
 
-    Raises DataError: the archive is damaged, or holds other files than results.
+    Raises
+    ------
+    DataError : the archive is damaged, or holds other files than results.
     """
     results: Path = options.results
     results.mkdir(parents=True, exist_ok=True)

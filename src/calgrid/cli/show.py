@@ -37,6 +37,6 @@ def _folder(text: str, results: Path) -> Path:
         if any(place.glob("predict-*")) or any(place.glob("train-*")):
             return place
     raise ConfigError(
-        f"There is no run in {places[0]} or {places[1]}: give its folder, or "
+        f"There is no run in {places[0]} or {places[1]}; give its folder, or "
         "protocol/dataset/backbone/method/seed1 and --results."
     )

@@ -44,6 +44,6 @@ def start(processes: int, threads: int) -> None:
             sys.exit(codes[process])
         name = signal.Signals(-codes[process]).name
         raise StateError(
-            f"Process {process + 1} of {processes} was killed by {name}: run again, and the "
+            f"Process {process + 1} of {processes} was killed by {name}; run again, and the "
             "training continues from its last saved state."
         ) from None

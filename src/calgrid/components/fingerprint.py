@@ -16,9 +16,9 @@ from calgrid.components.plugins import PACKAGE
 from calgrid.components.source import imported_from, parse
 
 LENGTH = 16
-#: version of the files between stages; increase it when their meaning changes
+#: version of the files between jobs; increase it when their meaning changes
 FORMAT_VERSION = 1
-#: modules that cannot change results of a stage: they find, check, download (by checksum), store or
+#: modules that cannot change results of a job: they find, check, download (by checksum), store or
 #: print
 NEUTRAL = (
     "components",
@@ -42,12 +42,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
-def of_stage(options: Mapping[str, Any], roots: Iterable[str]) -> str:
-    """Fingerprint of a stage: its options and the source of ``roots`` with all their imports.
+def of_job(options: Mapping[str, Any], roots: Iterable[str]) -> str:
+    """Fingerprint of a job: its options and the source of ``roots`` with all their imports.
 
     Parameters
     ----------
-    options : the resolved configuration of the stage, JSON-like, without device and options that
+    options : the resolved configuration of the job, JSON-like, without device and options that
         affect only speed.
     roots : names of modules of calgrid and of plugins, for example ``"calgrid.losses.mbls"``.
     """
@@ -79,8 +79,10 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
     """Digest of each module of calgrid and of plugins that ``roots`` import, directly or not,
     including ``roots``, without neutral ones.
 
-    Raises FileNotFoundError: a root does not exist; its fingerprint would be that of nothing.
-    ConfigError: a module is not valid Python.
+    Raises
+    ------
+    FileNotFoundError : a root does not exist; its fingerprint would be that of nothing.
+    ConfigError : a module is not valid Python.
     """
     waiting = list(roots)
     digests: dict[str, str] = {}

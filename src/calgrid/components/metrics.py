@@ -35,7 +35,12 @@ def metric_names() -> list[str]:
 
 
 def find_metric(name: str, where: str = "") -> Metric:
-    """Return a metric; ConfigError if it is unknown or its file is broken."""
+    """Return a metric.
+
+    Raises
+    ------
+    ConfigError : it is unknown or its file is broken.
+    """
     if name in METRICS:
         return METRICS[name]
     if name in registry.specs("metric"):
@@ -46,7 +51,9 @@ def find_metric(name: str, where: str = "") -> Metric:
 def find_ranking_metric(name: str, where: str) -> Metric:
     """Return a metric of predictions with labels by which models can be ranked.
 
-    Raises ConfigError: there is no such metric, or it is of another kind or has no ranks.
+    Raises
+    ------
+    ConfigError : there is no such metric, or it is of another kind or has no ranks.
     """
     ranking = list(registry.specs("metric"))
     for known in METRICS.values():
@@ -63,13 +70,18 @@ def check_computed(name: str, shape: tuple[int, ...]) -> None:
     n, k = shape
     if not find_metric(name).is_computed(n, k):
         raise ConfigError(
-            f"{name} is computed for up to {MOST_FITTED:,} probabilities, and these are {n} x {k}: "
+            f"{name} is computed for up to {MOST_FITTED:,} probabilities, and these are {n} x {k}; "
             "choose another metric, or fewer rows."
         )
 
 
 def plugin_metrics(names: Iterable[str] | None = None) -> list[Metric]:
-    """Plugin metrics among ``names``, or all plugin metrics; ConfigError for an unknown name."""
+    """Plugin metrics among ``names``, or all plugin metrics.
+
+    Raises
+    ------
+    ConfigError : a name is unknown.
+    """
     metrics = []
     for name in metric_names() if names is None else names:
         if name not in METRICS:
@@ -129,8 +141,10 @@ def _read_only(values: NDArray[Any]) -> NDArray[Any]:
 def check_metric(name: str, n_classes: Iterable[int]) -> None:
     """Import a plugin metric, and compute it on random predictions of these numbers of classes.
 
-    Raises ConfigError: it has the name of a metric of calgrid, cannot be imported or computed, or
-    its value is no number or not within the bounds of its unit.
+    Raises
+    ------
+    ConfigError : it has the name of a metric of calgrid, cannot be imported or computed, or its
+        value is no number or not within the bounds of its unit.
     """
     where = plugins.shown(registry.spec("metric", name).module)
     if name in METRICS:
@@ -145,5 +159,5 @@ def check_metric(name: str, n_classes: Iterable[int]) -> None:
         if not (math.isnan(value) or low <= value <= high or metric.corrected):
             raise ConfigError(
                 f"{where}: {name} is {value:.6g} for random predictions, but a {metric.unit} lies "
-                f"in [{low:g}, {high:g}]: correct it, or register another unit."
+                f"in [{low:g}, {high:g}]; correct it, or register another unit."
             )

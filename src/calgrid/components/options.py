@@ -91,7 +91,9 @@ def read_range(text: Any, where: str) -> Range:
     """Return the range of interval notation: ``[0, 1)``, ``(0, inf)``; ``(-inf, inf)`` is any
     number.
 
-    Raises ConfigError with the location ``where``: any other text.
+    Raises
+    ------
+    ConfigError : any other text; the message begins with the location ``where``.
     """
     match = INTERVAL.fullmatch(text) if isinstance(text, str) else None
     if match is None:

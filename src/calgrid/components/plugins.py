@@ -67,7 +67,9 @@ def use(folders: Iterable[str | Path], where: str = "plugins") -> None:
     """Search for components in these folders too, replacing those of an earlier call; ``where`` is
     for messages.
 
-    Raises ConfigError: a folder is no plugin, or has the name of another package.
+    Raises
+    ------
+    ConfigError : a folder is no plugin, or has the name of another package.
     """
     global _configured  # noqa: PLW0603  (imports are global to the process)
     before = _configured
@@ -89,7 +91,9 @@ def in_use() -> tuple[Plugin, ...]:
     """All plugins: those of the configuration, then of the environment variable, then of installed
     packages.
 
-    Raises ConfigError: the folder is not a plugin.
+    Raises
+    ------
+    ConfigError : the folder is not a plugin.
     """
     folders = list(_configured)
     for name in os.environ.get(VARIABLE, "").split(os.pathsep):
@@ -111,7 +115,7 @@ def in_use() -> tuple[Plugin, ...]:
         if other is not plugin:
             raise ConfigError(
                 f"The plugins {other.folder} and {plugin.folder} have the same name, which their "
-                "modules carry: rename one of the folders."
+                "modules carry; rename one of the folders."
             )
     return tuple(plugins.values())
 
@@ -133,7 +137,7 @@ def _installed() -> tuple[list[Plugin], list[str]]:
         else:
             messages.append(
                 f"The entry point '{entry.name}' of the group {GROUP} names '{entry.value}', which "
-                "is no package that is installed: install or remove what it belongs to."
+                "is no package that is installed; install or remove what it belongs to."
             )
     return plugins, messages
 

@@ -156,7 +156,10 @@ class ComponentSpec:
         ``overrides``.
 
         Keys of ``dataset_defaults`` are ``"dataset"`` or, with precedence, ``"dataset/backbone"``.
-        Raises ConfigError: a name is unknown, or a value has the wrong type or is out of range.
+
+        Raises
+        ------
+        ConfigError : a name is unknown, or a value has the wrong type or is out of range.
         """
         place = where or f"{self.kind} '{self.id}'"
         values = {name: option.default for name, option in self.options.items()}
@@ -178,8 +181,9 @@ class ComponentSpec:
 def spec_of(component: Any) -> ComponentSpec:
     """Return the specification of a registered class, or of the function of a metric.
 
-    Raises ConfigError: an argument of ``@register``, or a hyper-parameter is unknown, missing or
-    invalid.
+    Raises
+    ------
+    ConfigError : an argument of ``@register``, or a hyper-parameter is unknown, missing or invalid.
     """
     module, facts = component.__module__, dict(component.registered)
     where, package = plugins.shown(module), module.split(".")[-2]
@@ -270,8 +274,10 @@ def _meanings(component: type) -> dict[str, str]:
 def load(kind: str, name: str) -> Any:
     """Import the file of a component and return its class (for a metric, its function).
 
-    Raises ConfigError: the component is unknown, the import of a plugin's file fails, or a class
-    lacks a method that its base leaves to it.
+    Raises
+    ------
+    ConfigError : the component is unknown, the import of a plugin's file fails, or a class lacks a
+        method that its base leaves to it.
     """
     id = name.partition("/")[0]
     module = _module_of(kind, id)
@@ -336,7 +342,7 @@ def plugin_errors(module: str, what: str) -> Iterator[None]:
             if path is not None and Path(frame.filename).resolve() == path.resolve():
                 line = f", line {frame.lineno},"
         raise ConfigError(
-            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}): correct it."
+            f"{plugins.shown(module)}{line} {what} ({type(error).__name__}: {error}); correct it."
         ) from error
 
 
@@ -381,10 +387,9 @@ def _files(kind: str) -> Files:
 def _read(kinds: tuple[str, ...]) -> Files:
     files = []
     for kind in kinds:
-        folders = list(plugins.folders(KINDS[kind]))
-        if kind == "metric":
-            del folders[0]  # calgrid's own are rows of a table
-        for package, folder in folders:
+        for package, folder in plugins.folders(KINDS[kind]):
+            if kind == "metric" and _is_of_calgrid(package):
+                continue  # they are rows of a table
             for path in sorted(folder.glob("*.py")):
                 if path.name != "base.py" and path.name[0] not in "_." and path.is_file():
                     files.append((kind, f"{package}.{path.stem}", path))
@@ -394,7 +399,7 @@ def _read(kinds: tuple[str, ...]) -> Files:
         try:
             components = _read_file(kind, module)
         except Exception as error:  # a plugin's file may cause any error
-            message = f"{where} cannot be read ({type(error).__name__}: {error}): correct it."
+            message = f"{where} cannot be read ({type(error).__name__}: {error}); correct it."
             text = path.read_bytes().decode("utf-8", errors="replace")
             for id in [path.stem, *re.findall(r"""\bid=["'](\w+)["']""", text)]:
                 result.broken[kind, id] = str(error) if isinstance(error, ConfigError) else message
@@ -415,7 +420,9 @@ def _read(kinds: tuple[str, ...]) -> Files:
 def _read_file(kind: str, module: str) -> list[ComponentSpec]:
     """Return the components of a file; none for a helper module of calgrid.
 
-    Raises ConfigError: an invalid component, or a plugin's file without one.
+    Raises
+    ------
+    ConfigError : an invalid component, or a plugin's file without one.
     """
     components = _registered(declarations(module))
     if not components and _is_of_calgrid(module):

@@ -23,7 +23,7 @@ def parse(path: Path, where: str) -> ast.Module:
             f"{where}, line {error.lineno}, is not valid Python ({error.msg})."
         ) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{where} is not UTF-8: save it as UTF-8.") from None
+        raise ConfigError(f"{where} is not UTF-8; save it as UTF-8.") from None
     except ValueError as error:
         raise ConfigError(f"{where} is not valid Python ({error}).") from None
 
@@ -47,7 +47,9 @@ def declarations(module: str) -> dict[str, Any]:
     The file is reduced to constants, ``@register(...)``, bases, and signatures of constructors,
     which run without torch. Names of other packages stand for empty classes.
 
-    Raises ConfigError: the file is not valid Python, or something that is registered needs more.
+    Raises
+    ------
+    ConfigError : the file is not valid Python, or something that is registered needs more.
     """
     path = plugins.locate(module)
     where = plugins.shown(module)

@@ -359,11 +359,11 @@ def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
         loss.end_epoch(0, logits.detach(), labels)
     if not torch.isfinite(total):
         raise ConfigError(
-            f"{where}: compute() returns {total.item()} for random logits: correct it."
+            f"{where}: compute() returns {total.item()} for random logits; correct it."
         )
     if logits.grad is None or not torch.isfinite(logits.grad).all():
         raise ConfigError(
-            f"{where}: the loss has no finite gradient at random logits: compute it of the logits "
+            f"{where}: the loss has no finite gradient at random logits; compute it of the logits "
             "with operations of torch."
         )
 

@@ -41,8 +41,9 @@ class ComponentCatalog:
     """Registered components of one kind, and variants of them: name -> {"base": registered id,
     option: value, ...}.
 
-    Raises ConfigError: a variant has the name of a registered component, or an unknown base or
-    option.
+    Raises
+    ------
+    ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
     def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:

@@ -50,7 +50,9 @@ class Ensemble:
 def ensemble_name(method: str, where: str = "methods") -> EnsembleName | None:
     """Parts of the identifier of an ensemble; None for another method.
 
-    Raises ConfigError: it begins like one but is none.
+    Raises
+    ------
+    ConfigError : it begins like one but is none.
     """
     if "(" not in method:
         return None
@@ -75,8 +77,11 @@ def groups(
     """Keys of the ensembles of a method, with their members.
 
     The sorted seeds of a protocol, data set and backbone are cut into disjoint groups; the seed of
-    an ensemble is the number of its group, from 1. Raises ConfigError: nowhere are as many seeds as
-    members.
+    an ensemble is the number of its group, from 1.
+
+    Raises
+    ------
+    ConfigError : nowhere are as many seeds as members.
     """
     alike: dict[RunKey, list[RunKey]] = {}
     for key in runs:

@@ -55,8 +55,10 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 def read_yaml(path: Path, what: str) -> Any:
     """Read a YAML file, which messages call ``what``, for example ``The configuration study.yaml``.
 
-    Raises ConfigError: the file is missing, is not valid YAML in UTF-8, or has a key twice in one
-    mapping.
+    Raises
+    ------
+    ConfigError : the file is missing, is not valid YAML in UTF-8, or has a key twice in one
+        mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -115,7 +117,9 @@ def read_mapping(path: Path, what: str) -> dict[str, Any]:
 def read_names(path: Path, what: str) -> list[str]:
     """Read a list of names: one a line; ``#`` begins a comment.
 
-    Raises ConfigError: the file, which messages call ``what``, cannot be read or has no names.
+    Raises
+    ------
+    ConfigError : the file, which messages call ``what``, cannot be read or has no names.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -253,7 +253,7 @@ class Jobs:
             existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
             if not os.access(existing, os.W_OK):
                 raise StateError(
-                    f"The folder {existing} is not writable: give another folder as 'results', or "
+                    f"The folder {existing} is not writable; give another folder as 'results', or "
                     "change its permissions."
                 )
 
@@ -265,7 +265,7 @@ class Jobs:
         for path in [*self._result_files(), *records]:
             if path.is_dir():
                 what = "model" if path.name == MODEL else "file"
-                raise StateError(f"The {what} {path} is a folder: {MEND}.")
+                raise StateError(f"The {what} {path} is a folder; {MEND}.")
 
     def bring_times_to_now(self) -> None:
         """Set times of results that are ahead of the clock to now.

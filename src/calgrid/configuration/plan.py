@@ -116,7 +116,7 @@ class Plan:
         }
         if val_seed is not None:
             definition["val_seed"] = val_seed
-        return fingerprint.of_stage(definition, self._data_modules(image_set))
+        return fingerprint.of_job(definition, self._data_modules(image_set))
 
     @functools.cache
     def data_spec(self, image_set: str, val_seed: int | None = None) -> specs.DataSpec:
@@ -210,7 +210,7 @@ class Plan:
                 "images": shifts.get(name),
                 "constants": None if name == "val" else constants.get(dataset),
             }
-            files[name] = fingerprint.of_stage({**shared, **images}, modules)
+            files[name] = fingerprint.of_job({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
         spec["test_normalisation"] = constants
         return _sealed(spec, modules)
@@ -308,7 +308,7 @@ class Plan:
     @functools.cache
     def _calibrator(self, name: str, id: str, options: str) -> str:
         """Fingerprint of the code and the options (JSON) of a calibrator."""
-        return fingerprint.of_stage(
+        return fingerprint.of_job(
             {"name": name, "options": options}, [registry.spec("calibrator", id).module]
         )
 
@@ -550,7 +550,9 @@ class Plan:
     def matching_runs(self, pattern: str) -> list[RunKey]:
         """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
 
-        Raises ConfigError: there are none.
+        Raises
+        ------
+        ConfigError : there are none.
         """
         end = pattern.strip("/")
         runs = self.study.runs
@@ -622,7 +624,7 @@ class Plan:
             files = figure_files(self.study.home)
             modules += [*self._of_papers.figures, *self._of_papers.tables]
         digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
-        return fingerprint.of_stage({"stage": name, "files": digests}, modules)
+        return fingerprint.of_job({"stage": name, "files": digests}, modules)
 
 
 def _key(key: RunKey) -> specs.Key:
@@ -638,7 +640,7 @@ def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
     """Set code digest and fingerprint of a specification, from its other keys and its modules."""
     modules = tuple(sorted(set(modules)))
     content = {name: value for name, value in spec.items() if name != "fingerprint"}
-    spec["fingerprint"] = fingerprint.of_stage(content, modules)
+    spec["fingerprint"] = fingerprint.of_job(content, modules)
     code: Any = {"code": fingerprint.code_digest(modules)}
     spec.update(code)
     return spec

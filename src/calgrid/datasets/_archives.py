@@ -49,9 +49,6 @@ def read_members(archive: Path, limits: Mapping[str, int]) -> dict[str, bytes]:
 def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read members of a zip or (compressed) tar archive in the archive's order.
 
-    Raises DataError: the archive is damaged, or a member is missing, duplicated, not a regular file
-    or too large.
-
     Parameters
     ----------
     archive : file, or its unpacked folder; the names of members then start with the name of the
@@ -61,6 +58,11 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
     Yields
     ------
     Name and content of each member, once.
+
+    Raises
+    ------
+    DataError : the archive is damaged, or a member is missing, duplicated, not a regular file or
+        too large.
     """
     if archive.is_dir():
         members = _members_of_folder(archive, limits)
@@ -83,7 +85,7 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
             yield member.name, member.read()
     missing = [name for name in limits if name not in seen]
     if missing:
-        raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
+        raise DataError(f"The archive {archive} has no member '{missing[0]}'; replace it.")
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,13 @@ class ArchiveReader(ABC):
 def open_archive(place: Path, wanted: Callable[[str], bool] = bool) -> ArchiveReader:
     """Open a folder or an archive for its regular files.
 
-    Raises DataError: the archive is damaged or a compressed tar archive.
-
     Parameters
     ----------
     wanted : selects files by their name; by default all.
+
+    Raises
+    ------
+    DataError : the archive is damaged or a compressed tar archive.
     """
     if place.is_dir():
         return _FolderReader(place, wanted)
@@ -195,7 +199,7 @@ class _TarReader(ArchiveReader):
         offset, size = self._positions[name]
         content = os.pread(self._file.fileno(), size, offset)
         if len(content) != size:
-            raise DataError(f"The archive {self.place} is truncated within '{name}': replace it.")
+            raise DataError(f"The archive {self.place} is truncated within '{name}'; replace it.")
         return content
 
     def size(self, name: str) -> int:
@@ -229,15 +233,19 @@ def _intact(what: str) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        raise DataError(f"{what} is damaged ({error}): replace it.") from None
+        raise DataError(f"{what} is damaged ({error}); replace it.") from None
 
 
 def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Memory-map ``.npy`` files of an uncompressed tar archive, given by their file names, without
     unpickling.
 
-    An unpacked folder can replace the archive. Raises DataError: the archive is damaged or
-    compressed, or a file is missing, duplicated or not a plain array.
+    An unpacked folder can replace the archive.
+
+    Raises
+    ------
+    DataError : the archive is damaged or compressed, or a file is missing, duplicated or not a
+        plain array.
     """
     wanted = set(names)
     if archive.is_dir():
@@ -255,13 +263,13 @@ def map_arrays(archive: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
             where = f"'{info.name}' in {archive}"
             if name in arrays or not info.isreg():
                 raise DataError(
-                    f"'{name}' in {archive} is not a regular file or occurs twice: replace the "
+                    f"'{name}' in {archive} is not a regular file or occurs twice; replace the "
                     "archive."
                 )
             arrays[name] = _mapped(file, info.offset_data, info.size, where)
     missing = sorted(wanted - set(arrays))
     if missing:
-        raise DataError(f"The archive {archive} has no member '{missing[0]}': replace it.")
+        raise DataError(f"The archive {archive} has no member '{missing[0]}'; replace it.")
     return arrays
 
 
@@ -270,7 +278,7 @@ def _map_file(path: Path) -> NDArray[Any]:
         with path.open("rb") as file:
             return _mapped(file, 0, path.stat().st_size, str(path))
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}): complete its folder.") from None
+        raise DataError(f"{path} cannot be read ({error.strerror}); complete its folder.") from None
 
 
 def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
@@ -288,7 +296,7 @@ def _mapped(file: BinaryIO, start: int, size: int, where: str) -> NDArray[Any]:
             raise ValueError("it is not an array of plain numbers in C order")
         return np.memmap(file, dtype=dtype, mode="r", offset=begin, shape=shape)
     except ValueError as error:
-        raise DataError(f"{where} is damaged ({error}): replace it.") from None
+        raise DataError(f"{where} is damaged ({error}); replace it.") from None
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -308,14 +316,16 @@ def _reconstruct(subtype: type, shape: tuple[int, ...], code: bytes | str) -> np
 def unpickle_arrays(stream: BinaryIO, where: str) -> dict[str, Any]:
     """Unpickle a Python 2 dictionary of plain values and NumPy arrays, without running other code.
 
-    Raises DataError: the pickle is damaged or contains other objects.
+    Raises
+    ------
+    DataError : the pickle is damaged or contains other objects.
     """
     try:
         value = _ArrayUnpickler(stream, encoding="latin1").load()
     except Exception as error:  # a malicious pickle can raise any error
         raise DataError(
-            f"{where} is not a pickle of plain arrays ({error}): replace the archive."
+            f"{where} is not a pickle of plain arrays ({error}); replace the archive."
         ) from None
     if not isinstance(value, dict):
-        raise DataError(f"{where} is not a dictionary: replace the archive.")
+        raise DataError(f"{where} is not a dictionary; replace the archive.")
     return value

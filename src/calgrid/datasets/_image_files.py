@@ -169,8 +169,11 @@ class ImageFiles(Dataset):
     def plan(self, data_root: Path | None) -> tuple[dict[str, Source], dict[str, Rows]]:
         """Open all sources and assign the training rows by their labels, without reading images.
 
-        Returns role -> source, and role -> rows of the training source. Raises DataError: a source
-        cannot be read, a label is out of range, or there are too few rows.
+        Returns role -> source, and role -> rows of the training source.
+
+        Raises
+        ------
+        DataError : a source cannot be read, a label is out of range, or there are too few rows.
         """
         train = self.open(data_root, self.paths["train"], None)
         sources = {"train": train}
@@ -181,7 +184,7 @@ class ImageFiles(Dataset):
         if train.classes and self.n_classes and len(train.classes) < self.n_classes:
             raise DataError(
                 f"{files} has images of {len(train.classes):,} classes, but n_classes is "
-                f"{self.n_classes:,}: complete it, or correct n_classes."
+                f"{self.n_classes:,}; complete it, or correct n_classes."
             )
         self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
@@ -203,7 +206,7 @@ class ImageFiles(Dataset):
     def _subset(self, labels: Rows, rows: Rows, count: int) -> Rows:
         if count > len(rows):
             raise DataError(
-                f"subset is {count}, but {len(rows)} training rows are left: use a smaller number."
+                f"subset is {count}, but {len(rows)} training rows are left; use a smaller number."
             )
         order = stratified_order(labels[rows], self.split_seed)
         return rows[np.sort(order[:count])]
@@ -213,7 +216,7 @@ class ImageFiles(Dataset):
         the array go to ``damaged``.
         """
         if not len(rows):
-            raise DataError(f"The split '{role}' has no images: correct its files or sizes.")
+            raise DataError(f"The split '{role}' has no images; correct its files or sizes.")
         shape = (len(rows), *self._shape(source, rows, damaged))
         kept = self.keep_encoded
         if kept or is_large(shape):
@@ -231,7 +234,7 @@ class ImageFiles(Dataset):
             elif picture.shape != shape[1:]:
                 raise DataError(
                     f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, the images before "
-                    f"it have {shape[2]}x{shape[3]}: give image_size."
+                    f"it have {shape[2]}x{shape[3]}; give image_size."
                 )
             else:
                 array[row] = picture
@@ -275,7 +278,9 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     """Mean and standard deviation of each channel, of pixels in [0, 1], from exact sums; four
     decimals.
 
-    Raises DataError: a channel is constant.
+    Raises
+    ------
+    DataError : a channel is constant.
     """
     total = np.zeros(images.shape[1], np.int64)
     squares = np.zeros(images.shape[1], np.int64)
@@ -287,7 +292,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[flo
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0))
     if (std < 0.01).any():
-        raise DataError("A channel of the training images is constant: give mean and std.")
+        raise DataError("A channel of the training images is constant; give mean and std.")
     return _rounded(mean), _rounded(std)
 
 
@@ -297,17 +302,17 @@ def _rounded(values: NDArray[np.float64]) -> list[float]:
 
 def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
     if not len(labels):
-        raise DataError(f"{files} contains no images: correct the path.")
+        raise DataError(f"{files} contains no images; correct the path.")
     if n_classes < FEWEST_CLASSES:
         raise DataError(
-            f"{files} has images of one class only: give the images of all classes, for folders "
+            f"{files} has images of one class only; give the images of all classes, for folders "
             "the one that holds one folder per class."
         )
     wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
     if len(wrong):
         raise DataError(
             f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are "
-            f"{n_classes} classes, 0..{n_classes - 1}: correct it, or give n_classes."
+            f"{n_classes} classes, 0..{n_classes - 1}; correct it, or give n_classes."
         )
 
 
@@ -319,7 +324,7 @@ def _count_classes(train: Source, files: str) -> int:
     missing = np.flatnonzero(present != np.arange(len(present)))
     if len(missing):
         raise DataError(
-            f"{files} has images with the label {present[-1]}, but none with {missing[0]}: correct "
+            f"{files} has images with the label {present[-1]}, but none with {missing[0]}; correct "
             "the labels, or give n_classes."
         )
     return len(present)

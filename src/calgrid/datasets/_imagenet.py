@@ -72,13 +72,15 @@ class Pictures:
     def of(cls, store: ArchiveReader, members: Mapping[str, str], n_classes: int) -> "Pictures":
         """Order images, given as ``wnid/file`` -> name in the store.
 
-        Raises DataError: they do not have ``n_classes`` classes.
+        Raises
+        ------
+        DataError : they do not have ``n_classes`` classes.
         """
         names = sorted(members)
         wnids = sorted({name.split("/")[0] for name in names})
         if len(wnids) != n_classes:
             raise DataError(
-                f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}: "
+                f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}; "
                 "complete it."
             )
         number = {wnid: index for index, wnid in enumerate(wnids)}
@@ -102,11 +104,13 @@ class Pictures:
 def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
     """Images of a store in folders named by WordNet ids: ``wnid/file`` -> name in the store.
 
-    Raises DataError: two have the same id and file.
-
     Parameters
     ----------
     inside : path of their parent folder, such as ``fog/5/``, anywhere in the store; any if empty.
+
+    Raises
+    ------
+    DataError : two have the same id and file.
     """
     members: dict[str, str] = {}
     for name in store.names:
@@ -119,7 +123,7 @@ def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
         picture = match[1]
         if picture in members:
             raise DataError(
-                f"{store.place} has the same image twice, '{members[picture]}' and '{name}': "
+                f"{store.place} has the same image twice, '{members[picture]}' and '{name}'; "
                 "remove one."
             )
         members[picture] = name

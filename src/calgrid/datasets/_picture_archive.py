@@ -48,12 +48,14 @@ class Listed:
         """List images, given as (name of a member, name of its class); labels are positions in
         ``classes``.
 
-        Raises DataError: a class is not in ``classes``.
+        Raises
+        ------
+        DataError : a class is not in ``classes``.
         """
         number = {name: index for index, name in enumerate(classes)}
         if unknown := sorted({name for _, name in pictures} - set(number)):
             raise DataError(
-                f"{archive} has images of '{unknown[0]}', which is not in its list of classes: "
+                f"{archive} has images of '{unknown[0]}', which is not in its list of classes; "
                 "replace it."
             )
         labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
@@ -109,7 +111,7 @@ class PictureArchive(Dataset):
             images[split] = scratch_array((len(part.names), *shape), self.scratch)
             for row, name in enumerate(part.names):
                 if name in targets:
-                    raise DataError(f"The lists in {archive} contain an image twice: replace it.")
+                    raise DataError(f"The lists in {archive} contain an image twice; replace it.")
                 targets[name] = (split, row)
         members = each_member(archive, dict.fromkeys(targets, LIMIT))
 

@@ -44,15 +44,18 @@ def decode(
     if None) and the longer one is in proportion, rounded down, and then cropped to the central
     ``size`` x ``size`` pixels, as by ``Resize`` and ``CenterCrop`` of torchvision. With
     ``stretch``, it is scaled to ``size`` x ``size`` pixels instead, as by ``Resize((size, size))``.
-    The orientation in the metadata of the file is ignored. Raises DataError: the content is not an
-    image, is truncated, has more than 8 bits per channel, or more than ``MAX_PIXELS`` pixels before
-    or after scaling.
+    The orientation in the metadata of the file is ignored.
 
     Parameters
     ----------
     content : bytes of an image file. size : pixels of a side; None keeps the size of the image.
     resize, stretch, interpolation : how it is scaled, see above.
     where : name of the image in messages.
+
+    Raises
+    ------
+    DataError : the content is not an image, is truncated, has more than 8 bits per channel, or more
+        than ``MAX_PIXELS`` pixels before or after scaling.
     """
     rgb = _opened(content, where)
     if size is not None and stretch:
@@ -117,7 +120,7 @@ def _opened(content: bytes, where: str) -> Image.Image:
         picture.load()
     except UnidentifiedImageError:
         raise DataError(
-            f"{where} is not an image ({', '.join(FORMATS)} can be read): replace or remove it."
+            f"{where} is not an image ({', '.join(FORMATS)} can be read); replace or remove it."
         ) from None
     except (
         OSError,
@@ -127,10 +130,10 @@ def _opened(content: bytes, where: str) -> Image.Image:
         Image.DecompressionBombError,
         Warning,
     ) as error:
-        raise DataError(f"{where} cannot be decoded ({error}): replace or remove it.") from None
+        raise DataError(f"{where} cannot be decoded ({error}); replace or remove it.") from None
     if picture.mode.split(";")[0] in DEEP_MODES:
         raise DataError(
-            f"{where} has more than 8 bits per channel (mode {picture.mode}): convert it to 8 bits."
+            f"{where} has more than 8 bits per channel (mode {picture.mode}); convert it to 8 bits."
         )
     return picture.convert("RGB")
 
@@ -147,7 +150,7 @@ def _scaled(
     if width * height > MAX_PIXELS:
         raise DataError(
             f"{where} has {picture.width} x {picture.height} pixels, which would be scaled to "
-            f"{width} x {height}: crop it, or choose a smaller size."
+            f"{width} x {height}; crop it, or choose a smaller size."
         )
     return picture.resize((width, height), FILTERS[interpolation])
 

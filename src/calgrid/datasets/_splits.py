@@ -40,8 +40,7 @@ def draw_val(
 ) -> dict[str, NDArray[np.int64]]:
     """Draw validation rows from training rows.
 
-    Returns ``split`` and ``train`` -> int64 rows, ascending. Raises DataError: no rows are left for
-    training.
+    Returns ``split`` and ``train`` -> int64 rows, ascending.
 
     Parameters
     ----------
@@ -49,11 +48,15 @@ def draw_val(
     rule : ``split`` (``stratified`` by class, or ``shuffled`` regardless of class), ``val_size``,
         ``split_seed``.
     split : name of the split that is drawn.
+
+    Raises
+    ------
+    DataError : no rows are left for training.
     """
     size, seed = rule["val_size"], rule["split_seed"]
     if size >= len(labels):
         raise DataError(
-            f"{split}_size is {size}, but the training files have {len(labels)} rows: use a "
+            f"{split}_size is {size}, but the training files have {len(labels)} rows; use a "
             "smaller number."
         )
     stratified = rule["split"] == "stratified"
@@ -72,11 +75,13 @@ def split_published(
     """Draw ``val`` from published training images (:func:`draw_val`); rows of test images continue
     theirs.
 
-    Raises DataError: ``source``, the file of the training images, has too few of them.
+    Raises
+    ------
+    DataError : ``source``, the file of the training images, has too few of them.
     """
     images, labels = train
     if len(labels) <= rule["val_size"]:
-        raise DataError(f"{source} has only {len(labels)} training images: replace it.")
+        raise DataError(f"{source} has only {len(labels)} training images; replace it.")
     rows = draw_val(labels, rule)
     drawn = {
         name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name])
@@ -88,8 +93,11 @@ def split_published(
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Cut an order of all rows into splits of exact sizes, in the order of ``sizes``.
 
-    Returns split name -> int64 rows, ascending. Raises DataError: the sizes do not add up to the
-    number of rows.
+    Returns split name -> int64 rows, ascending.
+
+    Raises
+    ------
+    DataError : the sizes do not add up to the number of rows.
     """
     if sum(sizes.values()) != len(order):
         raise DataError(

@@ -81,7 +81,7 @@ class Cifar(Dataset):
         for name, content in contents.items():
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != self.members[name]:
                 raise DataError(
-                    f"'{name}' in {archive} is not the published file (its MD5 differs): replace "
+                    f"'{name}' in {archive} is not the published file (its MD5 differs); replace "
                     f"it, or remove {archive} so that the published archive is downloaded."
                 )
 
@@ -95,7 +95,7 @@ class Cifar(Dataset):
             or len(labels) != len(images)
         ):
             raise DataError(
-                f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}': "
+                f"{where} must have uint8 rows of length 3072 and as many '{self.label_key}'; "
                 "replace it."
             )
         return images.reshape(-1, *SHAPE), np.array(labels, dtype=np.int64)

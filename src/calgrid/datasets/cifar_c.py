@@ -44,7 +44,7 @@ class CifarC(ShiftFamily):
         count = len(labels)
         if not np.array_equal(arrays["labels.npy"], np.tile(labels, len(severities))):
             raise DataError(
-                f"The labels in {archive} differ from those of the test split: replace one of the "
+                f"The labels in {archive} differ from those of the test split; replace one of the "
                 "two archives."
             )
         conditions = []
@@ -53,7 +53,7 @@ class CifarC(ShiftFamily):
             if images.dtype != np.uint8 or images.shape != (count * len(severities), 32, 32, 3):
                 raise DataError(
                     f"'{shift}.npy' in {archive} has the wrong type or shape, {images.dtype} "
-                    f"{images.shape}: replace it."
+                    f"{images.shape}; replace it."
                 )
             for number, severity in enumerate(severities):
                 part = images[number * count : (number + 1) * count].transpose(0, 3, 1, 2)

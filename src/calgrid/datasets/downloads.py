@@ -54,13 +54,15 @@ class PublishedFile(TypedDict):
 def download(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a published file, after downloading it if it does not exist.
 
-    Raises DataError: the existing file differs, or the download failed; the message says how to get
-    the file by hand.
-
     Parameters
     ----------
     file : the published file.
     folder : folder of the file: data_root, or for weights the cache of torch.hub.
+
+    Raises
+    ------
+    DataError : the existing file differs, or the download failed; the message says how to get the
+        file by hand.
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder to which to download {published(file)}.")
@@ -69,7 +71,7 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
         difference = _difference(path, file)
         if difference:
             raise DataError(
-                f"{path} is not the published file ({difference}): remove it or replace it by "
+                f"{path} is not the published file ({difference}); remove it or replace it by "
                 f"{published(file)}."
             )
         return path
@@ -85,8 +87,12 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     """Return the path of a file without a published checksum; see :func:`download`.
 
     The file of the first call, existing or downloaded, is trusted: its SHA-256 is recorded as
-    ``sha256sum`` writes it, and from then on the file must be that one. Raises DataError: the file
-    is no longer the recorded one, the record is damaged, or the file could not be downloaded.
+    ``sha256sum`` writes it, and from then on the file must be that one.
+
+    Raises
+    ------
+    DataError : the file is no longer the recorded one, the record is damaged, or the file could not
+        be downloaded.
     """
     if folder is None:
         return download(file, folder)  # its error names the missing file
@@ -100,14 +106,14 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
     sha256, _, _ = note.read_text(encoding="utf-8", errors="replace").partition(" ")
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise DataError(
-            f"{note} does not begin with a SHA-256: restore it, or remove it to trust {path} as it "
+            f"{note} does not begin with a SHA-256; restore it, or remove it to trust {path} as it "
             "is now."
         )
     pinned: PublishedFile = {**file, "sha256": sha256}
     difference = _difference(path, pinned) if path.exists() else ""
     if difference:
         raise DataError(
-            f"{path} has changed since its first use ({difference} in {note.name}): put the old "
+            f"{path} has changed since its first use ({difference} in {note.name}); put the old "
             f"file back, or remove {note.name} to trust the new one."
         )
     return download(pinned, folder)
@@ -126,7 +132,9 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     """Return the path of a published file that must be downloaded by hand, or None if it does not
     exist.
 
-    Raises DataError: the existing file differs.
+    Raises
+    ------
+    DataError : the existing file differs.
     """
     if folder is None or not (folder / file["name"]).exists():
         return None
@@ -134,7 +142,7 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     difference = _difference(path, file)
     if difference:
         raise DataError(
-            f"{path} is not the published file ({difference}): replace it by {published(file)}."
+            f"{path} is not the published file ({difference}); replace it by {published(file)}."
         )
     return path
 
@@ -205,7 +213,7 @@ def _fetch(file: PublishedFile, path: Path) -> None:
         difference = _difference(target, file)
         if difference:
             raise DataError(
-                f"The download from {url} is not the published file ({difference}): put "
+                f"The download from {url} is not the published file ({difference}); put "
                 f"{published(file)} into {path.parent} by hand."
             )
         flush(target)
@@ -223,7 +231,7 @@ def _fetch(file: PublishedFile, path: Path) -> None:
         Path(files.fetch(path.name, downloader=verified)).replace(path)
     except requests.RequestException as error:
         raise DataError(
-            f"{file['url']} could not be downloaded ({_reason(error)}): run again, or put "
+            f"{file['url']} could not be downloaded ({_reason(error)}); run again, or put "
             f"{published(file)} into {path.parent} by hand."
         ) from None
     except OSError as error:
@@ -243,6 +251,6 @@ def _reason(error: requests.RequestException) -> str:
 def _check_encrypted(url: str, file: PublishedFile) -> None:
     if urlsplit(url).scheme not in SCHEMES:
         raise DataError(
-            f"{file['name']} would be downloaded over an unencrypted connection ({url}): get "
+            f"{file['name']} would be downloaded over an unencrypted connection ({url}); get "
             f"{published(file)} by hand."
         )

@@ -129,7 +129,7 @@ class EncodedImages:
             height, width = picture.shape[1:]
             raise DataError(
                 f"{where} has {height}x{width} pixels, other images have "
-                f"{self.shape[2]}x{self.shape[3]}: give image_size."
+                f"{self.shape[2]}x{self.shape[3]}; give image_size."
             )
         return picture
 

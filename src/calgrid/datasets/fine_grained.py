@@ -65,7 +65,7 @@ class Cub200(StretchedPictures):
         )
         ids = sorted(images, key=int)
         if set(ids) != set(labels) or set(ids) != set(parts):
-            raise DataError(f"The lists in {archive} name different images: replace it.")
+            raise DataError(f"The lists in {archive} name different images; replace it.")
         train: list[tuple[str, str]] = []
         test: list[tuple[str, str]] = []
         for id in ids:

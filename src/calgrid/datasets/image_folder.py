@@ -45,12 +45,14 @@ class ImageFolder(ImageFiles):
 class FolderSource(Source):
     """Images of one or more folders with the same class folders.
 
-    Raises DataError: a folder is missing, or has an empty or an unknown class.
-
     Parameters
     ----------
     data_root, names : the folders are ``data_root/name``.
     classes : classes of the training split; None if this is the training split.
+
+    Raises
+    ------
+    DataError : a folder is missing, or has an empty or an unknown class.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ def _pictures(folder: Path) -> list[str]:
     pictures = [file for file in found if "/" in file]
     if found and not pictures:
         raise DataError(
-            f"{folder} has {len(found)} images, but no folder of a class: give the folder that "
+            f"{folder} has {len(found)} images, but no folder of a class; give the folder that "
             "holds one folder per class, or write images with labels as Parquet "
             "(base: image_parquet)."
         )
@@ -121,7 +123,7 @@ def _pictures(folder: Path) -> list[str]:
     empty = sorted(classes - set(map(_class_of, pictures)))
     if empty:
         raise DataError(
-            f"{folder / empty[0]} contains no image ({', '.join(SUFFIXES)}): fill or remove the "
+            f"{folder / empty[0]} contains no image ({', '.join(SUFFIXES)}); fill or remove the "
             "folder."
         )
     return pictures
@@ -136,5 +138,5 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror}): replace or remove it."
+            f"{path} cannot be read ({error.strerror}); replace or remove it."
         ) from None

@@ -66,12 +66,14 @@ class ImageParquet(ImageFiles):
 class ParquetSource(Source):
     """Images of one or more Parquet files.
 
-    Raises DataError: a file cannot be read, or has not the columns.
-
     Parameters
     ----------
     data_root, names : the files are ``data_root/name``.
     image_column, label_column : names of the columns; the usual ones if None.
+
+    Raises
+    ------
+    DataError : a file cannot be read, or has not the columns.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ def _labels(path: Path, column: str | None) -> Rows:
         return labels.cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}): correct "
+            f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}); correct "
             "them."
         ) from None
 
@@ -132,7 +134,7 @@ def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage
                 for row, content in zip(inside, contents, strict=True):
                     if content is None:
                         raise DataError(
-                            f"Row {row} of {path} has no image bytes in '{name}': write the images "
+                            f"Row {row} of {path} has no image bytes in '{name}'; write the images "
                             "into the file."
                         )
                     yield f"Row {row} of {path}", content
@@ -164,7 +166,7 @@ def _opened(path: Path) -> Iterator[pq.ParquetFile]:
             yield file
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{path} is not a readable Parquet file ({reason}): replace it.") from None
+        raise DataError(f"{path} is not a readable Parquet file ({reason}); replace it.") from None
 
 
 def _column(
@@ -179,7 +181,7 @@ def _column(
     problem = "has several of the columns" if present else "has no column"
     wanted = " or ".join(f"'{name}'" for name in names)
     raise DataError(
-        f"{path} {problem} {wanted} (it has {', '.join(columns)}): give its name as {option}."
+        f"{path} {problem} {wanted} (it has {', '.join(columns)}); give its name as {option}."
     )
 
 

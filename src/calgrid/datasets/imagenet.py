@@ -72,7 +72,7 @@ class Imagenet(Evaluated):
         tar, devkit = (find_local(file, data_root) for file in files)
         if tar is None or devkit is None:
             raise DataError(
-                "The validation images of ImageNet require a registration: put "
+                "The validation images of ImageNet require a registration; put "
                 f"{published(files[0])} and {published(files[1])} into "
                 f"{data_root or 'a data_root'}, or the images into its folder {FOLDERS[0]}, in one "
                 "folder per WordNet id."
@@ -81,7 +81,7 @@ class Imagenet(Evaluated):
         wnids = _labels(devkit)
         if len(wnids) != len(store.names):
             raise DataError(
-                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels: "
+                f"{tar} has {len(store.names):,} images, but {devkit} has {len(wnids):,} labels; "
                 "replace them."
             )
         # the ground truth is in the order of the numbers in the file names, which have equal length
@@ -121,5 +121,5 @@ def _labels(devkit: Path) -> list[str]:
         return [wnid[number] for number in np.array(members[TRUTH].split(), dtype=int)]
     except (MatReadError, ValueError, TypeError, KeyError, IndexError) as error:
         raise DataError(
-            f"{devkit} has no valid ground truth and class table ({error}): replace it."
+            f"{devkit} has no valid ground truth and class table ({error}); replace it."
         ) from None

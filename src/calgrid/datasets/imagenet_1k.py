@@ -76,7 +76,7 @@ class ImagenetTrained(Imagenet):
                 store = open_archive(Path(data_root or "", name))
                 return Pictures.of(store, by_class(store), self.registered["n_classes"])
         raise DataError(
-            f"The training images of ImageNet require a registration: unpack {published(ARCHIVE)} "
+            f"The training images of ImageNet require a registration; unpack {published(ARCHIVE)} "
             f"into the folder {FOLDERS[0]} of {data_root or 'a data_root'}, in one folder per "
             "WordNet id."
         )
@@ -89,6 +89,6 @@ def _check_classes(train: Pictures, test: Pictures) -> None:
     if ours != theirs:
         raise DataError(
             f"The class '{min(ours - theirs)}' of {train.store.place} is not in "
-            f"{test.store.place}, which has '{min(theirs - ours)}' instead: correct the names of "
+            f"{test.store.place}, which has '{min(theirs - ours)}' instead; correct the names of "
             "the folders."
         )

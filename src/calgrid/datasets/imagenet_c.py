@@ -111,7 +111,7 @@ class ImagenetC(ShiftFamily):
         if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):
             raise DataError(
                 f"{store.place} does not have exactly the validation images of ImageNet under "
-                f"{name}: complete them."
+                f"{name}; complete them."
             )
         return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
 

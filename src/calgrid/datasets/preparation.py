@@ -36,9 +36,7 @@ def prepare(
 ) -> Path:
     """Build a data set, shift family or out-of-distribution set and write it to a folder.
 
-    The manifest is written last: a folder that has one is complete. Returns its path. Raises
-    ConfigError: unknown identifier, or a base that is missing, unnecessary or another data set.
-    DataError: the built splits differ from the registration or from the plan, or share images.
+    The manifest is written last: a folder that has one is complete. Returns its path.
 
     Parameters
     ----------
@@ -51,6 +49,11 @@ def prepare(
     threads : number of threads that decode images; the output does not depend on it.
     val_seed : seed of the draw of validation images from training images; that of the data set if
         None.
+
+    Raises
+    ------
+    ConfigError : unknown identifier, or a base that is missing, unnecessary or another data set.
+    DataError : the built splits differ from the registration or from the plan, or share images.
     """
     root = Path(data_root) if data_root is not None else None
     folder = Path(out_dir)
@@ -63,7 +66,7 @@ def prepare(
     if isinstance(component, ShiftFamily):
         if base is None:
             raise ConfigError(
-                f"Shift family '{entry.id}' is computed from '{entry.info['base']}': prepare that "
+                f"Shift family '{entry.id}' is computed from '{entry.info['base']}'; prepare that "
                 "and give its folder as base_dir."
             )
         conditions = component.build(root, base.splits)
@@ -106,7 +109,7 @@ def _component(
         entry = spec("dataset", dataset_id)
         if entry.info.get("configurable", False):
             raise ConfigError(
-                f"'{dataset_id}' is a kind of data set: define a data set of this kind and give "
+                f"'{dataset_id}' is a kind of data set; define a data set of this kind and give "
                 "its specification."
             )
         return entry, load("dataset", dataset_id)()
@@ -117,7 +120,7 @@ def _component(
     for name, planned in configured["sources"].items():
         if identity(data_root, name) != planned:
             raise DataError(
-                f"The source {name} of '{dataset_id}' has changed since it was planned: run again."
+                f"The source {name} of '{dataset_id}' has changed since it was planned; run again."
             )
     entry = dataclasses.replace(
         spec("dataset", configured["kind"]), id=dataset_id, info=configured["info"]
@@ -144,7 +147,7 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
     if base_dir is None:
         return None
     if role == "dataset":
-        raise ConfigError(f"Data set '{entry.id}' has no base data set: remove base_dir.")
+        raise ConfigError(f"Data set '{entry.id}' has no base data set; remove base_dir.")
     base = open_prepared(base_dir)
     if base.id != entry.info.get("base", base.id):
         raise ConfigError(
@@ -155,7 +158,7 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
     if shape is not None and base_shape != tuple(shape):
         raise ConfigError(
             f"Images of '{entry.id}' are {shape}, those of '{base.id}' in {base_dir} are "
-            f"{base_shape}: give the folder of a data set with equal image shapes."
+            f"{base_shape}; give the folder of a data set with equal image shapes."
         )
     return base
 
@@ -239,7 +242,7 @@ def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> d
             where = _where(entry, splits, hashes, equal[0])
             raise DataError(
                 f"Splits {first} and {second} of '{entry.id}' share {len(equal)} images of equal "
-                f"content: remove the duplicates from one of them{where}."
+                f"content; remove the duplicates from one of them{where}."
             )
         if len(equal):
             duplicates[f"{first}/{second}"] = len(equal)

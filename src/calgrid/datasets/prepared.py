@@ -77,10 +77,15 @@ class Prepared:
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of the channels. Raises DataError: the data set has none."""
+        """Mean and standard deviation of the channels.
+
+        Raises
+        ------
+        DataError : the data set has none.
+        """
         if self.mean is None or self.std is None:
             raise DataError(
-                f"'{self.id}' has no normalisation constants: prepare it for a data set."
+                f"'{self.id}' has no normalisation constants; prepare it for a data set."
             )
         return self.mean, self.std
 
@@ -90,7 +95,12 @@ class Prepared:
         return digest_of(self.manifest.get(FILES, {}))
 
     def verify(self) -> None:
-        """Read every file. Raises DataError or StateError: one differs from the manifest."""
+        """Read every file.
+
+        Raises
+        ------
+        DataError or StateError : one differs from the manifest.
+        """
         Record(self.folder, MANIFEST, self.manifest).verify()
 
 
@@ -100,15 +110,17 @@ def open_prepared(
     """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded
     when they are read.
 
-    Raises DataError: no or unreadable manifest, or an array that is missing or differs from the
-    manifest. StateError: the folder holds a configured data set of another configuration.
-
     Parameters
     ----------
     folder : folder written by :func:`prepare`.
     verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : expected fingerprint of a configured data set.
     threads : number of threads that decode images; the pixels do not depend on it.
+
+    Raises
+    ------
+    DataError : no or unreadable manifest, or an array that is missing or differs from the manifest.
+    StateError : the folder holds a configured data set of another configuration.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
@@ -116,7 +128,7 @@ def open_prepared(
     if fingerprint is not None and prepared_with not in (None, fingerprint):
         raise StateError(
             f"{folder} holds '{manifest['id']}' of another configuration or code version "
-            f"(fingerprint {prepared_with}, expected {fingerprint}): prepare it again, and give "
+            f"(fingerprint {prepared_with}, expected {fingerprint}); prepare it again, and give "
             "data sets of different options different names."
         )
     splits = {
@@ -146,12 +158,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         raise DataError(
-            f"{folder} contains no prepared data ({MANIFEST} is missing): prepare the data set "
+            f"{folder} contains no prepared data ({MANIFEST} is missing); prepare the data set "
             "there."
         )
     manifest = read_record(path, "manifest")
     if manifest.get("format") != FORMAT:
-        raise DataError(f"{path} is not a manifest of format {FORMAT}: prepare the data set again.")
+        raise DataError(f"{path} is not a manifest of format {FORMAT}; prepare the data set again.")
     return manifest
 
 
@@ -174,10 +186,10 @@ def _open_images(folder: Path, facts: Mapping[str, Any], threads: int) -> Any:
     try:
         content = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read ({error}): prepare the data set again.") from error
+        raise DataError(f"{path} cannot be read ({error}); prepare the data set again.") from error
     if len(content) != offsets[-1] or len(offsets) != facts["shape"][0] + 1:
         raise DataError(
-            f"{path} does not have the size in its manifest: prepare the data set again."
+            f"{path} does not have the size in its manifest; prepare the data set again."
         )
     source = Encoded.concatenated(content, offsets, lambda row: f"Image {row} of {path}")
     return EncodedImages(source, tuple(facts["shape"]), Scaling(**facts["scaling"]), threads)
@@ -188,12 +200,12 @@ def _open_array(folder: Path, facts: Mapping[str, Any]) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing: prepare the data set again.") from error
+        raise DataError(f"{path} is missing; prepare the data set again.") from error
     except (ValueError, EOFError) as error:
-        raise DataError(f"{path} is damaged ({error}): prepare the data set again.") from error
+        raise DataError(f"{path} is damaged ({error}); prepare the data set again.") from error
     if list(array.shape) != facts["shape"] or array.dtype.name != facts["dtype"]:
         raise DataError(
             f"{path} holds {array.dtype.name} {array.shape}, its manifest says {facts['dtype']} "
-            f"{tuple(facts['shape'])}: prepare the data set again."
+            f"{tuple(facts['shape'])}; prepare the data set again."
         )
     return array

@@ -52,7 +52,9 @@ class ShiftedParquet(ShiftFamily):
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
         """Return the one condition; see :class:`ShiftFamily`.
 
-        Raises DataError: a file cannot be read, or an image has not the size of the data set.
+        Raises
+        ------
+        DataError : a file cannot be read, or an image has not the size of the data set.
         """
         source = ParquetSource(data_root, self.test, self.image_column, self.label_column)
         shape = base["test"].images.shape[1:]
@@ -66,7 +68,7 @@ class ShiftedParquet(ShiftFamily):
             if picture.shape != shape:
                 raise DataError(
                     f"{where} has {picture.shape[1]}x{picture.shape[2]} pixels, those of "
-                    f"'{self.of}' have {shape[1]}x{shape[2]}: use images of the same size."
+                    f"'{self.of}' have {shape[1]}x{shape[2]}; use images of the same size."
                 )
             images[row] = picture
         self.facts = {"sources": source.files()}

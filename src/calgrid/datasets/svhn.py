@@ -71,14 +71,14 @@ def _read(path: Path) -> Labelled:
         content = scipy.io.loadmat(path, variable_names=["X", "y"])
         images, labels = content["X"], content["y"]
     except (MatReadError, ValueError, TypeError, KeyError, OSError) as error:
-        raise DataError(f"{path} has no arrays 'X' and 'y' ({error}): replace it.") from None
+        raise DataError(f"{path} has no arrays 'X' and 'y' ({error}); replace it.") from None
     if images.dtype != np.uint8 or images.ndim != 4:
         raise DataError(
-            f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}: "
+            f"'X' in {path} must be uint8 with 4 axes, but is {images.dtype} {images.shape}; "
             "replace it."
         )
     if labels.size != images.shape[3] or not np.isin(labels, np.arange(1, ZERO + 1)).all():
         raise DataError(
-            f"'y' in {path} must have a label from 1 to {ZERO} for each image: replace the file."
+            f"'y' in {path} must have a label from 1 to {ZERO} for each image; replace the file."
         )
     return images.transpose(3, 2, 0, 1), labels.ravel().astype(np.int64) % ZERO

@@ -54,11 +54,15 @@ class BankRun:
 
 
 class Bank:
-    """An open bank. Raises DataError: it has no list of runs, or a file is missing or damaged.
+    """An open bank.
 
     Attributes
     ----------
     origin : creators, licence and citation of the results. runs : its runs.
+
+    Raises
+    ------
+    DataError : it has no list of runs, or a file is missing or damaged.
     """
 
     def __init__(self, path: Path, archive: zipfile.ZipFile | None) -> None:

@@ -39,7 +39,8 @@ def groups(path: Path) -> list[str]:
 
     Raises
     ------
-    DataError : the file is damaged. MissingLibraryError : h5py is not installed.
+    DataError : the file is damaged.
+    MissingLibraryError : h5py is not installed.
     """
     with _opened(path) as file:
         return sorted(

@@ -18,9 +18,12 @@ def read_external(
 ) -> tuple[Logits, Logits, Sequence[str] | None]:
     """Return the rows of val and test, checked, and the names of the classes, if known.
 
-    ``given`` has the paths of the files of an entry that is no run of a bank. Raises DataError: a
-    file is damaged, its numbers are not of the stated kind, or val and test share rows or differ
-    in their classes.
+    ``given`` has the paths of the files of an entry that is no run of a bank.
+
+    Raises
+    ------
+    DataError : a file is damaged, its numbers are not of the stated kind, or val and test share
+        rows or differ in their classes.
     """
     if "group" in external:
         return *read_group(given["test"], external["group"]), None

@@ -123,8 +123,8 @@ def rank_calibrators(
 
     Raises
     ------
-    DataError : an input is invalid. ConfigError : ``folds`` or ``rank_by`` is invalid, or no
-        calibrator can be fitted.
+    DataError : an input is invalid.
+    ConfigError : ``folds`` or ``rank_by`` is invalid, or no calibrator can be fitted.
     """
     ranking_metric = find_ranking_metric(rank_by, "rank_by")
     check_computed(rank_by, np.shape(logits))

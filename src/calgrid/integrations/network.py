@@ -34,14 +34,15 @@ class TrainedNetwork(nn.Module):
 
     Raises
     ------
-    DataError : the run was not trained here, or its images were removed. StateError: the network
-        is damaged. ConfigError : unknown checkpoint.
+    DataError : the run was not trained here, or its images were removed.
+    StateError : the network is damaged.
+    ConfigError : unknown checkpoint.
     """
 
     def __init__(self, run: Run, checkpoint: str | None = None) -> None:
         super().__init__()
         if run.trained is None:
-            raise DataError("A run of logits that were made elsewhere has no network: use yours.")
+            raise DataError("A run of logits that were made elsewhere has no network; use yours.")
         states, description = load_checkpoint(run.trained / MODEL)
         spec = description["spec"]
         chosen = checkpoint or run.checkpoints[0]

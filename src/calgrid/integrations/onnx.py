@@ -40,7 +40,7 @@ def write_onnx(calibrator: Calibrator, path: Path) -> None:
     if not difference <= TOLERANCE:
         raise StateError(
             "ONNX Runtime computes probabilities that differ from those of NumPy by "
-            f"{difference:.2g}, so nothing is written: please report this."
+            f"{difference:.2g}, so nothing is written; please report this."
         )
     write_bytes(path, content)
 

@@ -87,7 +87,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
         labels = np.searchsorted(self.classes_, y)
         if not np.array_equal(self.classes_[np.minimum(labels, len(self.classes_) - 1)], y):
             raise ValueError(
-                "y has classes that the classifier was not trained on: remove their rows."
+                "y has classes that the classifier was not trained on; remove their rows."
             )
         self.calibrator_ = calibrator.fit(self._logits(scores), labels)
         for name in ("n_features_in_", "feature_names_in_"):

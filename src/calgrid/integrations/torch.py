@@ -35,7 +35,7 @@ class CalibratedModule(nn.Module):
         super().__init__()
         if calibrator.n_classes is None:
             raise StateError(
-                f"Calibrator '{calibrator.id}' is not fitted: call its fit(logits, labels) first."
+                f"Calibrator '{calibrator.id}' is not fitted; call its fit(logits, labels) first."
             )
         self.model = model
         self.calibrator = calibrator
@@ -86,17 +86,17 @@ class CalibratedModule(nn.Module):
         if logits.ndim != 2 or logits.shape[1] != calibrator.n_classes:
             raise DataError(
                 f"The model returns numbers of shape {tuple(logits.shape)}, but the calibrator was "
-                f"fitted on {calibrator.n_classes} classes: use the same model."
+                f"fitted on {calibrator.n_classes} classes; use the same model."
             )
         sums = logits.double().sum(dim=1)
         off = (sums - 1).abs().max()
         if calibrator.kind == "logits" and off <= PROBABILITY_TOLERANCE and logits.min() >= 0:
             raise DataError(
-                "The model returns probabilities, but the calibrator was fitted on logits: remove "
+                "The model returns probabilities, but the calibrator was fitted on logits; remove "
                 "its softmax."
             )
         if sums.isnan().any():
-            raise DataError("The model returns NaN: run it in float32.")
+            raise DataError("The model returns NaN; run it in float32.")
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -56,7 +56,12 @@ class TrackedRun:
 
 
 def tracked_runs(data: StudyData) -> Iterator[TrackedRun]:
-    """All runs of a study, in its order. Raises DataError: a file is missing or damaged."""
+    """All runs of a study, in its order.
+
+    Raises
+    ------
+    DataError : a file is missing or damaged.
+    """
     histories = data.rows(HISTORIES)
     for run in data.manifest["runs"]:
         key = RunKey(**run["key"])

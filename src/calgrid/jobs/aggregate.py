@@ -72,8 +72,10 @@ Reader = Callable[[ManifestRun], Iterable[Table]]
 def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
     """Collect the results of all runs of a study in its folder; ``record`` is below that folder.
 
-    Raises DataError: results of a run are missing or damaged. StateError: they are of another
-    configuration, code version or run.
+    Raises
+    ------
+    DataError : results of a run are missing or damaged.
+    StateError : they are of another configuration, code version or run.
     """
 
     def produce(folder: Path) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def _check_rows_of_banks(runs: Sequence[ManifestRun]) -> None:
             if rows != expected:
                 raise StateError(
                     f"{key.path} and {first.path} have other {split} images, so they cannot be "
-                    f"compared image by image: take a bank of the same split of {key.dataset}."
+                    f"compared image by image; take a bank of the same split of {key.dataset}."
                 )
 
 
@@ -192,7 +194,7 @@ def _read_metrics(run: ManifestRun) -> Table:
         if found != [value]:
             raise StateError(
                 f"The metrics file {path} has the {name} {', '.join(map(str, found))} instead of "
-                f"{value}: {MEND}."
+                f"{value}; {MEND}."
             )
     return part
 

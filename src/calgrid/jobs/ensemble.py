@@ -32,7 +32,11 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
 
     ``folders`` are those of the members' logits, in the order of the specification. Probabilities
     (``pool: probability``) and calibrated probabilities (``calibrated``) are averaged and written
-    as ln p in float32; ``logit`` averages logits. Raises DataError: members differ in their rows.
+    as ln p in float32; ``logit`` averages logits.
+
+    Raises
+    ------
+    DataError : members differ in their rows.
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
@@ -103,7 +107,7 @@ def _pooled(
             ):
                 raise DataError(
                     f"The rows of {name} in {folder} are others than those in {folders[0]}; "
-                    "members of an ensemble must share their images: run both predictions again."
+                    "members of an ensemble must share their images; run both predictions again."
                 )
         pooled = parts[0]
         pooled.logits = mean_prediction(

@@ -31,7 +31,10 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     a value at the edge of a bin may change bins.
 
     ``files`` are those in the specification, in the order of :data:`~calgrid.specs.EXTERNAL_FILES`.
-    Raises DataError: one is damaged, or val and test differ in their number of classes.
+
+    Raises
+    ------
+    DataError : one is damaged, or val and test differ in their number of classes.
     """
     external = spec["external"]
     if "bank" in external:

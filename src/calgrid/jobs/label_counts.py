@@ -16,8 +16,12 @@ def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     """Relative frequencies of the classes, float32 (N, K), for the rows of ``data``.
 
     The ``index`` of test rows is their row in the file. A complete test set needs a file of the
-    same length, a part of one needs a file that contains the rows. Raises DataError: the file is
-    missing, damaged, or does not fit the rows. StateError: it changed after planning.
+    same length, a part of one needs a file that contains the rows.
+
+    Raises
+    ------
+    DataError : the file is missing, damaged, or does not fit the rows.
+    StateError : it changed after planning.
     """
     path = Path(spec["file"])
     if not path.is_file():

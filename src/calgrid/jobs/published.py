@@ -101,7 +101,7 @@ def _own_network(
     name = spec["checkpoint"]["name"]
     path = data_root / name
     if identity(data_root, name) != spec["checkpoint"]["source"]:
-        raise DataError(f"The weights in {path} have changed: run again, with no other change.")
+        raise DataError(f"The weights in {path} have changed; run again, with no other change.")
     network, _ = build_network(spec, prepared.n_classes)
     model = cast(Backbone, network)  # the standard procedure adds no layers
     load_state(model, read_state(path), path)

@@ -50,7 +50,11 @@ class PerSample(nn.Module):
         """Allocate rows for each ``index`` (N,), and return it as int64.
 
         On an accelerator reserved rows are assumed to be sufficient, because a check would
-        synchronise with the device. Raises DataError: an index is negative.
+        synchronise with the device.
+
+        Raises
+        ------
+        DataError : an index is negative.
         """
         self.grow(self._reserved)
         if index.device.type == "cpu" or not self._reserved:

@@ -65,8 +65,6 @@ Probabilities = ArrayLike | Predictions
 def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
     """Return validated probabilities and labels as float64 and int64 arrays; logits are refused.
 
-    Raises DataError naming the argument, the row and the value that do not fit.
-
     Parameters
     ----------
     probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input
@@ -74,6 +72,10 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
         pass unchanged.
     labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are
         refused.
+
+    Raises
+    ------
+    DataError : an argument is not as described; the message names it, the row and the value.
     """
     if isinstance(probs, Predictions):
         return probs

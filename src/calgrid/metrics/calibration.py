@@ -172,8 +172,7 @@ def ece_sweep(
     increased until a bin is less accurate than the previous one, and the last b before that is
     used.
 
-    Errors as in :func:`ece`; ConfigError for another norm. Source: Roelofs et al., AISTATS 2022,
-    algorithm 1.
+    Errors as in :func:`ece`. Source: Roelofs et al., AISTATS 2022, algorithm 1.
 
     Parameters
     ----------
@@ -181,6 +180,10 @@ def ece_sweep(
         all metrics.
     norm : 1 for the mean |conf_b - acc_b| over samples, 2 for the root of the mean square (the
         paper's choice).
+
+    Raises
+    ------
+    ConfigError : another norm.
     """
     if norm not in (1, 2):
         raise ConfigError(f"norm must be 1 or 2, got {norm!r}.")

@@ -171,7 +171,9 @@ def conformal_quantile(values: Array, alpha: float) -> float:
 def check_rows_of_sets(n_samples: int, alphas: Sequence[float] = ALPHAS) -> int:
     """Return how many of N rows, the first ones, choose penalties.
 
-    Raises DataError: the others are too few for a threshold, which takes ``1 / alpha - 1``.
+    Raises
+    ------
+    DataError : the others are too few for a threshold, which takes ``1 / alpha - 1``.
     """
     n_tuning = round(TUNING_SHARE * n_samples)
     rest, least = n_samples - n_tuning, 1.0 / min(alphas) - 1.0

@@ -402,8 +402,11 @@ def _rows(width: int) -> int:
 
 
 def tails_of(level: float) -> tuple[float, float]:
-    """Lower and upper probability of an interval of nominal coverage ``level``; ConfigError outside
-    (0, 1).
+    """Lower and upper probability of an interval of nominal coverage ``level``.
+
+    Raises
+    ------
+    ConfigError : the level is not in (0, 1).
     """
     if not 0 < level < 1:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")

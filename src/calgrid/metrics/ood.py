@@ -15,15 +15,21 @@ Floats = NDArray[np.float64]
 
 
 def max_softmax(probs: ArrayLike) -> Floats:
-    """Largest probability of each row, (N,) (Hendrycks and Gimpel, ICLR 2017). DataError for
-    logits.
+    """Largest probability of each row, (N,) (Hendrycks and Gimpel, ICLR 2017).
+
+    Raises
+    ------
+    DataError : the values are logits.
     """
     return check_rows(probs, "probs").max(axis=1)
 
 
 def negative_entropy(probs: ArrayLike) -> Floats:
     """Minus the entropy of each row in nats, ``sum_k p_k ln p_k`` with ``0 ln 0 = 0``, (N,).
-    DataError for logits.
+
+    Raises
+    ------
+    DataError : the values are logits.
     """
     rows = check_rows(probs, "probs")
     logarithm = np.log(rows, out=np.zeros_like(rows), where=rows > 0)

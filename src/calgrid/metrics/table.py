@@ -77,6 +77,11 @@ class Metric:
         return not self.fits or n_samples * n_classes <= MOST_FITTED
 
     @property
+    def sign(self) -> float:
+        """1 if lower is better, -1 if higher is better, NaN for a reference value without ranks."""
+        return {True: 1.0, False: -1.0, None: math.nan}[self.lower_is_better]
+
+    @property
     def bounds(self) -> tuple[float, float]:
         """Range of the quantity; a bias-corrected estimate may be outside."""
         any_number = (-math.inf, math.inf)

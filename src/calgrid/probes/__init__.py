@@ -17,12 +17,14 @@ __all__ = ["Probe", "Subject", "build_probe"]
 def build_probe(id: str, **overrides: Any) -> Probe:
     """Return a probe.
 
-    Raises ConfigError: unknown ``id`` or option, or a value that it cannot take.
-
     Parameters
     ----------
     id : registered identifier, for example ``"margin_attack"``.
     **overrides : options that differ from the probe's defaults, for example ``samples=100``.
+
+    Raises
+    ------
+    ConfigError : unknown ``id`` or option, or a value that it cannot take.
     """
     probe = load("probe", id)
     return probe(**spec_of(probe).resolve(overrides))

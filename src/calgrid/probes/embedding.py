@@ -65,8 +65,11 @@ class Embedding(Probe):
         self.spaces = ("features", "logits") if space == "both" else (space,)
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row a space and image. Raises ConfigError: fewer points than classes, or too few for
-        the perplexity.
+        """One row a space and image.
+
+        Raises
+        ------
+        ConfigError : fewer points than classes, or too few for the perplexity.
         """
         rows = balanced_rows(subject.labels, self.points, self.seed)
         if 3 * self.perplexity > len(rows):
@@ -104,7 +107,9 @@ class Embedding(Probe):
 def balanced_rows(labels: NDArray[np.int64], points: int, seed: int) -> NDArray[np.intp]:
     """Rows with equally many of each class in ``labels`` (N,), at most ``points``, ascending.
 
-    Raises ConfigError: fewer points than classes.
+    Raises
+    ------
+    ConfigError : fewer points than classes.
     """
     classes, counts = np.unique(labels, return_counts=True)
     if points < len(classes):

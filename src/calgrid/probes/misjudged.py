@@ -46,7 +46,12 @@ class Misjudged(Probe):
         self.images, self.class_names = images, class_names
 
     def measure(self, subject: Subject) -> pd.DataFrame:
-        """One row per image; ConfigError if ``class_names`` do not match the data set."""
+        """One row per image.
+
+        Raises
+        ------
+        ConfigError : ``class_names`` do not match the data set.
+        """
         names = self.class_names or [str(number) for number in range(subject.num_classes)]
         if len(names) != subject.num_classes:
             raise ConfigError(

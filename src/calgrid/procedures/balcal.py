@@ -133,7 +133,9 @@ class BalancedHeads(Network):
 def map_channels(backbone: Backbone) -> int:
     """Channels of a backbone's last feature map.
 
-    Raises ConfigError: the backbone has no feature maps with batch normalisation.
+    Raises
+    ------
+    ConfigError : the backbone has no feature maps with batch normalisation.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in backbone.stages.modules()):
         raise ConfigError(
@@ -198,7 +200,9 @@ class BalancedClassifiers(Procedure[BalancedHeads]):
     def build_model(self, backbone: Backbone, num_classes: int) -> BalancedHeads:
         """Add adaptor and simplex frame to the backbone.
 
-        Raises ConfigError: fewer features than classes, or no feature maps.
+        Raises
+        ------
+        ConfigError : fewer features than classes, or no feature maps.
         """
         if backbone.num_features < num_classes:
             raise ConfigError(

@@ -136,7 +136,9 @@ class MaskedClassifierCalibration(SecondStage):
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
         """Load the body of the first stage, and its head for ``head: linear``.
 
-        Raises StateError: the first stage's network is not the one that the model was built as.
+        Raises
+        ------
+        StateError : the first stage's network is not the one that the model was built as.
         """
         super().load_first_stage(model, state)
         if self.head == "linear":

@@ -89,7 +89,9 @@ class MixupInferenceLast(Procedure):
     def draw_weights(self) -> tuple[float, float]:
         """Weights l1 > l2 of the first image in both mixtures.
 
-        Raises ConfigError: the weights that alpha gives hardly ever differ by the margin.
+        Raises
+        ------
+        ConfigError : the weights that alpha gives hardly ever differ by the margin.
         """
         for _ in range(ATTEMPTS):
             draws = draw_beta(self.alpha, 2 * DRAWS).view(2, DRAWS)

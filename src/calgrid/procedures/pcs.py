@@ -162,7 +162,9 @@ class PredecessorCombinations(Procedure):
     def _predecessor(self, epochs: int) -> State:
         """Weights and buffers after a number of epochs.
 
-        Raises StateError: the file is missing or damaged.
+        Raises
+        ------
+        StateError : the file is missing or damaged.
         """
         mend = "delete its folder and run again"
         tensors, _ = read_arrays(self._path(epochs), "predecessor", mend, framework="pt")

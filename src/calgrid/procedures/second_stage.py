@@ -111,7 +111,9 @@ class SecondStage(Procedure[FrozenFeatures]):
     def load_first_stage(self, model: FrozenFeatures, state: State) -> None:
         """Load the body's weights and buffers from the first stage.
 
-        Raises StateError: the first stage's network is not the one that the body was built as.
+        Raises
+        ------
+        StateError : the first stage's network is not the one that the body was built as.
         """
         body = {name: tensor for name, tensor in state.items() if not name.startswith("head.")}
         load_checked(model.body, body, "backbone")
@@ -133,7 +135,9 @@ class SecondStage(Procedure[FrozenFeatures]):
 def load_checked(module: nn.Module, state: State, what: str) -> None:
     """Load weights and buffers into a module.
 
-    Raises StateError: names or shapes differ from those of ``what`` the module is.
+    Raises
+    ------
+    StateError : names or shapes differ from those of ``what`` the module is.
     """
     try:
         module.load_state_dict(state)

@@ -19,11 +19,13 @@ RANKINGS = (ranks.method_ranks, ranks.calibrator_ranks, methods.calibrators)
 def write_page(study: Path, manifest: Manifest, origin: Mapping[str, Any], archive: Path) -> Path:
     """Write ``index.html``, without scripts, beside the archive of a finished study.
 
-    Raises DataError: a file of the study is missing or damaged.
-
     Parameters
     ----------
     origin : creators, licence and citation.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
     tables = [table for build in RANKINGS if (table := build(data)) is not None]

@@ -41,8 +41,7 @@ def listed_images(
 ) -> dict[str, dict[str, Listed] | str]:
     """List images of each bin on the clean test split, or say why they are unknown.
 
-    A stored fit counts only if it gives the bins of the study. Raises DataError: the logits are
-    missing or damaged.
+    A stored fit counts only if it gives the bins of the study.
 
     Parameters
     ----------
@@ -51,6 +50,10 @@ def listed_images(
     Returns
     -------
     calibrator -> bin -> images, in the order of their confidence.
+
+    Raises
+    ------
+    DataError : the logits are missing or damaged.
     """
     data = run.logits("test", checkpoint)
     fits = run.predicted.parent / "fits" / checkpoint if run.predicted else Path()

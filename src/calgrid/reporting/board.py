@@ -38,11 +38,13 @@ Part = Mapping[str, Mapping[str, Any]]
 def write_board(results: Results, out: Path) -> list[str]:
     """Write the board of a study; returns sentences on what it leaves out.
 
-    Raises DataError: a file of the study is missing or damaged.
-
     Parameters
     ----------
     out : the HTML file.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
     """
     content, left_out = board_data(results)
     context = {

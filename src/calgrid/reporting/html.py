@@ -44,14 +44,16 @@ GRID = (
 def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     """Write the report of a study.
 
-    Raises DataError: a file of the study, an index or a figure is missing or damaged.
-
     Parameters
     ----------
-    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their stages wrote
+    study : folder with the aggregates, and with ``tables/`` and ``figures/`` as their jobs wrote
         them.
     manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     out : the HTML file.
+
+    Raises
+    ------
+    DataError : a file of the study, an index or a figure is missing or damaged.
     """
     data = StudyData(study, manifest)
     tables, figures = _index(data)
@@ -147,7 +149,7 @@ def _grid_row(data: StudyData, group: Group) -> list[str]:
 
 
 def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Entries of the tables and figures as their stages wrote them, figures with their content in
+    """Entries of the tables and figures as their jobs wrote them, figures with their content in
     base64.
     """
     study = data.folder

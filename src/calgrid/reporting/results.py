@@ -49,8 +49,8 @@ class Results:
 
     Raises
     ------
-    DataError : a file is missing or damaged, at its first use. ConfigError : a name is unknown or
-        ambiguous.
+    DataError : a file is missing or damaged, at its first use.
+    ConfigError : a name is unknown or ambiguous.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -238,7 +238,7 @@ class Results:
         if len(found) > 1:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]
             raise ConfigError(
-                f"{len(found)} runs of '{method}' differ in {', '.join(differ)}: select one by "
+                f"{len(found)} runs of '{method}' differ in {', '.join(differ)}; select one by "
                 "keyword."
             )
         folder = Path(found["folder"].iloc[0])
@@ -283,7 +283,7 @@ class Results:
         counts = pd.DataFrame(found).nunique()
         raise ConfigError(
             f"The study has {len(found)} groups that differ in "
-            f"{', '.join(counts.index[counts > 1])}: select one by keyword."
+            f"{', '.join(counts.index[counts > 1])}; select one by keyword."
         )
 
 

@@ -40,13 +40,16 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -
     """Return a reliability diagram as a frame.
 
     Returns one row per bin: low, high (bounds of the confidence; the upper belongs to the bin),
-    count (samples), confidence and accuracy (means over the samples; NaN in an empty bin). Raises
-    DataError, ConfigError as in :func:`calgrid.metrics.ece`.
+    count (samples), confidence and accuracy (means over the samples; NaN in an empty bin).
 
     Parameters
     ----------
     probabilities : (N, K). labels : integers (N,). n_bins : equal-width bins of the largest
         probability.
+
+    Raises
+    ------
+    DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
     """
     return bin_frame(bin_sums(check_probabilities(probabilities, labels), n_bins))
 
@@ -66,12 +69,14 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
 class Run:
     """The results of a run.
 
-    Raises DataError at the first use of a file that is missing or damaged.
-
     Attributes
     ----------
     trained : folder with ``train.json``; None for an external run.
     predicted : folder with ``predict.json``; None if the logits are not predicted yet.
+
+    Raises
+    ------
+    DataError : at the first use of a file that is missing or damaged.
     """
 
     trained: Path | None
@@ -81,7 +86,9 @@ class Run:
     def newest(cls, folder: Path) -> "Run":
         """Newest results below the folder of a run.
 
-        Raises DataError: it holds no results.
+        Raises
+        ------
+        DataError : it holds no results.
         """
         predictions = sorted(folder.glob(f"predict-*/{PREDICT}"), key=_time)
         trainings = sorted(folder.glob(f"train-*/{TRAIN}"), key=_time)
@@ -93,7 +100,7 @@ class Run:
             return cls(trained if (trained / TRAIN).is_file() else None, predicted)
         if trainings:
             return cls(trainings[-1].parent, None)
-        raise DataError(f"{folder} holds no results of a run: give the folder of another run.")
+        raise DataError(f"{folder} holds no results of a run; give the folder of another run.")
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -115,7 +122,7 @@ class Run:
         """
         known = self.checkpoints
         if self.predicted is None or not known:
-            raise DataError(f"The logits of {self.trained} are not predicted yet: run again.")
+            raise DataError(f"The logits of {self.trained} are not predicted yet; run again.")
         chosen = checkpoint or known[0]
         if chosen not in known:
             raise unknown_id("checkpoint", chosen, known)

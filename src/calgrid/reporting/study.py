@@ -45,12 +45,14 @@ class Group(NamedTuple):
 class StudyData:
     """The files of a study, each read at its first use.
 
-    Raises DataError at the first use of a file that is missing or damaged.
-
     Parameters
     ----------
     folder : folder with the files that ``aggregate`` wrote (``storage.schema.STUDY_FILES``).
     manifest : what was run (``calgrid.configuration.plan.Plan.manifest``).
+
+    Raises
+    ------
+    DataError : at the first use of a file that is missing or damaged.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -117,7 +119,7 @@ class StudyData:
 
     @functools.cached_property
     def costs(self) -> pd.DataFrame:
-        """Seconds and memory of each stage."""
+        """Seconds and memory of each job."""
         return self.rows(COSTS)
 
     @functools.cached_property
@@ -153,7 +155,7 @@ class StudyData:
         if unknown:
             raise DataError(
                 f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not "
-                "in its manifest: run the rule 'aggregate' again."
+                "in its manifest; run the rule 'aggregate' again."
             )
         return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
 

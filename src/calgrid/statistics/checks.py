@@ -28,8 +28,11 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics frame with words as sorted categories, float64 numbers, and empty words or
     0 for missing keys.
 
-    Grouping by categories is several times faster than by strings. Raises DataError if a column is
-    missing, or if two rows hold the same number of the same run.
+    Grouping by categories is several times faster than by strings.
+
+    Raises
+    ------
+    DataError : a column is missing, or two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
     frame = metrics.astype(dict.fromkeys(("value", *INTERVAL), "float64")).assign(

@@ -34,8 +34,8 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
 
     Raises
     ------
-    DataError : a candidate lacks a validation value that another one has. ConfigError : unknown
-        metric or one without ranks.
+    DataError : a candidate lacks a validation value that another one has.
+    ConfigError : unknown metric or one without ranks.
     """
     ranking = [name for name, each in METRICS.items() if each.lower_is_better is not None]
     if metric not in ranking:
@@ -53,7 +53,7 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
         name, *cell = short.index[0]
         raise DataError(
             f"tuning: only {short.iloc[0]} of {wanted[name]} candidates of '{name}' have a "
-            f"validation {metric} on {', '.join(map(str, cell))}: run the others too."
+            f"validation {metric} on {', '.join(map(str, cell))}; run the others too."
         )
     lower = METRICS[metric].lower_is_better
     best = values.sort_values(["value", "place"], ascending=[lower, True], kind="stable")

@@ -65,7 +65,8 @@ def compare(
 
     Raises
     ------
-    DataError : as in :func:`calgrid.statistics.summarise`. ConfigError : ``level`` outside (0, 1).
+    DataError : as in :func:`calgrid.statistics.summarise`.
+    ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))

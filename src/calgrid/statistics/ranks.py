@@ -73,7 +73,8 @@ def setting_ranks(
 
     Raises
     ------
-    ConfigError : unknown ``missing`` or ``ties``. DataError : nothing is left.
+    ConfigError : unknown ``missing`` or ``ties``.
+    DataError : nothing is left.
     """
     if missing not in ("drop_settings", "drop_methods") or ties not in ("average", "min"):
         raise ConfigError(
@@ -174,8 +175,8 @@ def critical_difference(
 
     Raises
     ------
-    DataError : fewer than two settings or methods remain. ConfigError : as in
-        :func:`calgrid.statistics.setting_ranks`, or for ``alpha``.
+    DataError : fewer than two settings or methods remain.
+    ConfigError : as in :func:`calgrid.statistics.setting_ranks`, or for ``alpha``.
 
     Source: Demšar, JMLR 2006, sections 3.2.2 and 3.2.4.
     """

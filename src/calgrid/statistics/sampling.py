@@ -84,8 +84,8 @@ def paired_bootstrap(
     Raises
     ------
     DataError : as in :func:`calgrid.metrics.ece`; fewer than two methods, a method without runs, or
-        different numbers of runs. ConfigError : as in :func:`calgrid.metrics.bootstrap`; unknown
-        metric or one without ranks.
+        different numbers of runs.
+    ConfigError : as in :func:`calgrid.metrics.bootstrap`; unknown metric or one without ranks.
 
     Source: intervals over test samples, see :mod:`calgrid.metrics.intervals`; sum of squared
     half-widths, Zou and Donner, Statistics in Medicine 2008. ``benchmarks/coverage.md`` has their
@@ -166,7 +166,7 @@ def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{method} {count}" for method, count in counts.items())
         raise DataError(
-            f"Methods are compared seed by seed, but have different numbers of runs ({listed}): "
+            f"Methods are compared seed by seed, but have different numbers of runs ({listed}); "
             "give one of each seed, in the same order."
         )
 

@@ -83,8 +83,8 @@ def summarise(
 
     Raises
     ------
-    DataError : a column is missing or a key is repeated. ConfigError : unknown metric or ``level``
-        outside (0, 1).
+    DataError : a column is missing or a key is repeated.
+    ConfigError : unknown metric or ``level`` outside (0, 1).
     """
     check_level(level)
     rows = check_metrics(metrics)
@@ -111,7 +111,9 @@ def _tested(
     summary: pd.DataFrame, runs: pd.DataFrame, draws: Draws, baseline_method: str, level: float
 ) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict``."""
-    signs = {name: _sign(name) for name in summary["metric"].unique()}
+    signs = {
+        name: find_metric(name, "the column metric").sign for name in summary["metric"].unique()
+    }
     losses = summary["metric"].map(signs).astype(float) * summary["mean"]  # NaN: without ranks
     is_baseline = (summary["method"] == baseline_method).to_numpy()
     tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
@@ -168,13 +170,6 @@ def _capped(summary: pd.DataFrame) -> ArrayLike:
     high = summary["ci_high"].set_axis(pd.MultiIndex.from_arrays([place, own]))
     whole = high.reindex(pd.MultiIndex.from_arrays([place, wanted]))
     return np.fmin(high.to_numpy(), whole.to_numpy())
-
-
-def _sign(metric: str) -> float:
-    """1 if lower is better, -1 if higher is better, NaN for metrics without ranks."""
-    return {True: 1.0, False: -1.0, None: math.nan}[
-        find_metric(metric, "the column metric").lower_is_better
-    ]
 
 
 def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:

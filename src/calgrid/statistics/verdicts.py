@@ -91,7 +91,7 @@ def judge(
     """
     alpha, names = 1 - level, tests["metric"]
     known = {name: find_metric(name) for name in set(names) & set(metric_names())}
-    side = names.map({name: _sign(each.lower_is_better) for name, each in known.items()})
+    side = names.map({name: each.sign for name, each in known.items()})
     sign = tests["sign"] if "sign" in tests else side.astype(float)
     margin = names.map({name: each.margin for name, each in known.items()}).astype(float)
     family = pd.Series(np.asarray(families), index=tests.index)
@@ -126,10 +126,6 @@ def judge(
         detectable=_reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources),
         verdict=verdict,
     )
-
-
-def _sign(lower_is_better: bool | None) -> float:
-    return {True: 1.0, False: -1.0, None: math.nan}[lower_is_better]
 
 
 def _over_seeds(tests: pd.DataFrame, pool: pd.Series) -> tuple[Floats, Floats]:

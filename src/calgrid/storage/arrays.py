@@ -38,8 +38,10 @@ def read_arrays(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file of :func:`write_arrays`, as arrays (``framework="np"``) or tensors (``"pt"``).
 
-    Raises StateError: the file is damaged (not one bit may have changed); the message names
-    ``what`` it is, and how to ``mend`` it.
+    Raises
+    ------
+    StateError : the file is damaged (not one bit may have changed); the message names ``what`` it
+        is, and how to ``mend`` it.
     """
     try:
         with safe_open(path, framework=framework) as stream:
@@ -51,7 +53,7 @@ def read_arrays(
             raise ValueError("its content does not match its checksum")
         return arrays, description
     except (SafetensorError, TypeError, ValueError, OSError) as error:
-        raise StateError(f"The {what} {path} is damaged ({error}): {mend}.") from None
+        raise StateError(f"The {what} {path} is damaged ({error}); {mend}.") from None
 
 
 def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
@@ -76,7 +78,9 @@ def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: st
 def read_head(path: Path, fingerprint: str) -> Head | None:
     """Return the last layer of a run, or None without a file, if the layer is not linear.
 
-    Raises StateError: the file is damaged or belongs to other logits.
+    Raises
+    ------
+    StateError : the file is damaged or belongs to other logits.
     """
     if not path.is_file():
         return None

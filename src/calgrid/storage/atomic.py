@@ -68,10 +68,10 @@ def disk_error(error: OSError, path: Path) -> OSError | StateError:
             "and run again."
         )
     if error.errno == errno.ENAMETOOLONG:
-        return StateError(f"The path {path} is too long for this file system: give shorter names.")
+        return StateError(f"The path {path} is too long for this file system; give shorter names.")
     if error.errno == errno.EROFS:
         return StateError(
-            f"The path {path} is on a file system that can only be read: write somewhere else."
+            f"The path {path} is on a file system that can only be read; write somewhere else."
         )
     return error
 
@@ -118,7 +118,7 @@ def write_json(path: Path, value: Any, indent: int | None = 2) -> None:
 def require_file(path: Path, what: str = "file") -> None:
     """Raise DataError if ``path`` is missing or a folder, PermissionError if it cannot be read."""
     if path.is_dir():
-        raise DataError(f"The {what} {path} is a folder: give the file itself.")
+        raise DataError(f"The {what} {path} is a folder; give the file itself.")
     if not path.is_file():
         raise DataError(f"The {what} {path} does not exist.")
     path.open("rb").close()
@@ -133,6 +133,6 @@ def read_json(path: Path, what: str = "file", mend: str = "delete it and run aga
     except FileNotFoundError:
         raise DataError(f"The {what} {path} does not exist.") from None
     except IsADirectoryError:
-        raise DataError(f"The {what} {path} is a folder: {mend}.") from None
+        raise DataError(f"The {what} {path} is a folder; {mend}.") from None
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"The {what} {path} is not valid JSON ({error}): {mend}.") from None
+        raise DataError(f"The {what} {path} is not valid JSON ({error}); {mend}.") from None

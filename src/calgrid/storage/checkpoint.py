@@ -39,10 +39,12 @@ def load_checkpoint(
 ) -> tuple[dict[str, Tensors], dict[str, Any]]:
     """Read state dictionaries and description of a checkpoint.
 
-    Raises StateError: the file is missing or damaged, or its fingerprint is not ``fingerprint``.
+    Raises
+    ------
+    StateError : the file is missing or damaged, or its fingerprint is not ``fingerprint``.
     """
     if not Path(path).is_file():
-        raise StateError(f"The checkpoint {path} does not exist: train the run first.")
+        raise StateError(f"The checkpoint {path} does not exist; train the run first.")
     arrays, description = read_arrays(path, "checkpoint", framework="pt")
     states: dict[str, Tensors] = {}
     for key, tensor in arrays.items():

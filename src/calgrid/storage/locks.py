@@ -78,14 +78,16 @@ def live_owner(path: Path) -> dict[str, Any] | None:
 class OwnerLock:
     """A lock file with its owner; use as a context manager.
 
-    Raises StateError: a live owner still holds the lock after ``wait`` seconds.
-
     Parameters
     ----------
     path : the lock file; its folder is created.
     what : what it protects, for messages ("run digits/resnet8/ce/seed1").
     wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT``
         (default 600).
+
+    Raises
+    ------
+    StateError : a live owner still holds the lock after ``wait`` seconds.
     """
 
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
@@ -147,7 +149,7 @@ class OwnerLock:
         job = f", SLURM job {holder['slurm_job']}" if holder.get("slurm_job") else ""
         return (
             f"The {self.what} is being written by process {holder.get('pid', '?')} on "
-            f"{holder.get('host', '?')}{job} since {holder.get('since', '?')}: wait for it to end, "
+            f"{holder.get('host', '?')}{job} since {holder.get('since', '?')}; wait for it to end, "
             "or stop it, then run again."
         )
 
@@ -160,7 +162,7 @@ class OwnerLock:
         """Acquire ``path`` unless a live owner holds it."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            raise StateError(f"The lock {path} is a folder: remove it and run again.")
+            raise StateError(f"The lock {path} is a folder; remove it and run again.")
         mine = path.with_name(f"{path.name}.{self.owner['token']}")
         try:
             mine.write_text(json.dumps(self.owner), encoding="utf-8")

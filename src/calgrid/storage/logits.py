@@ -168,8 +168,10 @@ def count_groups(path: Path, what: str = "logits file") -> int:
 def read_logits(path: Path, group: int | None = None) -> Logits:
     """Read and check a logits file, or one of its row groups.
 
-    Raises DataError: the file is missing, truncated, empty, lacks a column, or holds NaN, labels
-    out of range, ...
+    Raises
+    ------
+    DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of
+        range, ...
     """
     table, columns = read_table(path, "logits file", group=group), {}
     for name in COLUMNS:
@@ -227,7 +229,7 @@ def _reading(path: Path, what: str, mend: str) -> Iterator[None]:
         # "Could not open Parquet input source '...': the reason. Details."
         reason = str(error).splitlines()[0].rpartition("': ")[2].split(". ")[0]
         raise DataError(
-            f"The {what} {path} is damaged or no Parquet file ({reason}): {mend}."
+            f"The {what} {path} is damaged or no Parquet file ({reason}); {mend}."
         ) from None
 
 
@@ -244,7 +246,9 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
 def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
     """Return a column with its stored dtype: (N, width) if it has lists of numbers, else (N,).
 
-    Raises DataError: it has empty rows, or lists of different length.
+    Raises
+    ------
+    DataError : it has empty rows, or lists of different length.
     """
     nested = pa.types.is_nested(table.field(name).type)
     return read_matrix(table, name, path, dtype=None) if nested else _plain(table, name, path)
@@ -253,7 +257,7 @@ def read_column(table: pa.Table, name: str, path: Path) -> np.ndarray:
 def refuse_repeated(table: pa.Table, name: str, path: Path) -> None:
     """Raise DataError if a table has several columns of one name."""
     if (count := table.column_names.count(name)) > 1:
-        raise DataError(f"{path} has {count} columns named '{name}': keep one.")
+        raise DataError(f"{path} has {count} columns named '{name}'; keep one.")
 
 
 def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:
@@ -265,7 +269,7 @@ def _plain(table: pa.Table, column: str, path: Path) -> np.ndarray:
 
 def _refuse_empty_rows(table: pa.Table, column: str, path: Path) -> None:
     if count := table.column(column).null_count:
-        raise DataError(f"Column '{column}' of {path} has {count} empty rows: fill or remove them.")
+        raise DataError(f"Column '{column}' of {path} has {count} empty rows; fill or remove them.")
 
 
 def read_matrix(
@@ -274,7 +278,9 @@ def read_matrix(
     """Return a column of equally long lists of numbers as (N, width) of ``dtype`` (None: the stored
     dtype).
 
-    Raises DataError: the column has another type.
+    Raises
+    ------
+    DataError : the column has another type.
     """
     chunked = table.column(column)
     kind = chunked.type
@@ -358,7 +364,7 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
 def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
     if labels.dtype.kind not in "iu":
         raise DataError(
-            f"{where}: labels must be integers, got {labels.dtype}: give the class of each row, "
+            f"{where}: labels must be integers, got {labels.dtype}; give the class of each row, "
             f"from 0 to {width - 1}."
         )
     low, high = int(labels.min()), int(labels.max())
@@ -370,7 +376,7 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
             else "correct the labels"
         )
         raise DataError(
-            f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none): {mend}."
+            f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none); {mend}."
         )
 
 
@@ -380,7 +386,7 @@ def _validate_integers(values: np.ndarray, name: str, dtype: type, where: str) -
     if not are_integers or values.min() < limits.min or values.max() > limits.max:
         content = f"{values.min()} to {values.max()}" if are_integers else values.dtype
         raise DataError(
-            f"{where}: '{name}' must hold integers of {limits.bits} bits, got {content}: correct "
+            f"{where}: '{name}' must hold integers of {limits.bits} bits, got {content}; correct "
             f"or omit '{name}'."
         )
 

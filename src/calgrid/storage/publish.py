@@ -41,9 +41,6 @@ def make_result(
 ) -> bool:
     """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
 
-    Raises StateError: a live process makes the same folder, the disk is full, an output was not
-    written.
-
     Parameters
     ----------
     folder : folder of the result; its name identifies its content.
@@ -54,6 +51,10 @@ def make_result(
         Returns the content of the record.
     inputs : SHA-256 of what ``produce`` reads, by name, for the record.
     optional : further paths that ``produce`` may write.
+
+    Raises
+    ------
+    StateError : a live process makes the same folder, the disk is full, an output was not written.
     """
     folder = Path(folder)
     partial = folder.with_name(f"{folder.name}.partial")
@@ -133,7 +134,7 @@ def _write_record(
     missing = [name for name in outputs if not (folder / name).is_file()]
     if missing:
         raise StateError(
-            f"The job of {folder} did not write {', '.join(missing)}: please report this."
+            f"The job of {folder} did not write {', '.join(missing)}; please report this."
         )
     written = [*outputs, *(name for name in optional if (folder / name).is_file())]
     for name in written:

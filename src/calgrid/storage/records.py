@@ -61,12 +61,14 @@ def write_record(path: Path, content: Mapping[str, Any], indent: int | None = 2)
 def read_record(path: Path, what: str = "record") -> dict[str, Any]:
     """Read a file of :func:`write_record`, without the checksum.
 
-    Raises DataError: the file is missing or damaged; the message names ``what`` it is.
+    Raises
+    ------
+    DataError : the file is missing or damaged; the message names ``what`` it is.
     """
     content = read_json(path, what, MEND)
     found = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
     if found is None or found != digest_of(content):
-        raise DataError(f"The {what} {path} has been changed since it was written: {MEND}.")
+        raise DataError(f"The {what} {path} has been changed since it was written; {MEND}.")
     return content
 
 
@@ -81,7 +83,7 @@ def check_fingerprint(
     if expected is not None and found != expected:
         raise StateError(
             f"The {what} belongs to another configuration or code version (fingerprint {found}, "
-            f"expected {expected}): {mend}."
+            f"expected {expected}); {mend}."
         )
 
 
@@ -126,18 +128,20 @@ class Record:
     def sha256(self, name: str) -> str:
         """Return the listed SHA-256 of a file; raise StateError if the record does not list it."""
         if name not in self.files:
-            raise StateError(f"The record {self.root / self.name} does not list {name}: {MEND}.")
+            raise StateError(f"The record {self.root / self.name} does not list {name}; {MEND}.")
         return self.files[name]["sha256"]
 
     def verified(self, name: str, what: str = "file") -> Path:
         """Verify the content of a listed file and return its path.
 
-        Raises DataError: it is missing. StateError: it is not listed, or its content is another
-        one.
+        Raises
+        ------
+        DataError : it is missing.
+        StateError : it is not listed, or its content is another one.
         """
         path, expected = self.root / name, self.sha256(name)
         if not path.is_file():
-            raise DataError(f"The {what} {path} does not exist: {MEND}.")
+            raise DataError(f"The {what} {path} does not exist; {MEND}.")
         if path.stat().st_size != self.files[name]["bytes"] or sha256_of(path) != expected:
             raise StateError(
                 f"The {what} {path} is damaged (its SHA-256 differs from the record): {MEND}."

@@ -20,9 +20,13 @@ def identity(data_root: str | Path | None, name: str) -> str:
     """Return a hash of a source without reading it completely.
 
     Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below
-    it; times do not count, so that a copied source is the same source. Raises ConfigError: it does
-    not exist, cannot be read, or is or holds something else than files and folders. ``name`` is a
-    path below ``data_root``, or below the working directory if that is None.
+    it; times do not count, so that a copied source is the same source. ``name`` is a path below
+    ``data_root``, or below the working directory if that is None.
+
+    Raises
+    ------
+    ConfigError : it does not exist, cannot be read, or is or holds something else than files and
+        folders.
     """
     path = Path(data_root or "", name)
     try:
@@ -38,7 +42,7 @@ def identity(data_root: str | Path | None, name: str) -> str:
         ) from None
     except OSError as error:
         raise ConfigError(
-            f"'{error.filename or path}' cannot be read ({error.strerror}): replace it, or correct "
+            f"'{error.filename or path}' cannot be read ({error.strerror}); replace it, or correct "
             "its permissions."
         ) from None
 
@@ -56,8 +60,12 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
 
     Links to files and folders are followed, as data sets are often linked together. A link to a
     folder that is being read already, or to one that holds such a folder, would never end or count
-    pictures twice: it is refused. Raises ConfigError: such a link, a file that is no regular one (a
-    FIFO, a device, a link to nothing), or a name that is not UTF-8.
+    pictures twice: it is refused.
+
+    Raises
+    ------
+    ConfigError : such a link, a file that is no regular one (a FIFO, a device, a link to nothing),
+        or a name that is not UTF-8.
     """
     found: list[tuple[str, int]] = []
     waiting, read = [("", str(folder))], _with_parents(str(folder))
@@ -75,7 +83,7 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
                 if entry.is_symlink() and real in read:
                     raise ConfigError(
                         f"The link '{entry.path}' leads to '{real}', which is read already or "
-                        "holds a folder that is: remove the link."
+                        "holds a folder that is; remove the link."
                     )
                 read |= _with_parents(real) if entry.is_symlink() else {real}
     return sorted(found)
@@ -94,11 +102,11 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result:
         return entry.stat()
     except UnicodeEncodeError:
         raise ConfigError(
-            f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8: rename it."
+            f"The name of the file {os.fsencode(entry.path)!r} is not UTF-8; rename it."
         ) from None
     except OSError as error:
         reason = "it is a broken link" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ConfigError(f"'{entry.path}' cannot be read ({reason}): mend or remove it.") from None
+        raise ConfigError(f"'{entry.path}' cannot be read ({reason}); mend or remove it.") from None
 
 
 def _size(status: os.stat_result, path: str) -> int:
@@ -106,7 +114,7 @@ def _size(status: os.stat_result, path: str) -> int:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
         raise ConfigError(
-            f"'{path}' is {kind} and no regular file: remove it, or name another file."
+            f"'{path}' is {kind} and no regular file; remove it, or name another file."
         )
     return status.st_size
 

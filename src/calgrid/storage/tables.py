@@ -161,7 +161,9 @@ def with_words(table: pa.Table, encoded: bool) -> pa.Table:
 def read_frame(path: Path, what: str = "table", fingerprint: str | None = None) -> pd.DataFrame:
     """Read a table; dictionary columns become plain strings.
 
-    Raises StateError: its footer carries another fingerprint than ``fingerprint``.
+    Raises
+    ------
+    StateError : its footer carries another fingerprint than ``fingerprint``.
     """
     return with_words(read_result(path, what, fingerprint), encoded=False).to_pandas()
 
@@ -176,13 +178,16 @@ def read_rows(
     """Read selected rows of a table, one row group at a time; dictionary columns become plain
     strings.
 
-    Raises DataError: the file is missing or damaged. StateError: it lacks a column.
-
     Parameters
     ----------
     where : values that columns must have: one of those listed. columns : to return, in this order;
         all by default.
     distinct : return equal rows once, in the order in which they first appear.
+
+    Raises
+    ------
+    DataError : the file is missing or damaged.
+    StateError : it lacks a column.
     """
     needed = None if columns is None else [*dict.fromkeys([*columns, *where])]
     parts = []
@@ -190,7 +195,7 @@ def read_rows(
         table = read_table(path, what, group=group, columns=needed)
         if missing := {*where, *(columns or ())} - {*table.column_names}:
             raise StateError(
-                f"The {what} {path} lacks the column {min(missing)}: delete it and run again."
+                f"The {what} {path} lacks the column {min(missing)}; delete it and run again."
             )
         for name, values in where.items():
             table = table.filter(_is_in(table.column(name), values))
@@ -229,12 +234,14 @@ def read_result(
 ) -> Table:
     """Read a table without conversion.
 
-    Raises StateError as in :func:`read_frame`, or there is a column missing or of another type.
-
     Parameters
     ----------
     columns : the columns to return, in order, and their types (``KINDS``); None returns all
         unchanged.
+
+    Raises
+    ------
+    StateError : a column is missing or of another type, or as in :func:`read_frame`.
     """
     table = read_table(path, what)
     check_fingerprint(read_metadata(table), fingerprint, f"{what} {path}")
@@ -244,7 +251,7 @@ def read_result(
         return table.select(list(columns)).cast(_schema(columns))
     except (KeyError, pa.ArrowException):
         raise StateError(
-            f"The {what} {path} has not the columns that it should: delete it and run again."
+            f"The {what} {path} has not the columns that it should; delete it and run again."
         ) from None
 
 
@@ -260,8 +267,11 @@ def _schema(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
-    """Read CSV files with published numbers into one frame. Raises DataError: a file is missing or
-    no table.
+    """Read CSV files with published numbers into one frame.
+
+    Raises
+    ------
+    DataError : a file is missing or no table.
     """
     try:
         return pd.concat(
@@ -270,5 +280,5 @@ def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(
-            f"The published numbers cannot be read ({reason}): correct the file or leave it out."
+            f"The published numbers cannot be read ({reason}); correct the file or leave it out."
         ) from None

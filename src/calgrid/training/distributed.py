@@ -37,7 +37,9 @@ PATIENCE = timedelta(days=1)
 def joined(processes: int) -> Iterator[int]:
     """Join the processes that ``torchrun`` has started, and give the number of this one, from 0.
 
-    Raises ConfigError: there are not as many as ``processes``.
+    Raises
+    ------
+    ConfigError : there are not as many as ``processes``.
     """
     # tensors on a GPU are exchanged between GPUs, those on the CPU between processes
     dist.init_process_group(

@@ -40,5 +40,5 @@ class StopRequest:
         """Raise StoppedError if a signal has come."""
         if self.requested:
             raise StoppedError(
-                f"Stopped by {self.requested}: the state is saved, run again to continue."
+                f"Stopped by {self.requested}: the state is saved; run again to continue."
             )

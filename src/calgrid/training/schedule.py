@@ -10,8 +10,11 @@ def epoch_batches(samples: int, protocol: Protocol) -> tuple[int, int]:
     """Return the number of batches of an epoch over ``samples`` images, and the size of the last
     batch.
 
-    Uses ``batch_size`` and ``drop_last`` of the protocol; ConfigError if ``drop_last`` leaves no
-    batch.
+    Uses ``batch_size`` and ``drop_last`` of the protocol.
+
+    Raises
+    ------
+    ConfigError : ``drop_last`` leaves no batch.
     """
     size = protocol["batch_size"]
     full, rest = divmod(samples, size)

@@ -25,14 +25,16 @@ PURPOSES = (CHOICE, FEEDBACK, FIT)
 def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArray[np.int64]]:
     """Return the row numbers of the validation split for each purpose, ascending.
 
-    Raises DataError: there are fewer rows than purposes.
-
     Parameters
     ----------
     labels : (n,) integer classes of the validation rows, in their order.
     disjoint : deal the rows of each class in turn to the three purposes, so that each has a third
         of every class, to within one row; else each purpose gets all rows. Nothing is random: the
         split itself was drawn already.
+
+    Raises
+    ------
+    DataError : there are fewer rows than purposes.
     """
     labels = np.asarray(labels)
     if not disjoint:

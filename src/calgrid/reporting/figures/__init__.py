@@ -102,8 +102,7 @@ def write_figures(
 
     For each paper that the study names, ``{paper}_figures.csv`` and ``.md`` list its printed
     figures and ours. PDFs have the width of a page of a paper (178 mm), or of one of its columns
-    (85 mm). Returns the paths of the files written, the index last. Raises DataError: a file of the
-    study is missing or damaged.
+    (85 mm). Returns the paths of the files written, the index last.
 
     Parameters
     ----------
@@ -111,6 +110,10 @@ def write_figures(
     manifest : manifest of the study (``calgrid.configuration.plan.Plan.manifest``).
     out : folder for the figures.
     formats : suffixes of FORMATS; the report needs ``.png``.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
     entries = []

@@ -106,7 +106,7 @@ TRAINING = Histories(
     "Training on {place}: accuracy and NLL on val, the part of this NLL that remains after "
     "temperature scaling (refinement) and the other one (calibration), and the training loss, by "
     "epoch; {seeds}. "
-    "Training losses of different methods are different functions: compare their shapes, not "
+    "Training losses of different methods are different functions; compare their shapes, not "
     "their values. Epochs of second stages are counted from 1. The first epochs may lie outside "
     "the axes.",
     first_epochs=False,

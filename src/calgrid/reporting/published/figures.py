@@ -59,7 +59,7 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
         f"Figures of {paper['name']}",
         PAPER_FIGURES,
         "Figures of the paper, paraphrased, and our figures with the same content. If a figure "
-        "was not drawn, the state says what is missing: add it to the configuration of the study "
+        "was not drawn, the state says what is missing; add it to the configuration of the study "
         "and run it again. Papers differ in splits, epochs and code, so curves may differ.",
         frame.drop(columns="id"),
         [Section("Printed figures and ours", HEADER, cells)],

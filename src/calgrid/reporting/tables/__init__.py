@@ -80,8 +80,11 @@ def paper_tables(data: StudyData) -> list[Table]:
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     """Write all tables that have rows, and ``index.json``.
 
-    Returns the paths of the files written, the index last. Raises DataError: a file of the study is
-    missing or damaged.
+    Returns the paths of the files written, the index last.
+
+    Raises
+    ------
+    DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
     tables: list[Table] = []
