@@ -23,7 +23,7 @@ from calgrid.jobs.summaries import shift_means, shift_summary
 from calgrid.metrics import METRICS as METRIC_TABLE
 from calgrid.metrics import bootstrap, check_probabilities, evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.intervals import resampled_means
-from calgrid.reporting.figures import write_figures
+from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
 from calgrid.statistics import summarise
@@ -621,3 +621,14 @@ def read_markdown():
         return sections
 
     return read
+
+
+@pytest.fixture
+def draw_only(monkeypatch):
+    """Leave ``write_figures`` the figures with these identifiers alone."""
+
+    def keep(*ids):
+        kinds = [kind for kind in figure_kinds() if kind.id in ids]
+        monkeypatch.setattr("calgrid.reporting.figures.figure_kinds", lambda: kinds)
+
+    return keep

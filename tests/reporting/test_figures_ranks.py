@@ -60,7 +60,8 @@ def test_names_do_not_overlap(build):
 
 
 @pytest.mark.slow
-def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path):
+def test_captions_name_settings_and_warn_of_the_pool(settings, tmp_path, draw_only):
+    draw_only("critical_difference", "calibrator_critical_difference")
     write_figures(settings.folder, settings.manifest, tmp_path, (".png",))
     entries = {entry["id"]: entry for entry in read_index(tmp_path)}
     for kind in ("critical_difference", "calibrator_critical_difference"):

@@ -157,14 +157,15 @@ def test_ranks_are_compared_seed_by_seed_where_all_rows_are_there(check):
     methods = [row["method"] for row in rows]
     ranks = rankdata(errors, method="min", axis=2).mean(axis=1)
     gains = ranks[:, methods.index("ls")] - ranks[:, methods.index("fedlas_ls")]
-    frame = check(made).frame.set_index("claim")
+    table = check(made)
+    frame = table.frame.set_index("claim")
     found = frame.loc["fedlas_ls_rank"]
     assert found["n_seeds"] == 3
     assert found["gain"] == pytest.approx(gains.mean())
     assert found["p_seeds"] == pytest.approx(ttest_1samp(gains, 0).pvalue)
     assert found["verdict"] == "cannot tell"  # ranks have no variance over test images
     rank = "FeDLaS on top of label smoothing has a lower mean rank by ECE than label smoothing."
-    assert line(check(made), rank)["Seeds to tell"] == "no verdict on ranks"
+    assert line(table, rank)["Seeds to tell"] == "no verdict on ranks"
     assert len(frame.loc["fedlas_mbls_rank_ece"]) == 15
     assert "fedlas_ls_rank" not in set(check(made[1:]).frame.query("n_seeds == 3")["claim"])
 
@@ -234,7 +235,8 @@ def test_fits_that_agree_do_not_hide_the_choice_of_test_images(smart):
 
 
 def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
-    table = smart(0.02)["2"]
+    found = smart(0.02)
+    table = found["2"]
     cells = table.frame[(table.frame["protocol"] == "p") & (table.frame["calibrator"] == "smart")]
     assert (cells["n_seeds"] == 5).all()
     assert cells["std"].to_numpy() == pytest.approx(np.full(48, 0.0001 * np.sqrt(2.5)))
@@ -242,10 +244,10 @@ def test_cells_show_the_spread_of_the_fits_and_say_so(smart):
     assert "seeds of the calibrator" in table.caption
     assert "does not cover retraining, other images to test on, or a choice" in table.caption
     # printed deviations stand beside the printed numbers
-    assert "| **0.87** ± 0.18 |" in smart(0.02)["6"].markdown
+    assert "| **0.87** ± 0.18 |" in found["6"].markdown
     # those of Table 8 have a percent sign and are not shown
-    assert "± 44.10" not in smart(0.02)["8"].markdown
-    assert smart(0.02)["8"].frame["published_std"].isna().all()
+    assert "± 44.10" not in found["8"].markdown
+    assert found["8"].frame["published_std"].isna().all()
 
 
 # printed numbers alone

@@ -310,13 +310,15 @@ def test_the_note_on_the_papers_study_is_shown_for_its_runs_only(tables):
         rows = [{"protocol": each} for each in protocols]
         return tables("maccal", rows, papers=[own], protocols=DONE)["1"].caption
 
-    assert noted in caption("fcline_code")
-    assert not any(said in caption("fcline_code") for said in (other, "On protocol"))
-    assert noted not in caption("aclsline")
-    assert other in caption("aclsline")
-    assert "config/papers/maccal/study.yaml" in caption("aclsline")
-    assert "On protocol fcline_code: Baselines" in caption("fcline_code", "aclsline")
-    assert other in caption("fcline_code", "aclsline")
+    of_paper, of_other = caption("fcline_code"), caption("aclsline")
+    assert noted in of_paper
+    assert not any(said in of_paper for said in (other, "On protocol"))
+    assert noted not in of_other
+    assert other in of_other
+    assert "config/papers/maccal/study.yaml" in of_other
+    of_both = caption("fcline_code", "aclsline")
+    assert "On protocol fcline_code: Baselines" in of_both
+    assert other in of_both
 
 
 def test_the_note_on_the_papers_study_is_not_shown_for_a_line_with_another_protocol(tables):

@@ -50,17 +50,15 @@ def test_three_calls_of_two_studies_at_once_compute_each_result_once(null):
 
 def test_shift_sets_one_by_one_in_one_study_and_in_studies_that_share_runs_train_once(null):
     both = ["ood/photos", "digits_c"]
-    for shifts in ([], both[:1], both[1:], both):
+    for shifts in ([], both[1:], both):
         null.configure(changed(methods=["ce"], shifts=shifts))
         null.run("tiny.yaml", "aggregate")
-        assert null.plan("tiny.yaml", "aggregate") == set()
+    assert null.plan("tiny.yaml", "aggregate") == set()
     times = computed(null)
     assert times["train ce"] == 1
-    assert times["predict ce"] == 4
-    for number, shifts in enumerate(([], both[1:])):
-        study = f"other{number}"
-        null.configure(changed(study, methods=["ce"], shifts=shifts), f"{study}.yaml")
-        assert null.plan(f"{study}.yaml") == AGGREGATION
+    assert times["predict ce"] == 3
+    null.configure(changed("other", methods=["ce"], shifts=both[1:]), "other.yaml")
+    assert null.plan("other.yaml") == AGGREGATION
 
 
 def test_a_second_study_with_other_calibrators_only_calibrates(finished):
