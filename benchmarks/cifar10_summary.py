@@ -31,7 +31,7 @@ ANSWERED = ("accuracy", "nll", "brier", "squared_ce")
 
 def against_baseline(study: Results, protocol: str) -> pd.DataFrame:
     """Means over seeds, and the verdicts on methods against the baseline."""
-    clean = study.summary.query("split in ['test', 'ood'] and fit_on == 'val'")
+    clean = study.summary.query("split != 'val' and severity == 0")
     corrupted = pd.read_parquet(study.folder / SHIFT_SUMMARY)
     frame = pd.concat([clean, corrupted]).query("protocol == @protocol")
     frame = frame[(frame["shift"] == "") | frame["metric"].isin(SHIFTED)]
@@ -42,8 +42,10 @@ def answers(study: Results, protocol: str) -> pd.DataFrame:
     """Verdicts on other comparisons of the study, and on calibrators against one temperature."""
     frames = []
     for asked in study.data.comparisons:
+        names = asked["method"], asked["against"]
+        if names[1] == study.data.baseline:
+            continue
         for calibrator in ("none", "ts"):
-            names = asked["method"], asked["against"]
             frames.append(study.compare(*names, calibrator, ANSWERED, protocol=protocol))
     for calibrator in study.data.calibrators:
         if calibrator not in ("none", "ts"):
