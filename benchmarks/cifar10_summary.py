@@ -16,12 +16,10 @@ from calgrid import load_study
 from calgrid.reporting.results import Results
 from calgrid.storage.schema import SHIFT_SUMMARY
 
-NUMBER = ["method", "calibrator", "shift", "severity", "metric"]
-VERDICT = ["p_holm", "detectable", "decided_by", "verdict"]
 COLUMNS = [
-    *NUMBER,
-    *("mean", "std", "n_seeds", "ci_low", "ci_high", "against", "difference"),
-    *VERDICT,
+    *("method", "calibrator", "shift", "severity", "metric"),
+    *("mean", "std", "n_seeds", "ci_low", "ci_high"),
+    *("against", "difference", "p_holm", "detectable", "decided_by", "verdict"),
 ]
 #: metrics of corrupted and other images, which have many rows
 SHIFTED = ("accuracy", "nll", "brier", "ece", "squared_ce", "auroc", "auroc_entropy")
