@@ -31,6 +31,7 @@ from calgrid.jobs.train import build_trainer
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.protocol import TrainingProtocol
 from posthoc import print_row
 from speed import describe_machine, print_lines
 
@@ -111,7 +112,6 @@ def first_images(prepared: Prepared, count: int | None) -> Prepared:
 def by_calgrid(prepared: Prepared, spec: dict, folder: Path) -> Trained:
     """Train by the trainer of jobs."""
     environment.prepare(CPU, threads=1)
-    protocol = spec["protocol"]
     begin = time.process_time()
     trainer = build_trainer(spec, prepared, None, CPU, folder, 1e9)
     validation, validate = 0.0, trainer._validation_logits
@@ -126,7 +126,7 @@ def by_calgrid(prepared: Prepared, spec: dict, folder: Path) -> Trained:
     trainer._validation_logits = timed
     with StopRequest() as stop:
         trainer.run(stop)
-    seen = trainer.steps * protocol["batch_size"] * protocol["epochs"]
+    seen = trainer.steps * trainer.protocol.batch_size * trainer.protocol.epochs
     return Trained(trainer.model, time.process_time() - begin, validation, seen)
 
 
@@ -135,8 +135,9 @@ def by_loop(prepared: Prepared, spec: dict, folder: Path) -> Trained:
     begin, validation = time.process_time(), 0.0
     torch.set_deterministic_debug_mode("default")
     torch.manual_seed(1)
-    protocol, smoothing = spec["protocol"], spec["loss"]["options"].get("alpha", 0.0)
-    size, epochs, optimizer = protocol["batch_size"], protocol["epochs"], protocol["optimizer"]
+    protocol = TrainingProtocol.model_validate(spec["protocol"])
+    smoothing = spec["loss"]["options"].get("alpha", 0.0)
+    size, epochs, optimizer = protocol.batch_size, protocol.epochs, protocol.optimizer
     autocast = environment.computes_bf16(CPU)
     train, _ = training_images(prepared, protocol, CPU)
     model = build_backbone(spec["key"]["backbone"], 10).to(memory_format=torch.channels_last)
@@ -144,14 +145,12 @@ def by_loop(prepared: Prepared, spec: dict, folder: Path) -> Trained:
     biases = [m.bias for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     apart = {id(bias) for bias in biases}
     others = [p for p in model.parameters() if p.requires_grad and id(p) not in apart]
-    lr, decay = optimizer["lr"], optimizer["weight_decay"]
+    lr, decay = optimizer.lr, optimizer.weight_decay
     groups = [
         {"params": others, "rate": lr, "weight_decay": decay},
         {"params": biases, "rate": lr * 64, "weight_decay": decay / 64},
     ]
-    sgd = torch.optim.SGD(
-        groups, lr=lr, momentum=optimizer["momentum"], nesterov=True, foreach=True
-    )
+    sgd = torch.optim.SGD(groups, lr=lr, momentum=optimizer.momentum, nesterov=True, foreach=True)
     weights = [*others, *biases, *(b for b in model.buffers() if b.is_floating_point())]
     weights = [each.detach() for each in weights]
     mean = [each.clone() for each in weights]

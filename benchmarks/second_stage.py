@@ -22,37 +22,31 @@ from calgrid.jobs.network import training_images
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.protocol import (
+    Augmentation,
+    Optimizer,
+    Schedule,
+    TrainingProtocol,
+)
 from calgrid.training.trainer import Trainer
 from posthoc import print_row
 from speed import describe_machine, print_lines
 
 BACKBONES = ("resnet8", "resnet20")
-PLAIN = {"crop_padding": 0, "padding_mode": "zeros", "resized_crop": False}
-PROTOCOL = {
-    "channels_last": True,
-    "epochs": 40,
-    "batch_size": 20,
-    "optimizer": {
-        "name": "sgd",
-        "lr": 0.01,
-        "momentum": 0.9,
-        "weight_decay": 0.0,
-        "nesterov": False,
-        "norm_bias_factor": 1.0,
-    },
-    "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
-    "crop_size": None,
-    "clip_grad_norm": 2.0,
-    "checkpoints": ["last"],
-    "disjoint_validation": False,
-}
+PROTOCOL = TrainingProtocol(
+    epochs=40,
+    batch_size=20,
+    optimizer=Optimizer(name="sgd", lr=0.01, momentum=0.9),
+    schedule=Schedule(name="constant"),
+    checkpoints=["last"],
+)
 
 
 def main() -> None:
     """Measure and print the table."""
     torch.set_num_threads(1)
     print_lines(
-        "conditions", {**describe_machine(), "threads": "1", "epochs": str(PROTOCOL["epochs"])}
+        "conditions", {**describe_machine(), "threads": "1", "epochs": str(PROTOCOL.epochs)}
     )
     print_row(["backbone", "features of each batch, s", "features once, s", "ratio"])
     print_row(["---", *["---:"] * 3])
@@ -72,7 +66,7 @@ def seconds(backbone: str, folder: Path, flip: bool) -> float:
     """
     prepared = open_prepared(folder / "digits")
     cpu = torch.device("cpu")
-    protocol = {**PROTOCOL, "augmentation": {**PLAIN, "flip": flip}}
+    protocol = PROTOCOL.model_copy(update={"augmentation": Augmentation(flip=flip)})
     train, val = training_images(prepared, protocol, cpu)
     procedure = build_procedure("tst")
     torch.manual_seed(0)

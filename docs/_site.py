@@ -18,8 +18,9 @@ from pydantic import BaseModel
 
 from calgrid.components import registry
 from calgrid.components.options import Option
-from calgrid.configuration.model import Config, TrainingProtocol
+from calgrid.configuration.model import Config
 from calgrid.metrics import METRICS
+from calgrid.training.protocol import TrainingProtocol
 
 HOME = Path(__file__).parents[1]
 #: page of the site -> file of the repository outside docs

@@ -33,6 +33,12 @@ from calgrid.procedures import build_procedure
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.protocol import (
+    Augmentation,
+    Optimizer,
+    Schedule,
+    TrainingProtocol,
+)
 from calgrid.training.trainer import Trainer
 
 CLASSES, SIDE, BATCH, PADDING = 10, 32, 256, 4
@@ -122,30 +128,16 @@ def peak(where: torch.device, precision: str, side: int) -> float:
 def calgrid(backbone: str, precision: str, where: torch.device, size: int, epochs: int) -> float:
     """The training loop of calgrid: images on the device, augmentation of whole batches."""
     environment.prepare(where, 1)
-    protocol = {
-        "epochs": 1,
-        "batch_size": BATCH,
-        "drop_last": True,
-        "optimizer": {
-            "name": "sgd",
-            "lr": 0.1,
-            "momentum": 0.9,
-            "weight_decay": 5e-4,
-            "nesterov": True,
-            "norm_bias_factor": 1.0,
-        },
-        "schedule": {"name": "constant", "milestones": [], "gamma": 0.1, "warmup_epochs": 0},
-        "augmentation": {
-            "crop_padding": PADDING,
-            "padding_mode": "zeros",
-            "flip": True,
-            "resized_crop": False,
-        },
-        "crop_size": None,
-        "clip_grad_norm": 2.0,
-        "checkpoints": ["last"],
-        "disjoint_validation": False,
-    }
+    protocol = TrainingProtocol(
+        epochs=1,
+        batch_size=BATCH,
+        drop_last=True,
+        optimizer=Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True),
+        schedule=Schedule(name="constant"),
+        augmentation=Augmentation(crop_padding=PADDING, flip=True),
+        clip_grad_norm=2.0,
+        checkpoints=["last"],
+    )
     images, labels = pictures(size)
     train = DeviceImages(images, labels, MEAN, STD, where, channels_last=True)
     val = DeviceImages(images[:10], labels[:10], MEAN, STD, where, channels_last=True)

@@ -43,78 +43,6 @@ class Calibrator(NamedComponent):
     needs: list[str]
 
 
-class Optimizer(TypedDict):
-    """SGD or AdamW; ``momentum`` and ``nesterov`` apply to SGD."""
-
-    name: str
-    lr: float
-    weight_decay: float
-    momentum: float
-    nesterov: bool
-    norm_bias_factor: float
-
-
-class Schedule(TypedDict):
-    """Learning rate by epoch."""
-
-    name: str
-    milestones: list[int]
-    gamma: float
-    warmup_epochs: float
-    start: float
-    peak: float
-    end: float
-
-
-class Lookahead(TypedDict):
-    """Interpolation with a running mean of the weights."""
-
-    every: int
-    decay: float
-
-
-class Augmentation(TypedDict):
-    """Augmentation of training batches."""
-
-    crop_padding: int
-    padding_mode: Literal["zeros", "reflect"]
-    flip: bool | Literal["alternate"]
-    resized_crop: bool
-
-
-class Protocol(TypedDict):
-    """Resolved options of a protocol; :mod:`calgrid.configuration.model` documents the keys.
-
-    Optional keys are those of training; a protocol with published weights has none of them.
-    """
-
-    weights: Literal["trained", "published", "focal_calibration", "file"]
-    weights_file: NotRequired[str]
-    epochs: int
-    batch_size: int
-    checkpoints: list[str]
-    pretrained: bool
-    crop_size: int | None
-    val_draw: Literal["fixed", "seed"]
-    disjoint_validation: bool
-    deterministic: bool
-    channels_last: bool
-    export_features: NotRequired[bool | Literal["all"]]
-    test_normalisation: NotRequired[dict[str, str]]
-    test_views: NotRequired[Views]
-    drop_last: NotRequired[bool]
-    optimizer: NotRequired[Optimizer]
-    schedule: NotRequired[Schedule]
-    augmentation: NotRequired[Augmentation]
-    clip_grad_norm: NotRequired[float | None]
-    lookahead: NotRequired[Lookahead]
-    reduction: NotRequired[Literal["mean", "sum"]]
-    precision: NotRequired[Literal["fp32", "bf16"]]
-    gpus: NotRequired[int]
-    head_dropout: NotRequired[float]
-    second_stage: NotRequired[dict[str, Any]]
-
-
 class FirstStage(TypedDict):
     """Training and checkpoint from which a second stage starts."""
 
@@ -170,12 +98,13 @@ class DataSpec(TypedDict):
 
 
 class TrainSpec(TypedDict):
-    """One training run. ``data`` is the fingerprint of the data set; published weights have no
-    ``loss``.
+    """One training run. ``protocol`` has the keys of
+    :class:`calgrid.training.protocol.Protocol`, ``data`` is the fingerprint of the data
+    set; published weights have no ``loss``.
     """
 
     key: Key
-    protocol: Protocol
+    protocol: dict[str, Any]
     procedure: Component
     data: str
     first_stage: FirstStage | None

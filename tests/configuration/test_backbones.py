@@ -104,7 +104,7 @@ def test_images_of_unknown_size_and_larger_ones_through_a_crop_are_taken(study, 
         "finegrained_vit",
         datasets={"large": {"base": "cub200", "size": 448}},
     )
-    assert {run.protocol["crop_size"] for run in made.runs.values()} == {384}
+    assert {run.protocol.crop_size for run in made.runs.values()} == {384}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_models_of_timm_have_published_weights_and_can_be_matched_by_overrides(s
     override = {"match": {"backbone": "timm/test_vit", "method": "mbls"}, "set": {"margin": 3.0}}
     tuned = {"protocol": "tuned", "protocols": {"tuned": {"base": "digits", "pretrained": True}}}
     plain, mbls = study(backbone="timm/test_vit", overrides=[override], **tuned).runs.values()
-    assert plain.protocol["pretrained"]
+    assert plain.protocol.pretrained
     assert mbls.method.loss_options["margin"] == 3.0
 
 

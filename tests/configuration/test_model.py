@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from calgrid import specs
+from calgrid.components.validation import Model
 from calgrid.configuration import model, paper_model
 from calgrid.configuration.manifest import Comparison, PaperFigure, Statistics, UncheckedClaim
 from calgrid.configuration.study import Study
-from calgrid.configuration.validation import Model
+from calgrid.training import protocol
 
 
 def keys_of(options, prefix=""):
@@ -30,7 +31,7 @@ def models_in(annotation):
 @pytest.mark.parametrize(
     "options",
     [
-        *(model.Config, model.TrainingProtocol, paper_model.Place, paper_model.Block),
+        *(model.Config, protocol.TrainingProtocol, paper_model.Place, paper_model.Block),
         *(paper_model.PaperTable, paper_model.PaperClaims, paper_model.PaperFigures),
     ],
 )
@@ -74,11 +75,6 @@ def test_the_given_configuration_is_left_alone(make_config, home):
 @pytest.mark.parametrize(
     ("options", "of_jobs", "different"),
     [
-        (model.TrainingProtocol, specs.Protocol, {"description"}),
-        (model.Optimizer, specs.Optimizer, set()),
-        (model.Schedule, specs.Schedule, set()),
-        (model.Augmentation, specs.Augmentation, set()),
-        (model.Lookahead, specs.Lookahead, set()),
         (paper_model.PrintedFigure, PaperFigure, set()),
         (paper_model.UncheckedClaim, UncheckedClaim, set()),
         (model.Statistics, Statistics, set()),

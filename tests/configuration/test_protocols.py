@@ -6,28 +6,26 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-import yaml
 
 from calgrid.configuration.costs import count_jobs
 from calgrid.configuration.focal_calibration import NETWORKS
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
-from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge
+from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge, training_options
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage.layout import RunKey
+from calgrid.training.protocol import (
+    Augmentation,
+    Lookahead,
+    Optimizer,
+    Schedule,
+    TrainingProtocol,
+)
 from calgrid.training.schedule import learning_rate
 
 LINES = ("aclsline", "fcline")
-CONSTANT = {
-    "name": "constant",
-    "milestones": [],
-    "gamma": 0.1,
-    "warmup_epochs": 0,
-    "start": 0.2,
-    "peak": 0.23,
-    "end": 0.07,
-}
+CONSTANT = Schedule(name="constant")
 #: rates at the first and last step of six epochs, the first and last one and those around two
 #: milestones
 STEPS = [rate for rate in (0.1, 0.1, 0.01, 0.01, 0.001, 0.001) for _ in range(2)]
@@ -47,72 +45,67 @@ def rates(protocol, epochs):
     return [learning_rate(protocol, epoch, step, 352) for epoch in epochs for step in (0, 351)]
 
 
+def differing(protocol, other):
+    """Keys in which two protocols differ."""
+    return {name for name, value in protocol if getattr(other, name) != value}
+
+
 def test_the_rate_falls_to_a_tenth_at_epochs_150_and_250_and_all_else_is_the_same_in_both(protocol):
-    assert protocol["epochs"] == 350
+    assert protocol.epochs == 350
     assert rates(protocol, (0, 149, 150, 249, 250, 349)) == pytest.approx(STEPS)
-    optimizer = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": False}
-    optimizer["norm_bias_factor"] = 1.0
-    assert protocol["optimizer"] == optimizer
-    assert protocol["batch_size"] == 128
-    assert protocol["augmentation"] == {
-        "crop_padding": 4,
-        "padding_mode": "zeros",
-        "flip": True,
-        "resized_crop": False,
-    }
-    assert protocol["clip_grad_norm"] == 2.0
+    sgd = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
+    assert protocol.optimizer == Optimizer(**sgd)
+    assert protocol.batch_size == 128
+    assert protocol.augmentation == Augmentation(crop_padding=4, flip=True)
+    assert protocol.clip_grad_norm == 2.0
 
 
 def test_what_tells_the_lines_apart(shipped):
     """Second stages start from the first checkpoint; that of focal calibration is never picked by
     validation.
     """
-    told = {
-        name: [shipped.get(name, "the test")[key] for key in ("reduction", "checkpoints")]
-        for name in LINES
-    }
-    assert told == {"aclsline": ["mean", ["best", "last"]], "fcline": ["sum", ["last"]]}
+    acls, focal = (shipped.get(name, "the test") for name in LINES)
+    assert (acls.reduction, acls.checkpoints) == ("mean", ["best", "last"])
+    assert (focal.reduction, focal.checkpoints) == ("sum", ["last"])
 
 
 def test_second_stages_train_40_more_epochs_at_a_constant_rate(protocol):
     second = for_stage(protocol, second=True)
     assert rates(second, (0, 20, 39)) == pytest.approx([0.1] * 6)
-    own = {"epochs": 40, "checkpoints": ["last"], "reduction": "mean"}
-    first = {
-        key: protocol[key] for key in ("batch_size", "optimizer", "clip_grad_norm", "augmentation")
-    }
-    assert {**own, **first}.items() <= second.items()
+    assert (second.epochs, second.checkpoints, second.reduction) == (40, ["last"], "mean")
+    for name in ("batch_size", "optimizer", "clip_grad_norm", "augmentation"):
+        assert getattr(second, name) == getattr(protocol, name)
 
 
 def test_fine_grained_protocols_differ_in_network_optimiser_and_crop(shipped):
     cnn, vit = (shipped.get(name, "the test") for name in ("finegrained", "finegrained_vit"))
-    assert (cnn["crop_size"], vit["crop_size"], cnn["optimizer"]["name"]) == (224, 384, "sgd")
-    assert (vit["optimizer"]["name"], vit["optimizer"]["lr"], vit["optimizer"]["weight_decay"]) == (
+    assert (cnn.crop_size, vit.crop_size, cnn.optimizer.name) == (224, 384, "sgd")
+    assert (vit.optimizer.name, vit.optimizer.lr, vit.optimizer.weight_decay) == (
         "adamw",
         1e-4,
         5e-4,
     )
-    assert {key for key in cnn if cnn[key] != vit[key]} == {"crop_size", "optimizer"}
-    assert (cnn["epochs"], cnn["batch_size"], cnn["pretrained"]) == (200, 16, True)
+    assert differing(cnn, vit) == {"description", "crop_size", "optimizer"}
+    assert (cnn.epochs, cnn.batch_size, cnn.pretrained) == (200, 16, True)
     assert rates(cnn, (0, 79, 80, 159, 160, 199)) == pytest.approx(STEPS)
 
 
 def test_the_protocol_for_an_evening_lets_validation_choose_nothing(shipped):
     protocol = shipped.get("evening", "the test")
-    assert protocol["checkpoints"] == for_stage(protocol, second=True)["checkpoints"] == ["last"]
-    assert protocol["epochs"] < shipped.get("aclsline", "the test")["epochs"] / 10
-    assert rates(protocol, (29,))[1] < 1e-3 * protocol["optimizer"]["lr"]
+    assert protocol.checkpoints == for_stage(protocol, second=True).checkpoints == ["last"]
+    assert protocol.epochs < shipped.get("aclsline", "the test").epochs / 10
+    assert rates(protocol, (29,))[1] < 1e-3 * protocol.optimizer.lr
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
     tiny, cifar = (shipped.get(name, "the test") for name in (f"{line}_tiny", line))
-    assert (tiny["epochs"], tiny["batch_size"]) == (100, 64)
+    assert (tiny.epochs, tiny.batch_size) == (100, 64)
     assert rates(tiny, (0, 39, 40, 59, 60, 99)) == pytest.approx(STEPS)
-    same = set(cifar) - {"epochs", "batch_size", "drop_last", "schedule", "second_stage"}
-    assert {key: tiny[key] for key in same} == {key: cifar[key] for key in same}
+    others = {"description", "epochs", "batch_size", "drop_last", "schedule", "second_stage"}
+    assert differing(tiny, cifar) <= others
     second = for_stage(tiny, second=True)
-    assert (second["epochs"], second["batch_size"], second["checkpoints"]) == (40, 128, ["last"])
+    assert (second.epochs, second.batch_size, second.checkpoints) == (40, 128, ["last"])
     assert rates(second, (0, 39)) == pytest.approx([0.1] * 4)
 
 
@@ -121,7 +114,7 @@ def test_tiny_imagenet_differs_in_length_and_batch_only(shipped, line):
 )
 def test_every_protocol_of_the_repository_is_valid(shipped, path):
     protocol = shipped.get(path.stem, "here")
-    assert (protocol["epochs"] >= 1) == (protocol["weights"] == "trained")
+    assert isinstance(protocol, TrainingProtocol) == (protocol.weights == "trained")
     in_half = path.stem in (
         "cifar10_cpu",
         "evening",
@@ -129,9 +122,10 @@ def test_every_protocol_of_the_repository_is_valid(shipped, path):
         "photographs",
         "photographs_fit",
     )  # those of papers train in full precision
-    assert protocol.get("precision", "fp32") == ("bf16" if in_half else "fp32")
-    assert "description" not in protocol  # words about it never change a fingerprint
-    assert len(yaml.safe_load(path.read_text())["description"]) > 20
+    if isinstance(protocol, TrainingProtocol):
+        assert protocol.precision == ("bf16" if in_half else "fp32")
+    assert len(protocol.description) > 20
+    assert "description" not in training_options(protocol)  # words never change a fingerprint
 
 
 class TestProtocols:
@@ -142,21 +136,12 @@ class TestProtocols:
         )
 
     def test_defaults_of_a_protocol(self, get):
-        defaults = {
-            "export_features": False,
-            "augmentation": {
-                "crop_padding": 0,
-                "padding_mode": "zeros",
-                "flip": False,
-                "resized_crop": False,
-            },
-            "crop_size": None,
-        }
-        assert defaults.items() <= get().items()
+        protocol = get()
+        assert protocol.augmentation == Augmentation()
+        assert (protocol.export_features, protocol.crop_size) == (False, None)
 
     def test_without_a_block_of_its_own_the_second_stage_is_as_the_first(self, get):
-        protocol = get()
-        protocol.pop("second_stage", None)
+        protocol = get().model_copy(update={"second_stage": None})
         assert for_stage(protocol, second=True) == for_stage(protocol, second=False) == protocol
 
     def test_the_second_stage_changes_what_its_block_names(self, get):
@@ -170,22 +155,26 @@ class TestProtocols:
             },
         )
         first, second = for_stage(protocol, second=False), for_stage(protocol, second=True)
-        assert second == {
-            **first,
-            "epochs": 9,
-            "batch_size": 7,
-            # keys that the block leaves out stay, also those for which the schema has a default
-            "optimizer": {**first["optimizer"], "lr": 0.01, "weight_decay": 5e-4},
-            # but a schedule is replaced as a whole: milestones of the first stage mean nothing in
-            # the second
-            "schedule": CONSTANT,
-        }
-        assert "second_stage" not in first
+        assert differing(first, second) == {"epochs", "batch_size", "optimizer", "schedule"}
+        assert (second.epochs, second.batch_size) == (9, 7)
+        # keys that the block leaves out stay, also those for which the model has a default
+        assert second.optimizer == first.optimizer.model_copy(update={"lr": 0.01})
+        # but a schedule is replaced as a whole: milestones of the first stage mean nothing in the
+        # second
+        assert second.schedule == CONSTANT
+        assert first.second_stage is second.second_stage is None
+
+    def test_no_weights_are_averaged_over_the_masks_of_a_second_stage(self, get):
+        protocol = get(lookahead={})
+        assert for_stage(protocol, second=False).lookahead == Lookahead()
+        assert for_stage(protocol, second=True).lookahead is None
 
     def test_a_named_schedule_replaces_that_of_the_base_and_its_other_keys_are_merged(self, get):
-        base = get()["schedule"]
-        assert get(schedule={"name": "constant"})["schedule"] == CONSTANT
-        assert get(schedule={"milestones": [5]})["schedule"] == {**base, "milestones": [5]}
+        base = get().schedule
+        assert get(schedule={"name": "constant"}).schedule == CONSTANT
+        assert get(schedule={"milestones": [5]}).schedule == base.model_copy(
+            update={"milestones": [5]}
+        )
 
 
 def test_merging_is_level_by_level_and_leaves_its_arguments_alone():
@@ -225,11 +214,11 @@ def test_data_sets_without_training_images_are_run_with_published_weights(study)
 
 def test_the_specification_of_such_a_run_names_no_loss_and_no_rate(study):
     made = study(protocols={"published_light": {"base": "published", "export_features": False}})
-    assert made.protocols.get("published_light", "here")["export_features"] is False
+    assert made.protocols.get("published_light", "here").export_features is False
     spec = Plan(made).train(KEY)
-    assert (spec["protocol"]["weights"], spec["protocol"]["epochs"]) == ("published", 0)
+    assert spec["protocol"]["weights"] == "published"
     assert "loss" not in spec
-    assert not {"optimizer", "schedule", "augmentation"} & set(spec["protocol"])
+    assert not {"epochs", "optimizer", "schedule", "augmentation"} & set(spec["protocol"])
 
 
 THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones": ["resnet50"]}
@@ -272,7 +261,7 @@ THEIRS = {"protocol": "focal_calibration", "datasets": ["cifar10"], "backbones":
         (
             {},
             {"base": "published", "weights": "trained"},
-            ["protocol 'mine': the key 'epochs' is missing"],
+            ["protocol 'mine': the key 'checkpoints' is missing"],
         ),
         (
             {},
@@ -421,9 +410,7 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
     of_ten, of_hundred = (plan.predict(key)["test_normalisation"] for key in made.runs)
     assert (of_ten, of_hundred) == ({}, {"cifar100": constants})
     others = [
-        name
-        for name in made.protocols.files
-        if made.protocols.get(name, "here")["test_normalisation"]
+        name for name in made.protocols.files if made.protocols.get(name, "here").test_normalisation
     ]
     assert others == ["focal_calibration"]
 

@@ -299,15 +299,10 @@ class TestHyperparametersOfPapers:
         for key, run in study.runs.items():
             stage = "first" if run.first_stage is None else "second"
             number, expected = self.fitting(entries, "training", stage, key)
-            optimizer, schedule = run.protocol["optimizer"], run.protocol["schedule"]
-            flat = {
-                **run.protocol,
-                **optimizer,
-                **schedule,
-                "optimizer": optimizer["name"],
-                "schedule": schedule["name"],
-                "head_dropout": run.protocol.get("head_dropout"),
-            }
+            options = run.protocol.model_dump()
+            optimizer, schedule = options.pop("optimizer"), options.pop("schedule")
+            names = {"optimizer": optimizer["name"], "schedule": schedule["name"]}
+            flat = {**options, **optimizer, **schedule, **names}
             assert {option: flat[option] for option in expected} == expected, key.path
             assert run.method.loss_options["reduction"] == expected["reduction"]
             used.add(number)
@@ -370,7 +365,7 @@ def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path,
     available = tables.datasets.spec("imagenet").info["sizes"]["val"]
     assert max(run.external["val_rows"] for run in study.runs.values()) == available
     # gc_ts reads the features beside the logits
-    assert tables.runs[key].protocol["export_features"]
+    assert tables.runs[key].protocol.export_features
     ((entry,),) = [
         [each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers
     ]

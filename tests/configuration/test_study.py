@@ -80,8 +80,8 @@ def test_a_second_stage_has_its_own_protocol(study):
     }
     made = study({"methods": ["tst"], "protocol": "p"}, protocols=protocols)
     first, second = made.runs[key("ce", protocol="p")], made.runs[key("tst", protocol="p")]
-    assert first.protocol["epochs"] == made.protocols.get("digits", "here")["epochs"] != 9
-    assert second.protocol["epochs"] == 9
+    assert first.protocol.epochs == made.protocols.get("digits", "here").epochs != 9
+    assert second.protocol.epochs == 9
     assert (first.checkpoints, second.checkpoints) == (("last",), ("best", "last"))
     assert "second_stage" not in second.protocol
 

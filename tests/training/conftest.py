@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from calgrid.datasets import ImageSplit, Prepared
+from calgrid.training.protocol import TrainingProtocol
 
 
 @pytest.fixture
@@ -37,34 +38,14 @@ def make_spec():
         protocol = {
             "epochs": 3,
             "batch_size": 16,
-            "drop_last": False,
-            "optimizer": {
-                "name": "sgd",
-                "lr": 0.05,
-                "momentum": 0.9,
-                "weight_decay": 5e-4,
-                "nesterov": False,
-                "norm_bias_factor": 1.0,
-            },
-            "schedule": {"name": "step", "milestones": [2], "gamma": 0.1, "warmup_epochs": 0},
-            "augmentation": {
-                "crop_padding": 1,
-                "padding_mode": "zeros",
-                "flip": True,
-                "resized_crop": False,
-            },
-            "crop_size": None,
-            "weights": "trained",
-            "pretrained": False,
+            "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4},
+            "schedule": {"name": "step", "milestones": [2]},
+            "augmentation": {"crop_padding": 1, "flip": True},
             "clip_grad_norm": 2.0,
-            "reduction": "mean",
-            "precision": "fp32",
-            "deterministic": False,
-            "channels_last": True,
             "checkpoints": ["best", "last"],
-            "disjoint_validation": False,
             **changes,
         }
+        protocol = TrainingProtocol.model_validate(protocol).model_dump()
         return {
             "key": {
                 "protocol": "p",

@@ -14,6 +14,7 @@ from calgrid.jobs import train as stage
 from calgrid.jobs.train import write_outputs
 from calgrid.storage.tables import read_frame
 from calgrid.training.interrupt import StoppedError
+from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.trainer import sampled_epochs
 
 COLUMNS = ["epoch", "index", "label", "correct", "confidence", "norm", "nci", "gate", "smoothing"]
@@ -41,28 +42,30 @@ def run(spec, prepared, folder, stops=()):
 
 
 class TestSampledEpochs:
-    def protocol(self, epochs, milestones=(), name="step"):
-        return {"epochs": epochs, "schedule": {"name": name, "milestones": list(milestones)}}
+    @pytest.fixture
+    def sampled(self, make_spec):
+        def sampled(epochs, milestones=(), name="step"):
+            schedule = {"name": name, "milestones": list(milestones)}
+            options = make_spec(epochs=epochs, schedule=schedule)["protocol"]
+            return sampled_epochs(TrainingProtocol.model_validate(options))
 
-    def test_all_of_a_short_run(self):
-        assert sampled_epochs(self.protocol(3)) == {0, 1, 2}
-        assert sampled_epochs(self.protocol(1)) == {0}
+        return sampled
 
-    def test_first_last_and_evenly_between_and_the_first_of_each_lower_rate(self):
-        chosen = sorted(sampled_epochs(self.protocol(350, [150, 250])))
+    def test_all_of_a_short_run(self, sampled):
+        assert sampled(3) == {0, 1, 2}
+        assert sampled(1) == {0}
+
+    def test_first_last_and_evenly_between_and_the_first_of_each_lower_rate(self, sampled):
+        chosen = sorted(sampled(350, [150, 250]))
         evenly = [epoch for epoch in chosen if epoch not in (150, 250)]
         assert {150, 250} <= set(chosen)
         assert len(evenly) == 12
         assert (evenly[0], evenly[-1]) == (0, 349)
         assert set(np.diff(evenly)) <= {31, 32}
 
-    def test_milestones_that_are_never_reached_or_not_used_do_not_count(self):
-        assert sampled_epochs(self.protocol(100, [40, 100])) == sampled_epochs(
-            self.protocol(100, [40])
-        )
-        assert sampled_epochs(self.protocol(100, [40], "cosine")) == sampled_epochs(
-            self.protocol(100)
-        )
+    def test_milestones_that_are_never_reached_or_not_used_do_not_count(self, sampled):
+        assert sampled(100, [40, 100]) == sampled(100, [40])
+        assert sampled(100, [40], "cosine") == sampled(100)
 
 
 class TestFile:

@@ -2,12 +2,19 @@
 
 import pytest
 
+from calgrid.training.protocol import Optimizer, Schedule, TrainingProtocol
 from calgrid.training.schedule import learning_rate
 
 
 def protocol(**schedule):
-    settings = {"name": "step", "milestones": [], "gamma": 0.1, "warmup_epochs": 0, **schedule}
-    return {"epochs": 350, "optimizer": {"lr": 0.1}, "schedule": settings}
+    optimizer = Optimizer(name="sgd", lr=0.1)
+    return TrainingProtocol(
+        epochs=350,
+        batch_size=1,
+        optimizer=optimizer,
+        schedule=Schedule(**{"name": "step", **schedule}),
+        checkpoints=["last"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from calgrid.datasets import open_prepared
 from calgrid.errors import DataError
 from calgrid.jobs import network
 from calgrid.jobs.train import build_trainer
-from calgrid.training import environment
+from calgrid.training import environment, protocol
 from calgrid.training.interrupt import StoppedError, StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure
@@ -218,8 +218,8 @@ def test_alternating_flips_mirror_each_image_in_every_other_epoch(
 
 
 def test_lookahead_draws_weights_to_their_mean_and_ends_on_it():
-    weights, settings = torch.tensor([0.0]), {"every": 2, "decay": 0.8}
-    lookahead = Lookahead([weights], settings, steps=5)
+    weights, options = torch.tensor([0.0]), protocol.Lookahead(every=2, decay=0.8)
+    lookahead = Lookahead([weights], options, steps=5)
     seen = []
     for done in range(1, 6):
         weights += 1
@@ -465,8 +465,8 @@ def test_the_checkpoint_is_chosen_by_other_rows_than_the_loss_sees(make_spec, pr
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_optimiser_is_that_of_the_protocol(name):
     settings = {"name": name, "lr": 0.3, "momentum": 0.8, "weight_decay": 0.2, "nesterov": True}
-    settings["norm_bias_factor"] = 1.0
-    (group,) = build_optimizer([torch.nn.Parameter(torch.ones(2))], settings).param_groups
+    options = protocol.Optimizer(**settings)
+    (group,) = build_optimizer([torch.nn.Parameter(torch.ones(2))], options).param_groups
     used = (
         ("lr", "weight_decay")
         if name == "adamw"
@@ -479,14 +479,15 @@ def test_the_optimiser_is_that_of_the_protocol(name):
 def test_a_training_does_not_load_the_compiler(run_python):
     program = """
 import sys, torch
+from calgrid.training.protocol import Optimizer
 from calgrid.jobs import train
 from calgrid.training import environment
 from calgrid.training.trainer import build_optimizer
 environment.prepare(torch.device("cpu"), 1, True)
-settings = dict(lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True, norm_bias_factor=1)
 for name in ("sgd", "adamw"):
     weight = torch.nn.Parameter(torch.zeros(3))
-    optimizer = build_optimizer([weight], {"name": name, **settings})
+    options = Optimizer(name=name, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)
+    optimizer = build_optimizer([weight], options)
     weight.sum().backward()
     optimizer.step()
     optimizer.zero_grad()

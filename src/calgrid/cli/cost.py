@@ -178,9 +178,7 @@ def _assumptions(
             f"A40, and {CORE_SLOWER} times as long on a processor core. Give --measure or "
             "--throughput for better numbers."
         )
-    for protocol, gpus in sorted(
-        {(key.protocol, run.protocol.get("gpus", 1)) for key, run in study.trained.items()}
-    ):
+    for protocol, gpus in sorted({(key.protocol, run.gpus) for key, run in study.trained.items()}):
         if gpus > 1:
             lines.append(
                 f"- A training of protocol '{protocol}' shares its hours among {gpus} processors; "

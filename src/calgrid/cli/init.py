@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
+from calgrid.components.validation import validated
 from calgrid.configuration.home import home
 from calgrid.configuration.model import Config
-from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError
 
 CONFIGURATION = """\

@@ -72,7 +72,7 @@ def train(options: argparse.Namespace) -> None:
     if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
         _check_rows(options.data.parent, rows, RunKey(**spec["key"]))
     machine = {"device": options.device, "threads": options.threads}
-    if "gpus" in spec["protocol"]:
+    if spec["protocol"].get("gpus", 1) > 1:
         _train_in_processes(spec, options, machine)
     elif "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run

@@ -18,12 +18,13 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
-from calgrid.configuration.model import CHECKPOINT_EPOCHS, FORMS, External
+from calgrid.configuration.model import FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.progress import log
+from calgrid.training.protocol import CHECKPOINT_EPOCHS
 
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
 Entry = dict[str, Any]

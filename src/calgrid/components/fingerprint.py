@@ -26,6 +26,7 @@ NEUTRAL = (
     "optional",
     "progress",
     "specs",
+    "training.protocol",
     "configuration",
     "storage",
     "cli",

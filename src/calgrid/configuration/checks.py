@@ -26,19 +26,18 @@ from calgrid.configuration.model import (
 )
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
-    OWN_FILE,
     RUN_PARTS,
     cropped,
     parts_of,
-    trains,
 )
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent, Protocol
+from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent
 from calgrid.storage.layout import OOD_PREFIX, RunKey, sharing_rows
 from calgrid.storage.records import sha256_of
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
+from calgrid.training.protocol import Protocol, TrainingProtocol
 
 if TYPE_CHECKING:
     from calgrid.files.bank import BankRun
@@ -379,7 +378,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )
-        if protocol["val_draw"] == "seed" and not datasets.draws_val(dataset):
+        if protocol.val_draw == "seed" and not datasets.draws_val(dataset):
             raise ConfigError(
                 f"{where}.datasets: protocol '{grid.protocol}' draws validation images by the seed "
                 f"of the run, but '{dataset}' does not draw them from its training images; use a "
@@ -387,7 +386,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             )
     for backbone in grid.backbones:
         found = measured(backbone, f"{where}.backbones")
-        if protocol["pretrained"] and not found.info["pretrained"]:
+        if protocol.pretrained and not found.info["pretrained"]:
             raise ConfigError(
                 f"{where}.backbones: protocol '{grid.protocol}' starts from published weights, and "
                 f"'{backbone}' has none; use another backbone or pretrained: false."
@@ -398,7 +397,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
             if size := cropped(shape and shape[1:], protocol, at):
                 height, width = size
                 check_image_size(found, height, width, at)
-    if not trains(protocol):
+    if not isinstance(protocol, TrainingProtocol):
         _check_ready_weights(grid, protocol, datasets, where)
     known = {family for dataset in grid.datasets for family in datasets.families(dataset)}
     for shift in grid.shifts:
@@ -411,8 +410,7 @@ def _check_ready_weights(
 ) -> None:
     """Check that published weights exist for methods, seeds, backbones and data sets of a grid."""
     named = f"protocol '{grid.protocol}'"
-    if protocol["weights"] == OWN_FILE:
-        pattern = protocol["weights_file"]
+    if (pattern := protocol.weights_file) is not None:
         for part in RUN_PARTS:
             values = getattr(grid, f"{part}s")
             if len(values) > 1 and part not in parts_of(pattern):
@@ -426,7 +424,7 @@ def _check_ready_weights(
             f"{where}.seeds: {named} uses published weights, the same network for all seeds; give "
             "one seed, and several calibrator_seeds."
         )
-    if protocol["weights"] == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
+    if protocol.weights == FOCAL_CALIBRATION:  # `checkpoint_file` checks each run
         return
     for method in grid.methods:
         if method != PLAIN:
@@ -459,7 +457,7 @@ def check_features(
     """
     wanted, value = (["all"], "all") if SAME_SHIFT in fit_on else ([True, "all"], "true")
     for each in calibrators:
-        if "features" in each["needs"] and protocol["export_features"] not in wanted:
+        if "features" in each["needs"] and protocol.export_features not in wanted:
             raise ConfigError(
                 f"{where}.calibrators: '{each['name']}' needs features; set export_features: "
                 f"{value} in the protocol."
@@ -513,13 +511,21 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
             )
 
 
-def check_encoded(key: RunKey, info: Mapping[str, Any], where: str) -> None:
-    """Check that a data set keeps its images encoded, for a protocol with ``resized_crop``."""
-    if not info.get("keep_encoded", False):
+def check_training_images(
+    key: RunKey, protocol: TrainingProtocol, info: Mapping[str, Any], where: str
+) -> None:
+    """Check that a data set has training images, which stay encoded for ``resized_crop``."""
+    if info.get("evaluation_only", False):
         raise ConfigError(
-            f"{where}: protocol '{key.protocol}' has augmentation.resized_crop, which reads image "
-            f"files, and '{key.dataset}' is stored as arrays; give keep_encoded: true to a data "
-            "set of your own images, or use another protocol."
+            f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
+            f"'{key.protocol}' trains; use a protocol with weights: published, or logits of "
+            "another network under 'external'."
+        )
+    if protocol.augmentation.resized_crop and not info.get("keep_encoded", False):
+        raise ConfigError(
+            f"{where}.datasets: protocol '{key.protocol}' has augmentation.resized_crop, which "
+            f"reads image files, and '{key.dataset}' is stored as arrays; give keep_encoded: true "
+            "to a data set of your own images, or use another protocol."
         )
 
 

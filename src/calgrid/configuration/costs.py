@@ -12,11 +12,11 @@ from typing import Any
 
 from calgrid.backbones.catalogue import measured, measured_timm
 from calgrid.components import registry
-from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Run, Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, image_set_of
+from calgrid.training.protocol import TrainingProtocol
 
 #: GPU seconds of a forward and backward pass over an image: minimum at 32x32 pixels, and per
 #: multiply-add of the forward pass (training times in the papers on an A40 give 3e-13 to 7e-13)
@@ -120,7 +120,7 @@ def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[Ru
     for key, run in study.trained.items():
         shape = study.datasets.spec(key.dataset).info.get("image_shape")
         known = shape and count_classes(study, key.dataset)
-        if known and run.first_stage is None and trains(run.protocol):
+        if known and run.first_stage is None and isinstance(run.protocol, TrainingProtocol):
             passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
             if key.backbone not in stated and passes < found.get(key[:3], (key, math.inf))[1]:
                 found[key[:3]] = (key, passes)
@@ -159,7 +159,7 @@ def backbone_info(backbone: str) -> Mapping[str, Any]:
 def _pass_seconds(study: Study, run: Run) -> float:
     """GPU seconds of a forward and backward pass over an image, at the network's input size."""
     backbone = backbone_info(run.key.backbone)
-    crop = run.protocol["crop_size"]
+    crop = run.protocol.crop_size
     shape = study.datasets.spec(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
     pixels = math.prod(shape[1:]) if crop is None else crop * crop
     multiply_adds = backbone["macs"] * pixels / backbone["image_size"] ** 2
@@ -180,7 +180,8 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
         passes = FORWARD_SHARE
     epoch = passes * count["train"] + FORWARD_SHARE * count["val"]
     searched = run.method.procedure_options.get(procedure.get("search_epochs", ""), 0)
-    train_hours = (protocol["epochs"] + searched) * epoch * seconds / 3600
+    epochs = protocol.epochs + searched if isinstance(protocol, TrainingProtocol) else 0
+    train_hours = epochs * epoch * seconds / 3600
     checkpoints = len(run.checkpoints)
     parameters = info["parameters"].get(classes, max(info["parameters"].values()))
     if not makes:
@@ -189,7 +190,7 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
         return RunCost(key, train_hours, 0.0, checkpoints * FLOAT * parameters)
     clean = count["val"] + count["test"]
     shifted = sum(scored_images(study, image_set_of(name)) for name in study.families(key))
-    with_features = {False: 0, True: clean, "all": clean + shifted}[protocol["export_features"]]
+    with_features = {False: 0, True: clean, "all": clean + shifted}[protocol.export_features]
     numbers = parameters + (clean + shifted) * classes + with_features * info["num_features"]
     predict_hours = checkpoints * (clean + shifted) * FORWARD_SHARE * seconds / 3600
     return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from calgrid.configuration.validation import Distinct, InvalidOptionError, Model, OneOrMore, shown
+from calgrid.components.validation import Distinct, InvalidOptionError, Model, OneOrMore, shown
 
 Text = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from calgrid.components.validation import validated
 from calgrid.configuration.files import read_yaml
 from calgrid.configuration.manifest import (
     CellKey,
@@ -32,7 +33,6 @@ from calgrid.configuration.paper_model import (
     PaperFigures,
     PaperTable,
 )
-from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
 
 #: package with a folder for each paper; its modules are imported by name alone

@@ -34,10 +34,8 @@ from calgrid.configuration.papers import (
 )
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
-    OWN_FILE,
     described,
     training_options,
-    trains,
     weights_file,
 )
 from calgrid.configuration.study import ExternalRun, Run, Study
@@ -54,6 +52,7 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN
+from calgrid.training.protocol import TrainingProtocol
 
 #: keys of the statistics that affect the scores of a run
 SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
@@ -167,7 +166,7 @@ class Plan:
         method, modules = run.method, ["calgrid.jobs.published"]
         spec: specs.TrainSpec = {
             "key": _key(key),
-            "protocol": cast(specs.Protocol, training_options(run.protocol)),
+            "protocol": training_options(run.protocol),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
             "data": self.data(key.dataset, self.study.val_seed(key)),
             "first_stage": None,
@@ -178,14 +177,14 @@ class Plan:
                 "fingerprint": self.train(run.first_stage)["fingerprint"],
                 "checkpoint": self.study.trained[run.first_stage].checkpoints[0],
             }
-        if trains(run.protocol):
+        if isinstance(run.protocol, TrainingProtocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
-            job = "distributed" if "gpus" in run.protocol else "train"
+            job = "distributed" if run.gpus > 1 else "train"
             modules = [f"calgrid.jobs.{job}", registry.spec("loss", method.loss).module]
-        if run.protocol["weights"] == FOCAL_CALIBRATION:
+        if run.protocol.weights == FOCAL_CALIBRATION:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
-        if run.protocol["weights"] == OWN_FILE:
-            file = weights_file(run.protocol, key)
+        if run.protocol.weights_file is not None:
+            file = weights_file(run.protocol.weights_file, key)
             source = sources.identity(self.study.config.data_root, file)
             spec["checkpoint"] = {"name": file, "folder": "", "source": source}
         return _sealed(spec, [*modules, *_network_modules(run)])
@@ -198,8 +197,7 @@ class Plan:
         shifts = {family: self.data(image_set_of(family)) for family in families}
         constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
-        exported = {key: run.protocol[key] for key in ("export_features", "test_views")}
-        shared = {**tested, **exported}
+        shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
         # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
         # with other shift families
         files = {}
@@ -246,7 +244,7 @@ class Plan:
     def _test_constants(self, key: RunKey, tested: Iterable[str]) -> dict[str, specs.Normalisation]:
         """Constants of another data set for the test images of some of the tested data sets."""
         constants: dict[str, specs.Normalisation] = {}
-        for dataset, of in self.study.trained[key].protocol["test_normalisation"].items():
+        for dataset, of in self.study.trained[key].protocol.test_normalisation.items():
             if dataset in tested:
                 info = self.study.datasets.spec(of).info
                 constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
@@ -358,7 +356,7 @@ class Plan:
             return any(self._disjoint(self.study.runs[member]) for member in run.members)
         if isinstance(run, ExternalRun):
             return run.disjoint_validation
-        return run.protocol["disjoint_validation"]
+        return run.protocol.disjoint_validation
 
     @functools.cached_property
     def _of_papers(self) -> PaperModules:

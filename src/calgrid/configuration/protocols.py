@@ -7,37 +7,26 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from calgrid.components import registry
-from calgrid.configuration import model
+from calgrid.components.validation import validated
 from calgrid.configuration.files import read_mapping
-from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import Protocol
 from calgrid.storage.layout import RunKey
+from calgrid.training.protocol import READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
 
-#: value of ``weights`` of a protocol that trains networks
-TRAINED = "trained"
-#: options of a protocol with published weights that it cannot set
-PUBLISHED = {
-    "epochs": 0,
-    "batch_size": 0,
-    "checkpoints": ["last"],
-    "pretrained": False,
-    "crop_size": None,
-    "val_draw": "fixed",
-    "disjoint_validation": False,
-}
 #: keys of a protocol that do not affect training
-EXPORT_KEYS = ("export_features", "test_normalisation", "test_views")
+WITHOUT_EFFECT = {"description", "export_features", "test_normalisation", "test_views"}
 FOCAL_CALIBRATION = "focal_calibration"
 OWN_FILE = "file"
 #: parts of a run that the name of a file of weights can contain
 RUN_PARTS = ("dataset", "backbone", "method", "seed")
 #: sources of weights that are not trained here
 SOURCES = ("published", FOCAL_CALIBRATION, OWN_FILE)
+#: keys that a protocol with these cannot set
+OF_TRAINING = set(TrainingProtocol.model_fields) - set(READY_KEYS)
 
 
 class ProtocolCatalog:
@@ -58,7 +47,7 @@ class ProtocolCatalog:
             self.get(name, f"protocols.{name}")
 
     def get(self, name: str, where: str) -> Protocol:
-        """Return a protocol with all defaults and without its description.
+        """Return a protocol with all defaults.
 
         Raises
         ------
@@ -85,20 +74,22 @@ class ProtocolCatalog:
 
 def described(protocol: Protocol) -> str:
     """Return in words what a protocol does in which the studies of papers differ."""
-    weights, constants = protocol["weights"], protocol["test_normalisation"]
-    parts = [f"no training (weights: {weights})"]
-    if trains(protocol):
-        first, second = (for_stage(protocol, second=stage) for stage in (False, True))
+    parts = [f"no training (weights: {protocol.weights})"]
+    if isinstance(protocol, TrainingProtocol):
+        draw = "the same validation images for all seeds"
+        if protocol.val_draw == "seed":
+            draw = "validation images drawn for each seed"
         parts = [
-            f"{first['epochs']} epochs in batches of {first['batch_size']}",
-            f"the {first['reduction']} of the loss over a batch",
-            f"in second stages the {second['reduction']}",
-            "validation images drawn for each seed"
-            if protocol["val_draw"] == "seed"
-            else "the same validation images for all seeds",
+            f"{protocol.epochs} epochs in batches of {protocol.batch_size}",
+            f"the {protocol.reduction} of the loss over a batch",
+            f"in second stages the {second_stage_of(protocol).reduction}",
+            draw,
         ]
-    parts += [f"{name} tested with the constants of {of}" for name, of in constants.items()]
-    return ", ".join(parts if constants else [*parts, "test images normalised as in training"])
+    for name, of in protocol.test_normalisation.items():
+        parts.append(f"{name} tested with the constants of {of}")
+    if not protocol.test_normalisation:
+        parts.append("test images normalised as in training")
+    return ", ".join(parts)
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,58 +110,44 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
     """Check the options of a protocol, and fill in the defaults."""
+    protocol: Protocol
     if options.get("weights") in SOURCES:
-        of_training = set(options) & (
-            set(model.TrainingProtocol.model_fields) - set(model.Protocol.model_fields)
-        )
+        of_training = [name for name in options if name in OF_TRAINING]
         if of_training:
             raise ConfigError(
                 f"{where}: with weights: {options['weights']} nothing is trained; remove "
                 f"{', '.join(sorted(of_training))}."
             )
-        published = validated(model.Protocol, options, where)
-        given = published.model_dump(exclude={"description"}, exclude_none=True)
-        resolved = {**given, **PUBLISHED}
+        protocol = validated(Protocol, options, where)
     else:
-        trained = validated(model.TrainingProtocol, options, where)
-        resolved = trained.model_dump(exclude={"description"})
-        # jobs get these keys only if they have a value
-        if resolved["gpus"] == 1:
-            del resolved["gpus"]
-        for name in ("head_dropout", "lookahead", "second_stage", "weights_file"):
-            if resolved[name] is None:
-                del resolved[name]
-        if trained.second_stage is not None:
-            resolved["second_stage"] = trained.second_stage.model_dump(exclude_none=True)
-    protocol = cast(Protocol, resolved)
+        protocol = validated(TrainingProtocol, options, where)
+        _check_training(protocol, where)
     _check_weights_file(protocol, where)
     known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
-    for datasets in protocol["test_normalisation"].items():
+    for datasets in protocol.test_normalisation.items():
         for dataset in datasets:
             if dataset not in known:
                 raise unknown_id("data set", dataset, known, f"{where}: test_normalisation")
-    if trains(protocol):
-        _check_training(protocol, where)
     return protocol
 
 
-def _check_training(protocol: Protocol, where: str) -> None:
+def _check_training(protocol: TrainingProtocol, where: str) -> None:
     """Check the augmentation and the schedules of both stages."""
-    augmentation = protocol["augmentation"]
-    if augmentation["resized_crop"] and (augmentation["crop_padding"] or protocol["crop_size"]):
+    augmentation = protocol.augmentation
+    if augmentation.resized_crop and (augmentation.crop_padding or protocol.crop_size):
         raise ConfigError(
             f"{where}: augmentation.resized_crop gives images their final size; remove "
             "crop_padding and crop_size."
         )
     _check_schedule(protocol, where)
-    if "second_stage" in protocol:
-        _check_schedule(for_stage(protocol, second=True), f"{where}: second_stage")
+    if protocol.second_stage is not None:
+        _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
 
 
 def _check_weights_file(protocol: Protocol, where: str) -> None:
     """Check that the name of a file of weights is given if it is needed, and can be filled in."""
-    pattern = protocol.get("weights_file")
-    if (pattern is not None) != (protocol["weights"] == OWN_FILE):
+    pattern = protocol.weights_file
+    if (pattern is not None) != (protocol.weights == OWN_FILE):
         raise ConfigError(
             f"{where}: give weights: {OWN_FILE} and weights_file together, or neither of them."
         )
@@ -184,28 +161,35 @@ def parts_of(pattern: str) -> set[str]:
     return set(re.findall(r"\{(.*?)\}", pattern))
 
 
-def weights_file(protocol: Protocol, key: RunKey) -> str:
+def weights_file(pattern: str, key: RunKey) -> str:
     """Path below ``data_root`` of the user's file of weights of a run."""
-    return protocol["weights_file"].format(**key._asdict())
+    return pattern.format(**key._asdict())
 
 
 def training_options(protocol: Protocol) -> dict[str, Any]:
     """Return the options that affect training."""
-    return {key: value for key, value in protocol.items() if key not in EXPORT_KEYS}
-
-
-def trains(protocol: Protocol) -> bool:
-    """Whether a protocol trains networks, rather than using published weights."""
-    return protocol["weights"] == TRAINED
+    return protocol.model_dump(exclude=WITHOUT_EFFECT)
 
 
 def for_stage(protocol: Protocol, second: bool) -> Protocol:
     """Return the protocol of the first or of the second stage."""
-    options: dict[str, Any] = {**protocol}
-    change = options.pop("second_stage", {})
-    if second:  # only a head, on frozen features
-        options.pop("gpus", None)
-    return cast(Protocol, merge(options, change) if second else options)
+    if not isinstance(protocol, TrainingProtocol):
+        return protocol
+    return (
+        second_stage_of(protocol) if second else protocol.model_copy(update={"second_stage": None})
+    )
+
+
+def second_stage_of(protocol: TrainingProtocol) -> TrainingProtocol:
+    """Return the protocol of the second stage, which trains only a head, on one GPU.
+
+    It has no lookahead: means of the weights of different epochs, and of their masks, are no
+    weights of a masked head.
+    """
+    options = {**protocol.model_dump(), "second_stage": None, "gpus": 1, "lookahead": None}
+    if protocol.second_stage is not None:
+        options = merge(options, protocol.second_stage.model_dump(exclude_none=True))
+    return TrainingProtocol.model_validate(options)
 
 
 def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple[int, int] | None:
@@ -214,10 +198,10 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
 
     Images that are smaller than the crop or the padding raise ConfigError.
     """
-    crop, padding, reflected = protocol["crop_size"], 0, ""
-    if trains(protocol):
-        padding = protocol["augmentation"]["crop_padding"]
-        if protocol["augmentation"]["padding_mode"] == "reflect":
+    crop, padding, reflected = protocol.crop_size, 0, ""
+    if isinstance(protocol, TrainingProtocol):
+        padding = protocol.augmentation.crop_padding
+        if protocol.augmentation.padding_mode == "reflect":
             reflected = "reflected "
     does = {
         f"crops images to {crop}x{crop} pixels": crop or 0,
@@ -235,11 +219,11 @@ def cropped(size: Sequence[int] | None, protocol: Protocol, where: str) -> tuple
     return None if size is None else (size[0], size[1])
 
 
-def check_batches(protocol: Protocol, samples: int, where: str) -> None:
+def check_batches(protocol: TrainingProtocol, samples: int, where: str) -> None:
     """Raise ConfigError if an epoch over ``samples`` images has no batch or a last batch of one
     image.
     """
-    size = protocol["batch_size"]
+    size = protocol.batch_size
     try:
         _, last = epoch_batches(samples, protocol)
     except ConfigError as error:
@@ -251,19 +235,19 @@ def check_batches(protocol: Protocol, samples: int, where: str) -> None:
         )
 
 
-def _check_schedule(protocol: Protocol, where: str) -> None:
-    if protocol["optimizer"]["nesterov"] and not protocol["optimizer"]["momentum"]:
+def _check_schedule(protocol: TrainingProtocol, where: str) -> None:
+    if protocol.optimizer.nesterov and not protocol.optimizer.momentum:
         raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0; set one.")
-    milestones, warmup = protocol["schedule"]["milestones"], protocol["schedule"]["warmup_epochs"]
+    milestones, warmup = protocol.schedule.milestones, protocol.schedule.warmup_epochs
     if any(second <= first for first, second in itertools.pairwise(milestones)):
         raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
-    if warmup >= protocol["epochs"]:
+    if warmup >= protocol.epochs:
         raise ConfigError(
-            f"{where}: schedule.warmup_epochs must be fewer than the {protocol['epochs']} epochs, "
+            f"{where}: schedule.warmup_epochs must be fewer than the {protocol.epochs} epochs, "
             f"got {warmup}."
         )
-    if late := [m for m in milestones if m >= protocol["epochs"]]:
+    if late := [m for m in milestones if m >= protocol.epochs]:
         raise ConfigError(
-            f"{where}: milestone {late[0]} is not before the last of {protocol['epochs']} epochs; "
+            f"{where}: milestone {late[0]} is not before the last of {protocol.epochs} epochs; "
             "remove it or train longer."
         )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calgrid.configuration.protocols import trains
 from calgrid.configuration.study import Study
 from calgrid.storage.layout import run_key
+from calgrid.training.protocol import TrainingProtocol
 
 #: data sets with images of more pixels on a side, or of unknown size, or with so many classes, are
 #: large
@@ -121,7 +121,7 @@ class Resources:
         """Processes of a training, each of which needs what that of one does; 1 of other jobs."""
         if job != "train":
             return 1
-        return self._study.trained[run_key(wildcards)].protocol.get("gpus", 1)
+        return self._study.trained[run_key(wildcards)].gpus
 
     def _need(self, job: str, wildcards: Any) -> Need:
         if job == "aggregate":
@@ -134,7 +134,7 @@ class Resources:
         if key in self._study.external:
             size = sum(path.stat().st_size for path in self._study.external_files(key))
             return (LARGE_NEEDS if size > LARGE_FILES else NEEDS)[job]
-        if job == "train" and not trains(self._study.trained[key].protocol):
+        if job == "train" and not isinstance(self._study.trained[key].protocol, TrainingProtocol):
             return NEEDS["weights"]
         return self._of_data(key.dataset)[job]
 

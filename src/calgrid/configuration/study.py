@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
 from calgrid.components import plugins, registry
+from calgrid.components.validation import validated
 from calgrid.configuration import checks
 from calgrid.configuration.components import (
     CalibratorCatalog,
@@ -36,17 +37,14 @@ from calgrid.configuration.model import External as ExternalOptions
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
-    OWN_FILE,
     ProtocolCatalog,
     check_batches,
     for_stage,
     training_options,
-    trains,
     weights_file,
 )
-from calgrid.configuration.validation import validated
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent, Protocol
+from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent
 from calgrid.storage.layout import (
     EXTERNAL,
     EXTERNAL_CHECKPOINT,
@@ -56,6 +54,7 @@ from calgrid.storage.layout import (
     sharing_rows,
 )
 from calgrid.storage.sources import identity
+from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: classes of the example for data sets whose number of classes is read from their files
 EXAMPLE_CLASSES = 10
@@ -75,7 +74,12 @@ class Run:
     @property
     def checkpoints(self) -> tuple[str, ...]:
         """Tested checkpoints: ``best``, ``refined``, ``last``."""
-        return tuple(self.protocol["checkpoints"])
+        return tuple(self.protocol.checkpoints)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that share each training batch."""
+        return self.protocol.gpus if isinstance(self.protocol, TrainingProtocol) else 1
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,7 @@ class Study:
                 info = self.datasets.spec(key.dataset).info
                 sizes = info.get("sizes") or self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
-                    n_fit = n_val // (3 if run.protocol["disjoint_validation"] else 1)
+                    n_fit = n_val // (3 if run.protocol.disjoint_validation else 1)
                     checks.check_conformal(n_fit, key.dataset)
         if self.config.tuning is not None:
             checks.check_tuning(self.config.tuning, self.evaluations)
@@ -253,7 +257,7 @@ class Study:
         for method in grid.methods:
             if (name := ensemble_name(method)) is not None:
                 self._add_ensembles(_keys(grid, where), method, name, wanted, where)
-                if protocol["val_draw"] == "seed":
+                if protocol.val_draw == "seed":
                     raise ConfigError(
                         f"{where}: the members of '{method}' need the same validation images, "
                         f"which protocol '{grid.protocol}' draws for each seed; use a protocol "
@@ -327,38 +331,32 @@ class Study:
         """Add the first stage of a run, if any, and the run."""
         if key in self.trained:
             return
-        if trains(protocol) and self.datasets.spec(key.dataset).info.get("evaluation_only", False):
-            raise ConfigError(
-                f"{where}.datasets: '{key.dataset}' has no training images, and protocol "
-                f"'{key.protocol}' trains; use a protocol with weights: published, or logits of "
-                "another network under 'external'."
-            )
-        if trains(protocol) and protocol["augmentation"]["resized_crop"]:
-            checks.check_encoded(key, self.datasets.spec(key.dataset).info, f"{where}.datasets")
+        info = self.datasets.spec(key.dataset).info
+        if isinstance(protocol, TrainingProtocol):
+            checks.check_training_images(key, protocol, info, where)
         first = self.methods.split(key.method, f"{where}.methods").first_stage
         staged = for_stage(protocol, second=first is not None)
-        if trains(protocol) and (sizes := self.datasets.spec(key.dataset).info.get("sizes")):
+        if isinstance(staged, TrainingProtocol) and (sizes := info.get("sizes")):
             stage = "second stage of " if first else ""
             check_batches(
                 staged,
                 sizes["train"],
                 f"{where}: {stage}protocol '{key.protocol}' on '{key.dataset}'",
             )
-        method = self.methods.resolve(
-            key.method, self._context(key, staged.get("reduction", "mean"))
-        )
-        if "gpus" in staged:
+        method = self.methods.resolve(key.method, self._context(key, staged))
+        run = Run(key, staged, method, key._replace(method=first) if first else None)
+        if run.gpus > 1:
             checks.check_several_gpus(method.procedure, f"{where}: protocol '{key.protocol}'")
-        if protocol["weights"] == FOCAL_CALIBRATION:
+        if protocol.weights == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
-        if protocol["weights"] == OWN_FILE:
-            self._check_weights_file(key, protocol, where)
-        if first_key := key._replace(method=first) if first else None:
-            self._add_run(first_key, protocol, where)
-        self.trained[key] = Run(key, staged, method, first_key)
+        if protocol.weights_file is not None:
+            self._check_weights_file(key, protocol.weights_file, where)
+        if run.first_stage is not None:
+            self._add_run(run.first_stage, protocol, where)
+        self.trained[key] = run
         self.training[key] = self._training(key, where)
 
-    def _check_weights_file(self, key: RunKey, protocol: Protocol, where: str) -> None:
+    def _check_weights_file(self, key: RunKey, pattern: str, where: str) -> None:
         """Check that the user's weights of a run exist, and that no training comes before them."""
         if self.methods.split(key.method, where).first_stage is not None:
             raise ConfigError(
@@ -366,7 +364,7 @@ class Study:
                 f"'{key.method}' cannot be trained; remove it."
             )
         try:
-            identity(self.config.data_root, weights_file(protocol, key))
+            identity(self.config.data_root, weights_file(pattern, key))
         except ConfigError as error:
             raise ConfigError(f"{where}: weights_file: {error}") from None
 
@@ -387,11 +385,12 @@ class Study:
         if run.first_stage is not None and not self._trains_alike(run.first_stage, name):
             return False
         staged = for_stage(self.protocols.get(name, name), second=run.first_stage is not None)
-        context = self._context(key._replace(protocol=name), staged.get("reduction", "mean"))
+        context = self._context(key._replace(protocol=name), staged)
         same = training_options(staged) == training_options(run.protocol)
         return same and self.methods.resolve(key.method, context) == run.method
 
-    def _context(self, key: RunKey, reduction: str = "mean") -> RunContext:
+    def _context(self, key: RunKey, protocol: Protocol) -> RunContext:
+        reduction = protocol.reduction if isinstance(protocol, TrainingProtocol) else "mean"
         defaults_of = self.datasets.defaults_of(key.dataset)
         return RunContext(key.protocol, key.dataset, key.backbone, reduction, defaults_of)
 
@@ -551,14 +550,14 @@ class Study:
 
     def val_seed(self, key: RunKey) -> int | None:
         """Seed of the draw of validation images of a trained run; None: that of its data set."""
-        return key.seed if self.trained[key].protocol["val_draw"] == "seed" else None
+        return key.seed if self.trained[key].protocol.val_draw == "seed" else None
 
     def idle_overrides(self) -> list[int]:
         """Indices of the overrides that match no run; not an error, a grid may have been removed
         for a while.
         """
         return self.methods.idle_overrides(
-            {(key.method, self._context(key)) for key in self.trained}
+            {(key.method, self._context(key, run.protocol)) for key, run in self.trained.items()}
         )
 
     def check_all(self) -> None:
@@ -578,11 +577,11 @@ class Study:
         if find_spec("timm") is None:
             return
         for key, run in self.trained.items():
-            if run.protocol["weights"] == "published" and key.backbone.startswith("timm/"):
+            if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
                 from calgrid.backbones.timm import check_weights  # noqa: PLC0415  (torch)
 
                 info = self.datasets.spec(key.dataset).info
-                normalised = run.protocol["test_normalisation"].get(key.dataset, key.dataset)
+                normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
                 constants = self.datasets.spec(normalised).info
                 check_weights(
                     key.backbone,
@@ -687,11 +686,12 @@ class Study:
         """
         for image_set in self.image_sets():
             sizes = self.datasets.sizes(image_set)
+            if sizes is None:
+                continue
             for key, run in self.trained.items():
-                if sizes is not None and key.dataset == image_set and trains(run.protocol):
-                    check_batches(
-                        run.protocol, sizes["train"], f"protocol '{key.protocol}' on '{image_set}'"
-                    )
+                protocol, where = run.protocol, f"protocol '{key.protocol}' on '{image_set}'"
+                if key.dataset == image_set and isinstance(protocol, TrainingProtocol):
+                    check_batches(protocol, sizes["train"], where)
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from calgrid.datasets import Prepared
 from calgrid.storage.records import TRAIN, sha256_of, verified
 from calgrid.training import environment
 from calgrid.training.data import DeviceImages, StreamedImages
+from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: maximum share of the free memory of a device for images
 HELD_SHARE = 1 / 2
@@ -33,15 +34,15 @@ def with_test_constants(prepared: Prepared, spec: specs.TestSpec, dataset: str) 
     return replace(prepared, mean=constants["mean"], std=constants["std"])
 
 
-def check_images(key: specs.Key, protocol: specs.Protocol, prepared: Prepared) -> None:
+def check_images(key: specs.Key, protocol: Protocol, prepared: Prepared) -> None:
     """Raise ConfigError if the backbone of a run does not accept the image size of its data set."""
-    crop = protocol["crop_size"]
+    crop = protocol.crop_size
     height, width = (crop, crop) if crop else prepared.splits["test"].images.shape[-2:]
     check_image_size(describe(key["backbone"]), height, width, f"data set '{key['dataset']}'")
 
 
 def training_images(
-    prepared: Prepared, protocol: specs.Protocol, device: torch.device
+    prepared: Prepared, protocol: TrainingProtocol, device: torch.device
 ) -> tuple[DeviceImages, DeviceImages]:
     """Training and validation images: on the device if they take at most half of its free memory
     and are the same in each epoch, else streamed.
@@ -50,9 +51,9 @@ def training_images(
     size = sum(math.prod(split.images.shape) for split in splits)
     most = environment.free_bytes(device) * HELD_SHARE
     fits = size <= (most if device.type == "cuda" else min(most, HELD_BYTES))
-    held = fits and not protocol["augmentation"]["resized_crop"]
+    held = fits and not protocol.augmentation.resized_crop
     kind = DeviceImages if held else StreamedImages
-    layout = protocol["channels_last"], protocol["crop_size"]
+    layout = protocol.channels_last, protocol.crop_size
     train, val = (
         kind(split.images, split.labels, *prepared.normalisation, device, *layout)
         for split in splits

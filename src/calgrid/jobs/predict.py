@@ -25,7 +25,7 @@ from calgrid.jobs.network import model_digest, with_test_constants
 from calgrid.parallel import ahead
 from calgrid.procedures.network import tested_networks
 from calgrid.progress import Progress
-from calgrid.specs import PredictSpec, Protocol
+from calgrid.specs import PredictSpec
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
@@ -43,6 +43,7 @@ from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, w
 from calgrid.training import environment
 from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure
+from calgrid.training.protocol import Protocol, read_protocol
 
 Arrays = dict[str, np.ndarray]
 #: maximum rows of a row group of the logits of a shift family, unless one condition has more
@@ -72,7 +73,8 @@ def predict(
     inputs = {"model": model_digest(model)}
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
-    environment.prepare(where, threads, trained["protocol"]["deterministic"])
+    protocol = read_protocol(trained["protocol"])
+    environment.prepare(where, threads, protocol.deterministic)
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
     shifted = {name: open_prepared(folder, threads=threads) for name, folder in shifts.items()}
     inputs["data"] = prepared.digest
@@ -89,7 +91,7 @@ def predict(
         total = len(checkpoints) * (len(SPLITS) + len(shifted))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
-                exporter = _Exporter(spec, prepared, network, procedure, where, trained["protocol"])
+                exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
                 for _ in exporter.write(folder, checkpoint, shifted, inputs, taken):
                     progress.advance()
         return environment.run_record(spec, clock() - begin, where)
@@ -331,7 +333,7 @@ class _Exporter:
         """Logits and features of the next block of images."""
         self.network.eval()
         block = next(blocks)
-        layout = self.protocol["channels_last"], self.protocol["crop_size"]
+        layout = self.protocol.channels_last, self.protocol.crop_size
         split = DeviceImages(
             block, np.zeros(len(block)), *constants.normalisation, self.device, *layout
         )

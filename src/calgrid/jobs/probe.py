@@ -17,6 +17,7 @@ from calgrid.storage.publish import make_result
 from calgrid.storage.records import PROBE
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
+from calgrid.training.protocol import read_protocol
 
 
 def probe(
@@ -43,7 +44,7 @@ def probe(
         prepared.verify()
         # probes use only test images
         tested = with_test_constants(prepared, spec, spec["key"]["dataset"])
-        protocol = trained["protocol"]
+        protocol = read_protocol(trained["protocol"])
         parts = []
         for checkpoint, network, procedure in tested_networks(
             states, trained, spec["checkpoints"], tested.n_classes, where
@@ -53,8 +54,8 @@ def probe(
                 procedure,
                 tested,
                 where,
-                channels_last=protocol["channels_last"],
-                crop_size=protocol["crop_size"],
+                channels_last=protocol.channels_last,
+                crop_size=protocol.crop_size,
                 run="/".join(map(str, spec["key"].values())),
             )
             parts.append(measurement.measure(subject).assign(checkpoint=checkpoint))

@@ -26,6 +26,7 @@ from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.sources import identity, record
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
+from calgrid.training.protocol import read_protocol
 
 
 def take_weights(
@@ -70,7 +71,7 @@ def _published_network(
 ) -> tuple[Backbone, dict[str, Any]]:
     """Return the network with its weights, and their source."""
     key = spec["key"]
-    check_images(key, spec["protocol"], prepared)
+    check_images(key, read_protocol(spec["protocol"]), prepared)
     if "source" in spec.get("checkpoint", {}):
         return _own_network(spec, prepared, data_root or Path())
     info = describe(key["backbone"]).info

@@ -11,7 +11,7 @@ import numpy as np
 
 from calgrid.datasets import ImageSplit, Prepared
 from calgrid.jobs.train import build_trainer
-from calgrid.specs import Protocol, TrainSpec
+from calgrid.specs import TrainSpec
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
 
@@ -37,12 +37,14 @@ def images_per_second(
     """
     where = environment.choose_device(device)
     environment.prepare(where, 1, spec["protocol"]["deterministic"])
-    protocol: Protocol = {**spec["protocol"], "epochs": 1, "pretrained": False}
     # random images are not encoded
-    protocol["augmentation"] = {**protocol["augmentation"], "resized_crop": False}
+    augmentation = {**spec["protocol"]["augmentation"], "resized_crop": False}
+    changes = {"epochs": 1, "pretrained": False, "augmentation": augmentation}
+    short: TrainSpec = {**spec, "protocol": {**spec["protocol"], **changes}}
+    batch_size: int = spec["protocol"]["batch_size"]
 
     def seconds(steps: int) -> float:
-        size = steps * protocol["batch_size"]
+        size = steps * batch_size
         rng = np.random.default_rng(0)
         splits = {}
         for name, count in {"train": size, "val": VAL_IMAGES, "test": 1}.items():
@@ -50,7 +52,6 @@ def images_per_second(
             splits[name] = ImageSplit(images, np.arange(count) % n_classes)
         half = (0.5, 0.5, 0.5)
         data = Prepared("random", "dataset", n_classes, half, half, splits, (), {})
-        short: TrainSpec = {**spec, "protocol": protocol}
         with (
             tempfile.TemporaryDirectory() as folder,
             StopRequest() as stop,
@@ -63,6 +64,6 @@ def images_per_second(
     first = seconds(1)  # slower than the next ones
     steps = min(STEPS, int(MOST_SECONDS / first))
     if steps < 2:
-        return protocol["batch_size"] / first
+        return batch_size / first
     one, more = seconds(1), seconds(1 + steps)
-    return steps * protocol["batch_size"] / (more - one)
+    return steps * batch_size / (more - one)

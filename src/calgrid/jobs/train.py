@@ -31,6 +31,7 @@ from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.interrupt import StopRequest
+from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.seeds import stream
 from calgrid.training.trainer import Trainer, TrainingState
 
@@ -96,18 +97,18 @@ def build_trainer(
     kind: Callable[..., Trainer] = Trainer,
 ) -> Trainer:
     """Trainer of a run from its prepared data, and the state of its first stage or None."""
-    key, protocol = spec["key"], spec["protocol"]
+    key, protocol = spec["key"], TrainingProtocol.model_validate(spec["protocol"])
     classes, seed = prepared.n_classes, key["seed"]
     check_images(key, protocol, prepared)
     torch.manual_seed(stream(seed, "weights"))
     # a second stage takes its layers from the first, which started from the published weights
     model, procedure = build_network(
-        spec, classes, first, pretrained=protocol["pretrained"] and first is None
+        spec, classes, first, pretrained=protocol.pretrained and first is None
     )
     torch.manual_seed(stream(seed, "loss weights"))
     loss = build_loss(spec["loss"]["id"], classes, **spec["loss"]["options"]).to(device)
     train_images, val_images = training_images(prepared, protocol, device)
-    model = to_device(model, protocol, device)
+    model = to_device(model, device, protocol.channels_last)
     if first is None:
         read_images(model, train_images)
     return kind(
@@ -118,7 +119,7 @@ def build_trainer(
         train_images,
         val_images,
         seed=seed,
-        autocast=protocol["precision"] == "bf16" and environment.computes_bf16(device),
+        autocast=protocol.precision == "bf16" and environment.computes_bf16(device),
         folder=folder,
         resume_every=resume_every,
         title=f"train {key['dataset']}/{key['backbone']}/{key['method']}/seed{seed}",

@@ -10,6 +10,7 @@ from calgrid.backbones import build_backbone
 from calgrid.backbones.base import HeadDropout, Network
 from calgrid.procedures import build_procedure
 from calgrid.training.procedure import Procedure
+from calgrid.training.protocol import TrainingProtocol, read_protocol
 
 
 def build_network(
@@ -27,8 +28,9 @@ def build_network(
     key = spec["key"]
     procedure = build_procedure(spec["procedure"]["id"], **spec["procedure"]["options"])
     backbone = build_backbone(key["backbone"], num_classes, pretrained)
-    if "head_dropout" in spec["protocol"]:
-        HeadDropout(spec["protocol"]["head_dropout"]).on(backbone)
+    protocol = read_protocol(spec["protocol"])
+    if isinstance(protocol, TrainingProtocol) and protocol.head_dropout is not None:
+        HeadDropout(protocol.head_dropout).on(backbone)
     model: Any = procedure.build_model(backbone, num_classes)
     if first is not None:
         procedure.load_first_stage(model, first)
@@ -44,14 +46,14 @@ def tested_networks(
 ) -> Iterator[tuple[str, Network, Procedure[Any]]]:
     """Yield each checkpoint of a trained run with its network, on the device, and its procedure."""
     network, procedure = build_network(spec, num_classes)
-    network = to_device(network, spec["protocol"], device)
+    network = to_device(network, device, read_protocol(spec["protocol"]).channels_last)
     for checkpoint in checkpoints:
         network.load_state_dict(states[f"{checkpoint}.model"])
         procedure.load_state_dict(states.get(f"{checkpoint}.procedure", {}))
         yield checkpoint, network, procedure
 
 
-def to_device(network: Network, protocol: specs.Protocol, device: torch.device) -> Network:
-    """Move a network to a device, in the memory format of the protocol."""
-    memory_format = torch.channels_last if protocol["channels_last"] else torch.contiguous_format
+def to_device(network: Network, device: torch.device, channels_last: bool) -> Network:
+    """Move a network to a device, in a memory format."""
+    memory_format = torch.channels_last if channels_last else torch.contiguous_format
     return network.to(device, memory_format=memory_format)  # type: ignore[call-overload]  # torch does not annotate it

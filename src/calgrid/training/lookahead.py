@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import torch
 
-from calgrid import specs
+from calgrid.training import protocol
 
 
 class Lookahead:
@@ -16,7 +16,7 @@ class Lookahead:
     Parameters
     ----------
     tensors : trained weights and statistics of the network, changed in place.
-    options : see :class:`calgrid.configuration.model.Lookahead`.
+    options : see :class:`calgrid.training.protocol.Lookahead`.
     steps : of the whole training.
 
     Attributes
@@ -25,7 +25,7 @@ class Lookahead:
     """
 
     def __init__(
-        self, tensors: Iterable[torch.Tensor], options: specs.Lookahead, steps: int
+        self, tensors: Iterable[torch.Tensor], options: protocol.Lookahead, steps: int
     ) -> None:
         self._tensors = [tensor.detach() for tensor in tensors]
         self._options = options
@@ -34,8 +34,8 @@ class Lookahead:
 
     def after_step(self, done: int) -> None:
         """Update mean and weights, if it is time, after ``done`` steps of the training."""
-        if done % self._options["every"] == 0:
-            decay = self._options["decay"] * (done / self._steps) ** 3
+        if done % self._options.every == 0:
+            decay = self._options.decay * (done / self._steps) ** 3
             torch._foreach_lerp_(self.mean, self._tensors, 1 - decay)
         elif done < self._steps:
             return

@@ -24,13 +24,13 @@ from calgrid.backbones.base import Network
 from calgrid.errors import DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
-from calgrid.specs import Optimizer, Protocol
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
+from calgrid.training.protocol import Optimizer, TrainingProtocol
 from calgrid.training.refinement import loss_parts
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global, stream
@@ -77,7 +77,7 @@ class Trainer:
         model: Network,
         loss: Loss,
         procedure: Procedure[Any],
-        protocol: Protocol,
+        protocol: TrainingProtocol,
         train: Split,
         val: Split,
         *,
@@ -96,38 +96,38 @@ class Trainer:
         self.title = title
         self.device = train.labels.device
         self.streamed = isinstance(train, StreamedImages)
-        augmentation = protocol["augmentation"]
-        crops = augmentation["crop_padding"], augmentation["resized_crop"], protocol["crop_size"]
-        augmented = any((*crops, augmentation["flip"]))
+        changes = protocol.augmentation
+        crops = changes.crop_padding, changes.resized_crop, protocol.crop_size
+        augmented = any((*crops, changes.flip))
         facts = Training(
-            seed, protocol["epochs"], len(train), loss.num_classes, augmented, self.device, folder
+            seed, protocol.epochs, len(train), loss.num_classes, augmented, self.device, folder
         )
         procedure.begin_training(model, facts)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             self.train_images, self.val_images = procedure.splits(model, train, val)
-        rows = rows_by_purpose(val.labels.cpu(), protocol["disjoint_validation"])
+        rows = rows_by_purpose(val.labels.cpu(), protocol.disjoint_validation)
         self.val_rows = {
             purpose: torch.from_numpy(rows[purpose]).to(self.device)
             for purpose in (CHOICE, FEEDBACK)
         }
         self.trained = [p for p in procedure.parameters(model) if p.requires_grad]
         self.optimizer = build_optimizer(
-            [*self.trained, *loss.parameters()], protocol["optimizer"], norm_biases(model)
+            [*self.trained, *loss.parameters()], protocol.optimizer, norm_biases(model)
         )
         self.steps, self.last_batch = epoch_batches(len(train), protocol)
         self.search_rates = procedure.search_rates()
         self.lookahead = None
-        if "lookahead" in protocol:
+        if protocol.lookahead is not None:
             statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-            steps = self.steps * protocol["epochs"]
-            self.lookahead = Lookahead([*self.trained, *statistics], protocol["lookahead"], steps)
+            steps = self.steps * protocol.epochs
+            self.lookahead = Lookahead([*self.trained, *statistics], protocol.lookahead, steps)
         rng = generator("cpu", seed, "mirrored")
         self.mirrored_first = (torch.rand(len(train), generator=rng) < 0.5).to(self.device)
-        if self.last_batch == 1 < protocol["batch_size"]:
+        if self.last_batch == 1 < protocol.batch_size:
             log(
                 f"Warning: {title}: each epoch ends with a step on a single image, as {len(train)} "
-                f"training images are dealt to batches of {protocol['batch_size']}; drop_last: "
-                "true in the protocol leaves it out."
+                f"training images are dealt to batches of {protocol.batch_size}; drop_last: true "
+                "in the protocol leaves it out."
             )
         self.sampled = sampled_epochs(protocol)
         self.loss.reserve(len(train))
@@ -139,7 +139,7 @@ class Trainer:
     def run(self, stop: StopRequest) -> TrainingState:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
         position = self.position
-        epochs = self.protocol["epochs"] + len(self.search_rates)
+        epochs = self.protocol.epochs + len(self.search_rates)
         clock = environment.clock(self.device)
         before, begin = position.seconds, clock()
         last_save = time.monotonic()
@@ -147,15 +147,15 @@ class Trainer:
             while position.epoch < epochs:
                 rng = generator("cpu", self.seed, "order", position.epoch)
                 order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
-                batches = order.split(self.protocol["batch_size"])[: self.steps]
+                batches = order.split(self.protocol.batch_size)[: self.steps]
                 if isinstance(self.train_images, StreamedImages):
                     parts_seed = None
-                    if self.protocol["augmentation"]["resized_crop"]:
+                    if self.protocol.augmentation.resized_crop:
                         parts_seed = stream(self.seed, "parts", position.epoch)
                     self.train_images.expect(batches[position.step :], parts_seed)
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
-                if position.epoch >= self.protocol["epochs"] and position.step == 0:
+                if position.epoch >= self.protocol.epochs and position.step == 0:
                     self.optimizer.state.clear()
                 while position.step < self.steps:
                     self._train_step(batches[position.step])
@@ -177,13 +177,17 @@ class Trainer:
     def _train_step(self, index: torch.Tensor) -> None:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
-        augmentation: dict[str, Any] = {**self.protocol["augmentation"]}
-        del augmentation["resized_crop"]  # done while reading
-        if augmentation["flip"] == "alternate":
-            augmentation["flip"] = self.mirrored_first[index] ^ (epoch % 2 == 1)
+        augmentation = self.protocol.augmentation
+        flip: bool | torch.Tensor
+        if augmentation.flip == "alternate":
+            flip = self.mirrored_first[index] ^ (epoch % 2 == 1)
+        else:
+            flip = augmentation.flip
         batch = self.train_images.batch(
             index,
-            **augmentation,
+            crop_padding=augmentation.crop_padding,
+            padding_mode=augmentation.padding_mode,
+            flip=flip,
             rng=generator(self.device, self.seed, "augmentation", epoch, step),
         )
         rate = self._rate(epoch, step)
@@ -195,11 +199,11 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             total.backward()
         self.procedure.before_step(self.model)
-        if self.protocol["clip_grad_norm"] is not None:
-            nn.utils.clip_grad_norm_(self.trained, self.protocol["clip_grad_norm"])
+        if self.protocol.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.trained, self.protocol.clip_grad_norm)
         self.optimizer.step()
         self.procedure.after_step(self.model)
-        if self.lookahead is not None and epoch < self.protocol["epochs"]:
+        if self.lookahead is not None and epoch < self.protocol.epochs:
             self.lookahead.after_step(epoch * self.steps + step + 1)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
@@ -209,10 +213,10 @@ class Trainer:
         return self.procedure.forward_loss(self.model, self.loss, batch)
 
     def _rate(self, epoch: int, step: int) -> float:
-        searched = epoch - self.protocol["epochs"]
+        searched = epoch - self.protocol.epochs
         if searched < 0:
             return learning_rate(self.protocol, epoch, step, self.steps)
-        return self.protocol["optimizer"]["lr"] * self.search_rates[searched]
+        return self.protocol.optimizer.lr * self.search_rates[searched]
 
     def _accumulate(self, batch: Batch, logits: torch.Tensor, total: torch.Tensor) -> None:
         """Add to the epoch's sums, on the device to avoid synchronisation."""
@@ -231,7 +235,7 @@ class Trainer:
 
     def _finish_epoch(self) -> dict[str, float]:
         position = self.position
-        seen = (self.steps - 1) * self.protocol["batch_size"] + self.last_batch
+        seen = (self.steps - 1) * self.protocol.batch_size + self.last_batch
         means = {name: float(value) / seen for name, value in self.position.sums.items()}
         # checked once per epoch, because a check of each batch would synchronise with the device
         if not math.isfinite(means["train_loss"]):
@@ -263,7 +267,7 @@ class Trainer:
             # the first one also if its score is not a number
             if checkpoint not in position.scores or score > position.scores[checkpoint]:
                 position.scores[checkpoint] = score
-                if checkpoint in self.protocol["checkpoints"]:
+                if checkpoint in self.protocol.checkpoints:
                     position.chosen[checkpoint] = copy.deepcopy(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
@@ -317,14 +321,14 @@ class Trainer:
         self.position.interruptions += 1
 
 
-def sampled_epochs(protocol: Protocol) -> frozenset[int]:
+def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
     """Epochs, from 0, with stored samples: first, last, evenly between them, first with each
     learning rate.
     """
-    epochs, schedule = protocol["epochs"], protocol["schedule"]
+    epochs, schedule = protocol.epochs, protocol.schedule
     count = min(SAMPLED_EPOCHS, epochs)
     evenly = {round(k * (epochs - 1) / max(count - 1, 1)) for k in range(count)}
-    drops = schedule["milestones"] if schedule["name"] == "step" else ()
+    drops = schedule.milestones if schedule.name == "step" else ()
     return frozenset(evenly | {milestone for milestone in drops if milestone < epochs})
 
 
@@ -342,25 +346,21 @@ def build_optimizer(
 
     The ``factor`` of a group multiplies its learning rate.
     """
-    lr, weight_decay, factor = (
-        options["lr"],
-        options["weight_decay"],
-        options["norm_bias_factor"],
-    )
+    lr, weight_decay, factor = options.lr, options.weight_decay, options.norm_bias_factor
     apart = {id(bias) for bias in norm_biases} if factor != 1 else set()
     groups: list[dict[str, Any]] = [
         {"params": [each for each in parameters if id(each) not in apart], "factor": 1.0}
     ]
     if faster := [each for each in parameters if id(each) in apart]:
         groups.append({"params": faster, "factor": factor, "weight_decay": weight_decay / factor})
-    if options["name"] == "adamw":
+    if options.name == "adamw":
         return _without_compiler(torch.optim.AdamW)(groups, lr=lr, weight_decay=weight_decay)
     return _without_compiler(torch.optim.SGD)(
         groups,
         lr=lr,
-        momentum=options["momentum"],
+        momentum=options.momentum,
         weight_decay=weight_decay,
-        nesterov=options["nesterov"],
+        nesterov=options.nesterov,
         # also on a CPU, where the default, one tensor after the other, gives the same numbers later
         foreach=True,
     )
