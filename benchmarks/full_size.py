@@ -332,7 +332,7 @@ def costs(folder: Path, options: argparse.Namespace) -> None:
     for rows, classes in COST_SIZES:
         network = Network(classes, COST_FEATURES)
         logits, features, labels = network.rows(rows, CLEAR, 1)
-        for id in options.ids or registry.specs("calibrator"):
+        for id in options.ids or registry.descriptions("calibrator"):
             calibrator = build_calibrator(id)
             try:
                 fit = processor_seconds(

@@ -71,7 +71,7 @@ FORMS = (".2f", ".1f", ".0f")
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure time and memory of the losses.")
-    known = [PLAIN, *registry.specs("loss")]
+    known = [PLAIN, *registry.descriptions("loss")]
     parser.add_argument("--only", nargs="+", choices=known, default=known, metavar="LOSS")
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxC", help="ascending")
     parser.add_argument("--child", choices=known, help=argparse.SUPPRESS)

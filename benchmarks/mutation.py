@@ -148,7 +148,7 @@ MUTATIONS = (
     Mutation(
         "SGD has no momentum",
         "training",
-        'momentum=options["momentum"],',
+        "momentum=options.momentum,",
         "momentum=0.0,",
         "tests/training/test_trainer.py",
     ),

@@ -107,7 +107,7 @@ def _with_components(page: dict[str, str]) -> dict[str, Any]:
     for kind, (_, cards) in KINDS.items():
         folder = registry_folder(kind)
         if cards and path == f"{folder}.md":
-            components = [{id: f"{folder}/{id}.md"} for id in registry.specs(kind)]
+            components = [{id: f"{folder}/{id}.md"} for id in registry.descriptions(kind)]
             return {title: [path, *components]}
     return page
 
@@ -146,7 +146,7 @@ def on_page_content(html: str, **_: Any) -> str:
 def _made() -> Iterator[tuple[str, str]]:
     for kind, (title, cards) in KINDS.items():
         folder = registry_folder(kind)
-        specs = registry.specs(kind)
+        specs = registry.descriptions(kind)
         if cards:
             yield f"{folder}.md", _index(kind, title, folder, specs)
             for spec in specs.values():
@@ -205,7 +205,7 @@ def _meaning(parameter: griffe.DocstringParameter) -> str:
     return " ".join(filter(None, [str(parameter.annotation or ""), parameter.description]))
 
 
-def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.ComponentSpec]) -> str:
+def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.Description]) -> str:
     """All components of a kind; of calibrators also what they need and what they keep."""
     header = ["Id", "What it is"]
     if kind == "calibrator":
@@ -219,7 +219,7 @@ def _index(kind: str, title: str, folder: str, specs: Mapping[str, registry.Comp
     return f"# {title}\n\n{ADVICE[kind]}\n\n{_table(header, rows)}\n"
 
 
-def _card(spec: registry.ComponentSpec) -> str:
+def _card(spec: registry.Description) -> str:
     """One method: idea, equation, options, source, what differs between paper and code."""
     component = registry.load(spec.kind, spec.id)
     sections = griffe.Docstring(component.__doc__ or "").parse("numpy")
@@ -244,7 +244,7 @@ def _photographs() -> pd.DataFrame:
     return pd.read_parquet(HOME / "docs/photographs/summary.parquet")
 
 
-def _results(spec: registry.ComponentSpec) -> str:
+def _results(spec: registry.Description) -> str:
     """What the study of photographs found of a method or calibrator; nothing of those that it does
     not have.
     """
@@ -271,7 +271,7 @@ def _results(spec: registry.ComponentSpec) -> str:
     return f"## On photographs\n\n{said}\n\n{_table(header, rows)}"
 
 
-def _options(spec: registry.ComponentSpec) -> str:
+def _options(spec: registry.Description) -> str:
     if not spec.options:
         return ""
     limits = spec.info.get("limits", {})
@@ -305,7 +305,7 @@ def _range(option: Option, limits: str) -> str:
     )
 
 
-def _facts(spec: registry.ComponentSpec) -> str:
+def _facts(spec: registry.Description) -> str:
     facts = {
         name: fact
         for name, fact in spec.info.items()
@@ -328,7 +328,7 @@ def _value(fact: Any) -> str:
     return f"{fact:,}" if isinstance(fact, int) else str(fact)
 
 
-def _section(spec: registry.ComponentSpec) -> str:
+def _section(spec: registry.Description) -> str:
     parts = [f"## `{spec.id}`", _plain(spec.summary), f"Source: {_linked(spec.source)}"]
     facts = {
         name: fact for name, fact in spec.info.items() if name not in ("limits", "files", "source")

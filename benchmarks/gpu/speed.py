@@ -27,7 +27,7 @@ from torch import nn
 from torchvision import transforms
 
 from calgrid.backbones import build_backbone
-from calgrid.components.registry import spec
+from calgrid.components.registry import describe
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.training import environment
@@ -81,7 +81,7 @@ def main() -> None:
         if time.monotonic() > end:
             break
         rate = loop(backbone, precision, where, size, epochs)
-        operations = OPERATIONS * spec("backbone", backbone).info["macs"] * rate
+        operations = OPERATIONS * describe("backbone", backbone).info["macs"] * rate
         share = operations / tops[precision]
         epoch = 50_000 / rate
         rows.append(

@@ -18,10 +18,10 @@ from calgrid.backbones._measured import measure
 from calgrid.backbones._resnet import PaddedShortcut
 from calgrid.backbones.airbench import Whitening
 from calgrid.backbones.base import HeadDropout
-from calgrid.components.registry import load, spec, specs
+from calgrid.components.registry import describe, descriptions, load
 from calgrid.errors import ConfigError
 
-BACKBONES = sorted(set(specs("backbone")) - {"timm"})
+BACKBONES = sorted(set(descriptions("backbone")) - {"timm"})
 ONE_OF_EACH_KIND = ("resnet8", "resnet50", "densenet121")
 #: backbone -> classes: parameters, tensors, entries of running means and variances, features: all
 #: counted in the official code
@@ -54,7 +54,7 @@ def name(request):
 def on_meta(name):
     """A network without numbers, for the first of its registered numbers of classes."""
     with torch.device("meta"):
-        return build_backbone(name, next(iter(spec("backbone", name).info["parameters"])))
+        return build_backbone(name, next(iter(describe("backbone", name).info["parameters"])))
 
 
 def count_parameters(model):
@@ -83,7 +83,7 @@ def test_resnet20_has_the_published_size_and_two_projections():
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_cifar_networks_have_the_sizes_of_the_official_code(name):
     parameters, tensors, running, features = OFFICIAL[name]
-    assert spec("backbone", name).info["parameters"] == parameters
+    assert describe("backbone", name).info["parameters"] == parameters
     model = on_meta(name)
     assert len(list(model.parameters())) == tensors
     assert (
@@ -97,7 +97,7 @@ def test_registered_facts_are_those_that_are_counted(name):
     """They size jobs, so activations need not be exact: what attention keeps depends on the version
     of torch.
     """
-    info = spec("backbone", name).info
+    info = describe("backbone", name).info
     found = measure(load("backbone", name), info["image_size"], name)
     for classes, parameters in info["parameters"].items():
         assert parameters - found["parameters"][10] == (classes - 10) * (info["num_features"] + 1)

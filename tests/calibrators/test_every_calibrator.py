@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calgrid.calibrators import build_calibrator, load_calibrator
-from calgrid.components.registry import load, spec, specs
+from calgrid.components.registry import describe, descriptions, load
 from calgrid.errors import CalgridError, DataError, StateError
 
-CALIBRATORS = sorted(specs("calibrator"))
-NEEDS_FEATURES = [id for id in CALIBRATORS if "features" in spec("calibrator", id).info["needs"]]
+CALIBRATORS = sorted(descriptions("calibrator"))
+STOCHASTIC = [id for id in CALIBRATORS if describe("calibrator", id).is_stochastic]
+NEEDS = {id: describe("calibrator", id).info["needs"] for id in CALIBRATORS}
+NEEDS_FEATURES = [id for id in CALIBRATORS if "features" in NEEDS[id]]
 #: one of each family, whose odd cases are always tested; those of the others are marked slow
 FAMILIES = (
     "ts",
@@ -33,7 +35,7 @@ FAMILIES = (
 MATRIX = [pytest.param(id, marks=() if id in FAMILIES else pytest.mark.slow) for id in CALIBRATORS]
 #: these compute logits from features and head, and refuse validation logits that do not come from
 #: them
-NEEDS_HEAD = [id for id in CALIBRATORS if "head" in spec("calibrator", id).info["needs"]]
+NEEDS_HEAD = [id for id in CALIBRATORS if "head" in NEEDS[id]]
 N_CLASSES = 5
 #: a calibrator may move the mean top probability by this much on 3,000 calibrated samples: three
 #: standard errors of an accuracy are 0.027; the published bandwidth of kernel smooths much
@@ -70,7 +72,7 @@ def assert_distributions(probabilities, shape):
 
 def assert_top_label_kept(id, probabilities, logits):
     """Rounding may make the top class equal to another one, never smaller."""
-    if spec("calibrator", id).info["keeps_argmax"]:
+    if describe("calibrator", id).info["keeps_argmax"]:
         top = probabilities[np.arange(len(logits)), logits.argmax(axis=1)]
         np.testing.assert_array_equal(top, probabilities.max(axis=1))
 
@@ -271,7 +273,7 @@ def test_equal_fits_are_saved_as_equal_bytes(id, problem, fitted, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("id", [id for id in CALIBRATORS if spec("calibrator", id).is_stochastic])
+@pytest.mark.parametrize("id", STOCHASTIC)
 def test_another_seed_gives_another_fit(id, problem, fitted, held_out):
     assert (held_out.predict(problem.fit(id, seed=1)) != held_out.predict(fitted)).any()
 

@@ -38,7 +38,7 @@ JOBS = {
     "import": ["--files", "x.npz"],
     "calibrate-run": ["--logits", "predict.json"],
 }
-IDS = {package: list(registry.specs(kind)) for kind, package in registry.KINDS.items()}
+IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}

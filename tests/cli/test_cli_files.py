@@ -423,7 +423,7 @@ class TestRanking:
         named = {line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)}
         left_out = dict(re.findall(r"^Left out: (.+) \((.+)\)\.$", done.out, re.MULTILINE))
         reasons = {id: why for ids, why in left_out.items() for id in ids.split(", ")}
-        assert named | set(reasons) == set(registry.specs("calibrator"))
+        assert named | set(reasons) == set(registry.descriptions("calibrator"))
         assert "ts" in named
         assert reasons["fc"] == "needs features and head"
         assert reasons["gc_ts"] == "needs features"

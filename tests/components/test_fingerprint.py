@@ -155,7 +155,7 @@ def test_closure_of_training_is_what_training_uses():
     helpers += ("backbones._resnet", "datasets.preparation")
     assert {*roots, *(f"calgrid.{name}" for name in helpers)} <= used.keys()
     kinds = ("loss", "procedure", "backbone", "calibrator", "dataset")
-    components = {entry.module for kind in kinds for entry in registry.specs(kind).values()}
+    components = {entry.module for kind in kinds for entry in registry.descriptions(kind).values()}
     assert components & used.keys() == {*roots} - {"calgrid.jobs.train"}
     assert not {name.split(".")[1] for name in used} & {
         *fingerprint.NEUTRAL,

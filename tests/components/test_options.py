@@ -33,7 +33,10 @@ BUILT = {
     "probe": build_probe,
 }
 COMPONENTS = [
-    (kind, name) for kind in CHECKED for name, spec in registry.specs(kind).items() if spec.options
+    (kind, name)
+    for kind in CHECKED
+    for name, spec in registry.descriptions(kind).items()
+    if spec.options
 ]
 
 
@@ -61,7 +64,7 @@ def beyond(option, spec):
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
 def test_every_number_declares_its_range_and_is_refused_outside_of_it(kind, name, refuses):
-    spec = registry.spec(kind, name)
+    spec = registry.describe(kind, name)
     book, key = CHECKED[kind]
     for option in numbers(spec):
         assert option.range is not None, f"{spec.module}: limits of @register lacks {option.name}"

@@ -111,15 +111,15 @@ def test_a_name_that_exists_belongs_to_nobody(write, refuses):
         ConfigError,
         "mine_d/calibrators/ts.py: 'ts' is the calibrator of calgrid/calibrators/ts.py already",
     ):
-        registry.spec("calibrator", "ts")
+        registry.describe("calibrator", "ts")
     write("mine_d/losses/mixup.py", "")
     write("mine_d/losses/mixup.py", (plugins.PACKAGE_ROOT / "losses/ce.py").read_text())
     with refuses(
         ConfigError,
         "mine_d/losses/mixup.py: 'mixup' is the procedure of calgrid/procedures/mixup.py",
     ):
-        registry.spec("loss", "mixup")
-    assert "ce" in registry.specs("loss")
+        registry.describe("loss", "mixup")
+    assert "ce" in registry.descriptions("loss")
 
 
 def test_what_cannot_be_read_stops_only_who_asks_for_it(write, refuses):
@@ -130,11 +130,11 @@ def test_what_cannot_be_read_stops_only_who_asks_for_it(write, refuses):
         CALIBRATOR.replace("import softmax", "import softmax\nfrom ._half import half"),
     )
     write("mine_e/calibrators/bad.py", "@register(**5)\nclass Bad:\n    pass\n")
-    assert {"good", "odd", "ts"} <= set(registry.specs("calibrator"))
+    assert {"good", "odd", "ts"} <= set(registry.descriptions("calibrator"))
     with refuses(ConfigError, "mine_e/calibrators/bad.py, line 1: @register and defaults"):
-        registry.spec("calibrator", "bad")
+        registry.describe("calibrator", "bad")
     with refuses(ConfigError, "mine_e/calibrators/_half.py, line 1, is not valid Python"):
-        code_digests([registry.spec("calibrator", "odd").module])
+        code_digests([registry.describe("calibrator", "odd").module])
     with refuses(
         ConfigError, "mine_e/calibrators/odd.py, line 4, cannot be imported (SyntaxError: "
     ):
@@ -149,7 +149,7 @@ def test_what_a_file_imports_from_its_folder_and_from_calgrid_counts(write):
     )
     write("mine_f/calibrators/_high.py", "high = 1\n")
     write("mine_f/calibrators/mine.py", text)
-    found = code_digests([registry.spec("calibrator", "mine").module])
+    found = code_digests([registry.describe("calibrator", "mine").module])
     own = {"mine", "_low", "_high"}
     assert {"mine_f._common", *(f"mine_f.calibrators.{name}" for name in own)} == {
         n for n in found if "mine_f" in n
@@ -175,7 +175,7 @@ def test_an_installed_package_names_itself(tmp_path, run_python, home):
     )
     program = (
         "from calgrid.components import fingerprint, plugins, registry\n"
-        "spec = registry.spec('calibrator', 'mine')\n"
+        "spec = registry.describe('calibrator', 'mine')\n"
         f"print(spec.module, '{name}.tools' in fingerprint.code_digests([spec.module]))\n"
         "print(*plugins.problems())\n"
         "print(registry.load('calibrator', 'mine').__name__)\n"

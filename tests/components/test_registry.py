@@ -9,7 +9,7 @@ from calgrid.components import plugins, registry
 from calgrid.components.options import WORDS, Option
 from calgrid.errors import ConfigError
 
-COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.specs(kind)]
+COMPONENTS = [(kind, name) for kind in registry.KINDS for name in registry.descriptions(kind)]
 LOSS = '''
 from calgrid.components.registry import register
 from calgrid.losses.base import Loss
@@ -78,13 +78,13 @@ def losses(package):
 @pytest.fixture
 def mine(losses):
     (losses / "mine.py").write_text(LOSS)
-    return registry.spec("loss", "mine")
+    return registry.describe("loss", "mine")
 
 
 def test_all_components_are_listed_without_torch_or_numpy(run_python):
     program = (
         "import sys\nfrom calgrid.components import registry\n"
-        "print([len(registry.specs(kind)) for kind in registry.KINDS if kind != 'metric'])\n"
+        "print([len(registry.descriptions(kind)) for kind in registry.KINDS if kind != 'metric'])\n"
         "registry.taken('metric', 'ece')\n"
         "print({'torch', 'numpy', 'sklearn', 'scipy'} & set(sys.modules))"
     )
@@ -137,7 +137,10 @@ class TestFamily:
         return folder
 
     def test_each_is_a_component(self, folder):
-        small, large = registry.specs("dataset")["small"], registry.specs("dataset")["large"]
+        small, large = (
+            registry.descriptions("dataset")["small"],
+            registry.descriptions("dataset")["large"],
+        )
         assert (small.module, large.module) == (
             "calgrid.datasets.family",
             "calgrid.datasets.family",
@@ -157,8 +160,8 @@ class TestFamily:
             ConfigError,
             "calgrid/datasets/other.py: 'small' is the dataset of calgrid/datasets/family.py",
         ):
-            registry.spec("dataset", "small")
-        assert list(registry.specs("dataset")) == ["large", "third"]
+            registry.describe("dataset", "small")
+        assert list(registry.descriptions("dataset")) == ["large", "third"]
 
     @pytest.mark.parametrize(
         ("old", "new", "said"),
@@ -174,7 +177,7 @@ class TestFamily:
     def test_an_id_is_needed_and_fits_paths(self, folder, refuses, old, new, said):
         (folder / "family.py").write_text(FAMILY.replace(old, new))
         with refuses(ConfigError, "calgrid/datasets/family.py", said):
-            registry.spec("dataset", "large")
+            registry.describe("dataset", "large")
 
 
 def test_a_file_is_read_and_not_run(mine):
@@ -199,7 +202,7 @@ def test_a_file_is_read_and_not_run(mine):
 def test_positional_arguments_and_annotations_may_be_of_other_packages(losses):
     text = LOSS.replace("classes: int, *,", "classes: int, kind: torch.dtype = torch.float32, *,")
     (losses / "mine.py").write_text(text)
-    assert registry.spec("loss", "mine").resolve() == DEFAULTS_OF_MINE
+    assert registry.describe("loss", "mine").resolve() == DEFAULTS_OF_MINE
 
 
 def test_helper_files_are_no_components(losses):
@@ -207,7 +210,7 @@ def test_helper_files_are_no_components(losses):
     (losses / ".#mine.py").write_text("what an editor leaves")
     (losses / "__init__.py").write_text("")
     (losses / "mine.py").write_text(LOSS)
-    assert list(registry.specs("loss")) == ["mine"]
+    assert list(registry.descriptions("loss")) == ["mine"]
 
 
 def test_defaults_of_the_file_then_data_set_then_backbone_then_overrides(mine):
@@ -247,7 +250,7 @@ def test_a_component_without_hyper_parameters_says_so(refuses):
     with refuses(
         ConfigError, "Unknown hyper-parameter 'n_bins' in calibrator 'none'", "it has none"
     ):
-        registry.spec("calibrator", "none").resolve({"n_bins": 3})
+        registry.describe("calibrator", "none").resolve({"n_bins": 3})
 
 
 @pytest.mark.parametrize(
@@ -285,23 +288,23 @@ def test_a_number_that_is_not_finite_is_refused(value, refuses):
 
 def test_an_unknown_identifier_suggests_the_nearest(refuses):
     with refuses(ConfigError, "Unknown loss 'mbl' in grids[0].methods", "did you mean 'mbls'?"):
-        registry.spec("loss", "mbl", "grids[0].methods")
+        registry.describe("loss", "mbl", "grids[0].methods")
 
 
 def test_an_identifier_that_begins_alike_is_suggested(refuses):
     with refuses(ConfigError, "Unknown calibrator 'isotonic': did you mean 'iso'?"):
-        registry.spec("calibrator", "isotonic")
+        registry.describe("calibrator", "isotonic")
 
 
 def test_an_identifier_of_another_kind_is_named_so(refuses):
     with refuses(ConfigError, "Unknown loss 'ts' in here: it is a calibrator; name a loss."):
-        registry.spec("loss", "ts", "here")
+        registry.describe("loss", "ts", "here")
 
 
 @pytest.mark.parametrize("name", ["zzz", "platform"])
 def test_an_identifier_near_nothing_lists_all(name, refuses):
     with refuses(ConfigError, f"Unknown backbone '{name}'", "valid: ", "resnet8"):
-        registry.spec("backbone", name)
+        registry.describe("backbone", name)
 
 
 @pytest.mark.parametrize(
@@ -374,8 +377,8 @@ def test_a_file_that_is_no_component_is_refused_by_name(losses, refuses, text, p
     (losses / "bad.py").write_text(text)
     (losses / "mine.py").write_text(LOSS)
     with refuses(ConfigError, *parts):
-        registry.spec("loss", "bad")
-    assert list(registry.specs("loss")) == ["mine"]
+        registry.describe("loss", "bad")
+    assert list(registry.descriptions("loss")) == ["mine"]
     assert len(registry.broken("loss")) == 1
 
 
@@ -383,7 +386,7 @@ def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_pl
     losses, tmp_path, refuses
 ):
     (losses / "helper.py").write_text("x = 1\n")
-    assert not registry.specs("loss")
+    assert not registry.descriptions("loss")
     assert not registry.broken("loss")
     plugin = tmp_path / "lab"
     (plugin / "losses").mkdir(parents=True)
@@ -392,7 +395,7 @@ def test_a_file_without_a_component_is_a_helper_of_calgrid_but_a_mistake_of_a_pl
     with refuses(
         ConfigError, "lab/losses/helper.py must hold exactly one class with @register", "found 0"
     ):
-        registry.spec("loss", "helper")
+        registry.describe("loss", "helper")
     plugins.use(())
 
 
@@ -408,7 +411,7 @@ def test_a_backbone_says_what_jobs_are_sized_by(package, refuses, given, parts):
     (package / "backbones").mkdir()
     (package / "backbones" / "mine.py").write_text(BACKBONE.replace("image_size=32", given))
     with refuses(ConfigError, "calgrid/backbones/mine.py", *parts):
-        registry.spec("backbone", "mine")
+        registry.describe("backbone", "mine")
 
 
 @pytest.mark.parametrize("name", ["My-Loss.py", "a+b.py", "2d.py", "Mine.py", "größe.py"])
@@ -417,7 +420,7 @@ def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
     with refuses(
         ConfigError, f"calgrid/losses/{name}: the file's name is the identifier", "small letters"
     ):
-        registry.spec("loss", name.removesuffix(".py"))
+        registry.describe("loss", name.removesuffix(".py"))
 
 
 @pytest.mark.parametrize(
@@ -426,7 +429,7 @@ def test_a_file_whose_name_is_no_identifier_is_refused(losses, refuses, name):
 def test_a_file_that_is_no_text_is_refused_by_name(losses, refuses, content, said):
     (losses / "bad.py").write_bytes(content)
     with refuses(ConfigError, "calgrid/losses/bad.py", said):
-        registry.spec("loss", "bad")
+        registry.describe("loss", "bad")
 
 
 @pytest.mark.parametrize(("kind", "name"), COMPONENTS)
@@ -437,25 +440,23 @@ class TestEveryComponent:
         """A default and the same value in a configuration give the same fingerprint: 3 and 3.0
         would not.
         """
-        spec = registry.spec(kind, name)
-        assert spec.source.strip()
-        assert spec.summary.endswith((".", "]"))
-        assert len(spec.summary) > 10
-        assert set(spec.resolve()) == set(spec.options)
+        component = registry.describe(kind, name)
+        assert component.source.strip()
+        assert component.summary.endswith((".", "]"))
+        assert len(component.summary) > 10
+        assert set(component.resolve()) == set(component.options)
         declared = {
-            "": {name: option.default for name, option in spec.options.items()},
-            **spec.dataset_defaults,
+            "": {name: option.default for name, option in component.options.items()},
+            **component.dataset_defaults,
         }
         for place, values in declared.items():
             assert re.fullmatch(r"([a-z0-9_]+(/[a-z0-9_.]+)?)?", place)
-            spec.resolve(None, *place.split("/"))  # in their ranges
+            component.resolve(None, *place.split("/"))  # in their ranges
             for option, value in values.items():
-                assert json.dumps(spec.options[option].check(value, place)) == json.dumps(value), (
-                    place,
-                    option,
-                )
+                checked = component.options[option].check(value, place)
+                assert json.dumps(checked) == json.dumps(value), (place, option)
 
     def test_the_imported_class_is_what_was_read(self, kind, name):
         component = registry.load(kind, name)
-        assert component.__module__ == registry.spec(kind, name).module
-        assert registry.spec_of(component) == registry.spec(kind, name)
+        assert component.__module__ == registry.describe(kind, name).module
+        assert registry.description_of(component) == registry.describe(kind, name)

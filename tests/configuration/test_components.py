@@ -22,15 +22,18 @@ def override(match, **values):
 
 
 def test_methods_are_all_losses_and_all_procedures_but_plain_training():
-    assert set(registered_methods()) == {*registry.specs("loss"), *registry.specs("procedure")} - {
-        "standard"
-    }
+    assert set(registered_methods()) == {
+        *registry.descriptions("loss"),
+        *registry.descriptions("procedure"),
+    } - {"standard"}
 
 
 def test_options_are_those_of_the_loss_and_of_the_procedure():
     method = resolve("mbls")
     assert method.procedure_options == {}
-    assert method.loss_options == registry.spec("loss", "mbls").resolve(None, "digits", "resnet8")
+    assert method.loss_options == registry.describe("loss", "mbls").resolve(
+        None, "digits", "resnet8"
+    )
     assert resolve("tst").procedure_options == {"hidden": 128, "cached": False}
 
 
@@ -126,10 +129,10 @@ def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_
 
 
 def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
-    real = registry.spec
+    real = registry.describe
     silent = dataclasses.replace(real("procedure", "mixup"), info={"second_stage": False})
     monkeypatch.setattr(
-        registry, "spec", lambda kind, id: silent if id == "mixup" else real(kind, id)
+        registry, "describe", lambda kind, id: silent if id == "mixup" else real(kind, id)
     )
     with refuses(
         ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"

@@ -73,14 +73,16 @@ def test_corruptions_of_nothing_are_refused(study, given, message):
 
 
 def test_facts_that_nobody_gives_are_left_to_the_preparation():
-    info = DatasetCatalog({"mine": PARQUET}).spec("mine").info
+    info = DatasetCatalog({"mine": PARQUET}).describe("mine").info
     assert {info[name] for name in ("n_classes", "mean", "std", "image_shape")} == {None}
     assert info["families"] == ()
 
 
 def test_like_takes_over_facts_and_families():
-    original = registry.spec("dataset", "cifar10").info
-    info = DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10"}}).spec("mine").info
+    original = registry.describe("dataset", "cifar10").info
+    info = (
+        DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10"}}).describe("mine").info
+    )
     for fact in ("n_classes", "image_shape", "mean", "std", "families"):
         assert tuple(np.ravel(info[fact])) == tuple(np.ravel(original[fact]))
 
@@ -102,7 +104,7 @@ def test_options_win_over_what_the_data_set_is_like(given, expected):
 
 
 def test_hyper_parameters_are_those_of_the_data_set_that_it_is_like(study):
-    spec = registry.spec("loss", "ls")
+    spec = registry.describe("loss", "ls")
     assert spec.resolve() != spec.resolve(dataset="cifar100")
     for like, options in (
         ({}, spec.resolve()),
@@ -175,7 +177,7 @@ def test_the_specification_for_the_preparation_is_json_and_complete(study):
     assert (spec["image_set"], spec["kind"]) == ("mine", "image_parquet")
     assert set(spec["sources"]) == {PARQUET["train"], PARQUET["test"]}
     given = {name: value for name, value in PARQUET.items() if name != "base"}
-    assert spec["options"] == registry.spec("dataset", "image_parquet").resolve(given)
+    assert spec["options"] == registry.describe("dataset", "image_parquet").resolve(given)
 
 
 def test_only_configured_sets_have_options_in_their_specification(study):

@@ -74,7 +74,7 @@ def test_the_study_of_all_methods_runs_every_registered_method():
 
 def test_the_study_of_all_calibrators_fits_every_registered_calibrator():
     config = yaml.safe_load((HOME / "config/all_calibrators.yaml").read_text())
-    assert set(config["grids"][0]["calibrators"]) == set(registry.specs("calibrator"))
+    assert set(config["grids"][0]["calibrators"]) == set(registry.descriptions("calibrator"))
 
 
 def study_of(name, data_root="data"):
@@ -133,7 +133,7 @@ def test_every_cell_of_every_table_gets_a_number(name, request):
 def shifts_of(evaluation):
     """Names of corruptions of the families of an evaluation, and that of their mean."""
     infos = [
-        registry.spec("dataset", name.removeprefix("ood/")).info for name in evaluation.families
+        registry.describe("dataset", name.removeprefix("ood/")).info for name in evaluation.families
     ]
     return ["mean" for _ in infos[:1]] + [
         shift for info in infos for shift in info.get("shifts", ())
@@ -362,7 +362,7 @@ def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path,
     assert len(Plan(study).manifest()["runs"]) == 8 * 5
     for run in study.runs.values():
         assert {name: str(study.external_path(run.external[name])) for name in logits} == logits
-    available = tables.datasets.spec("imagenet").info["sizes"]["val"]
+    available = tables.datasets.describe("imagenet").info["sizes"]["val"]
     assert max(run.external["val_rows"] for run in study.runs.values()) == available
     # gc_ts reads the features beside the logits
     assert tables.runs[key].protocol.export_features

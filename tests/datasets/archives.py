@@ -51,13 +51,13 @@ def expect(monkeypatch, cls, paths, **changes):
         {**cls.registered, "files": tuple(facts_of(path) for path in paths), **changes}
     )
     monkeypatch.setattr(cls, "registered", registered)
-    known = registry.spec
+    known = registry.describe
 
-    def spec(kind, name, where=""):
+    def describe(kind, name, where=""):
         entry = known(kind, name, where)
         if entry.class_name != cls.__name__:
             return entry
         return dataclasses.replace(entry, info=MappingProxyType({**entry.info, **changes}))
 
     for module in (preparation, datasets.registry):
-        monkeypatch.setattr(module, "spec", spec)
+        monkeypatch.setattr(module, "describe", describe)

@@ -57,7 +57,7 @@ def write_folder(root, pixels, labels, names):
 def specification(data_root, name="mine", **options):
     """What the workflow would hand to the preparation."""
     book = DatasetCatalog({name: options}, str(data_root))
-    info = book.spec(name).info
+    info = book.describe(name).info
     facts = {fact: info[fact] for fact in ("role", "image_shape", *FACTS)}
     return {"image_set": name, **book.definition(name), "info": facts, "fingerprint": "0" * 16}
 

@@ -651,7 +651,7 @@ def shifted(files, out, base, **options):
     entry = {"base": "shifted_parquet", "of": "mine", "shift": "hard", **options}
     book = DatasetCatalog({"mine": PARQUET, "hard": entry}, str(files))
     facts = ("role", "image_shape", "n_classes", "base", "shifts", "severities")
-    info = {name: book.spec("hard").info[name] for name in facts}
+    info = {name: book.describe("hard").info[name] for name in facts}
     plan = {"image_set": "hard", **book.definition("hard"), "info": info, "fingerprint": "0" * 16}
     prepare("hard", out, data_root=files, base_dir=base, configured=plan)
     return open_prepared(out, verify=True)

@@ -159,14 +159,14 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
     assert (
         made.splits["test"].images.shape[1:]
         == (3, 24, 24)
-        == study.datasets.spec("large").info["image_shape"]
+        == study.datasets.describe("large").info["image_shape"]
     )
     assert made.manifest["options"] == {"size": 24}
     (key,) = study.evaluations
     run = study.trained[key]
     assert run.method.loss_options == {
         **run.method.loss_options,
-        **registry.spec("loss", "mbls").resolve(dataset=name),
+        **registry.describe("loss", "mbls").resolve(dataset=name),
     }
 
 
@@ -213,7 +213,7 @@ def test_lists_that_do_not_fit_together_are_refused(
     ],
 )
 def test_registered_sizes_are_those_of_the_publication_and_a_tenth_is_val(name, train, test):
-    info = registry.spec("dataset", name).info
+    info = registry.describe("dataset", name).info
     sizes = info["sizes"]
     assert (sizes["train"] + sizes["val"], sizes["test"], sizes["val"]) == (
         train,

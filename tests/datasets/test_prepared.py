@@ -149,13 +149,13 @@ def test_splits_other_than_registered_are_refused(monkeypatch, tmp_path, change,
     "name",
     [
         name
-        for name, each in registry.specs("dataset").items()
+        for name, each in registry.descriptions("dataset").items()
         if {"sha256", "md5"} & {*each.info.get("files", [{}])[0]}
         and name != "imagenet_1k"  # people unpack its archive themselves
     ],
 )
 def test_another_file_than_the_published_one_is_refused(tmp_path, name):
-    file = registry.spec("dataset", name).info["files"][0]
+    file = registry.describe("dataset", name).info["files"][0]
     (tmp_path / file["name"]).write_bytes(b"not it")
     made = registry.load("dataset", name)()
     with pytest.raises(

@@ -64,7 +64,7 @@ def root(tmp_path, monkeypatch, members):
 
 
 def write(folder, monkeypatch, members):
-    original = registry.spec("dataset", "tiny_imagenet").info
+    original = registry.describe("dataset", "tiny_imagenet").info
     official = {"val=official": {**original["variants"]["val=official"], "sizes": OFFICIAL}}
     expect(
         monkeypatch,
@@ -114,7 +114,7 @@ def test_rows_are_the_sorted_paths_whatever_the_order_of_the_archive(root, membe
 
 
 def test_the_registered_split_gives_val_fifty_of_each_class():
-    rule = registry.spec("dataset", "tiny_imagenet").info["drawn_val"]
+    rule = registry.describe("dataset", "tiny_imagenet").info["drawn_val"]
     labels = np.repeat(np.arange(200), 500)
     assert np.bincount(labels[draw_val(labels, rule)["val"]]).tolist() == [50] * 200
 
@@ -160,9 +160,9 @@ def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
     (run,) = study.runs.values()
     assert (
         run.method.loss_options["margin"]
-        == registry.spec("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
+        == registry.describe("loss", "mbls").resolve(dataset="tiny_imagenet")["margin"]
     )
-    info = study.datasets.spec("tiny_fc").info
+    info = study.datasets.describe("tiny_fc").info
     assert (info["sizes"], info["image_shape"], info["n_classes"]) == (OFFICIAL, (3, 64, 64), 200)
 
 

@@ -169,7 +169,7 @@ def test_folds_that_do_not_fit_are_refused(folds):
 
 
 def test_usable_names_what_the_inputs_allow():
-    specs = registry.specs("calibrator")
+    specs = registry.descriptions("calibrator")
     assert usable()[0] == "none"
     assert all(specs[id].info["needs"] == ("logits",) for id in usable())
     assert unusable()["fc"] == "needs features and head"

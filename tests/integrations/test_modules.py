@@ -12,7 +12,11 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 
 #: calibrators of logits alone, all of which are tensor operations
-IDS = [id for id, spec in registry.specs("calibrator").items() if spec.info["needs"] == ("logits",)]
+IDS = [
+    id
+    for id, spec in registry.descriptions("calibrator").items()
+    if spec.info["needs"] == ("logits",)
+]
 #: options of fits that take long, and further forms of maps
 OPTIONS = {"pts_paper": {"steps": 50}, "pts": {"max_epochs": 50}, "smart": {"max_epochs": 50}}
 FORMS = [

@@ -21,7 +21,7 @@ def data(tmp_path_factory):
         "gaussian_noise",
         "contrast",
     )  # of six corruptions: all of these tests are three times as fast
-    entry = registry.spec("dataset", "digits_c")
+    entry = registry.describe("dataset", "digits_c")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             corruptions,

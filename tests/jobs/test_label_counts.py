@@ -34,10 +34,10 @@ def save(path, counts):
         pq.write_table(pa.table({"counts": pa.array(counts.tolist())}), path)
     else:
         np.save(path, counts)
-    return spec_of(path)
+    return description_of(path)
 
 
-def spec_of(path):
+def description_of(path):
     return {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
@@ -94,7 +94,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, refuses):
     }
     for name, message in messages.items():
         with refuses(DataError, name, message):
-            label_distribution(spec_of(tmp_path / name), rows(range(4)))
+            label_distribution(description_of(tmp_path / name), rows(range(4)))
 
 
 class TestStudy:

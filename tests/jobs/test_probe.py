@@ -63,7 +63,7 @@ def table_of(run, plan, name):
 
 
 def test_every_registered_probe_is_tried_here():
-    assert {variant["base"] for variant in PROBES.values()} == set(registry.specs("probe"))
+    assert {variant["base"] for variant in PROBES.values()} == set(registry.descriptions("probe"))
 
 
 @pytest.mark.parametrize("name", PROBES)

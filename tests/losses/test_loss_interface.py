@@ -13,7 +13,7 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
 from calgrid.losses import build_loss
 
-IDS = list(registry.specs("loss"))
+IDS = list(registry.descriptions("loss"))
 N, C, D = 12, 5, 7
 
 
@@ -139,12 +139,12 @@ class TestEveryLoss:
         return total
 
     def test_diagnostics_say_whether_it_sees_the_validation_split(self, name):
-        sees = registry.spec("loss", name).info["sees_validation"]
+        sees = registry.describe("loss", name).info["sees_validation"]
         assert build(name).pop_diagnostics().get("sees_validation") == (1.0 if sees else None)
 
     def test_asks_for_the_validation_split_when_it_needs_it(self, name):
         loss = build(name)
-        if registry.spec("loss", name).info["sees_validation"]:
+        if registry.describe("loss", name).info["sees_validation"]:
             with pytest.raises(DataError, match=f"loss '{name}' reads the validation split"):
                 loss.end_epoch(0, None, None)
         else:
@@ -164,7 +164,7 @@ class TestEveryLoss:
         assert torch.autograd.gradcheck(value, [logits])
 
     def test_has_state_exactly_when_it_says_so(self, name):
-        stateful = registry.spec("loss", name).info["state"] != "none"
+        stateful = registry.describe("loss", name).info["state"] != "none"
         assert bool(build(name).state_dict()) == stateful
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestEveryLoss:
         for need in loss.needs:
             with pytest.raises(DataError, match=f"loss '{name}' needs {need}; pass {need}="):
                 loss(**{**make_batch(), need: None})
-        assert set(loss.needs) <= set(registry.spec("loss", name).info["needs"])
+        assert set(loss.needs) <= set(registry.describe("loss", name).info["needs"])
 
     @pytest.mark.parametrize(
         ("change", "message"),

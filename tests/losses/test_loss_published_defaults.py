@@ -74,12 +74,13 @@ DUAL_FOCAL = [
 
 @pytest.mark.parametrize(("name", "dataset", "values"), ROWS)
 def test_hyper_parameters_are_the_published_ones(name, dataset, values):
-    resolved = registry.spec("loss", name).resolve(dataset=dataset)
+    resolved = registry.describe("loss", name).resolve(dataset=dataset)
     assert {key: resolved[key] for key in values} == values
 
 
 @pytest.mark.parametrize(("dataset", "backbone", "gamma"), DUAL_FOCAL)
 def test_dual_focal_exponent_depends_on_the_backbone(dataset, backbone, gamma):
     assert (
-        registry.spec("loss", "dfl").resolve(dataset=dataset, backbone=backbone)["gamma"] == gamma
+        registry.describe("loss", "dfl").resolve(dataset=dataset, backbone=backbone)["gamma"]
+        == gamma
     )

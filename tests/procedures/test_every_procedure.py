@@ -13,7 +13,7 @@ from calgrid.procedures.network import build_network
 from calgrid.training.interrupt import StoppedError
 from calgrid.training.trainer import RESUME_FILE
 
-SPECS = registry.specs("procedure")
+SPECS = registry.descriptions("procedure")
 PROCEDURES = list(SPECS)
 ONE_STAGE = [name for name, spec in SPECS.items() if not spec.info.get("second_stage")]
 MIXED = [name for name in ONE_STAGE if name != "standard"]
@@ -65,7 +65,7 @@ def losses_of(procedure):
         "affine": lambda info: not info["hard_labels"],
         "stateless": lambda info: info["needs"] == () and info["state"] == "none",
     }[SPECS[procedure].info["losses"]]
-    return [name for name, spec in registry.specs("loss").items() if takes(spec.info)]
+    return [name for name, spec in registry.descriptions("loss").items() if takes(spec.info)]
 
 
 @pytest.mark.parametrize(("procedure", "options"), VARIANTS)

@@ -56,7 +56,11 @@ def test_lists_descend_from_all_tensors():
 
 @pytest.mark.parametrize(
     "backbone",
-    [*sorted({*registry.specs("backbone")} - {"timm"}), "timm/resnet18", "timm/convnext_atto"],
+    [
+        *sorted({*registry.descriptions("backbone")} - {"timm"}),
+        "timm/resnet18",
+        "timm/convnext_atto",
+    ],
 )
 def test_cuts_lie_behind_a_module_of_every_backbone(backbone):
     with torch.device("meta"):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from calgrid.components.registry import spec
+from calgrid.components.registry import describe
 from calgrid.errors import DataError
 from calgrid.papers.smart.diagnostics import FILES
 from calgrid.reporting import captions
@@ -234,7 +234,7 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
     assert "2.11.0" in words
     assert "study: synthetic" in words
     assert "MIT licence" in words
-    assert spec("loss", "ls").source in words
+    assert describe("loss", "ls").source in words
 
 
 def test_sources_of_a_librarys_members_are_those_of_the_library():
@@ -243,7 +243,7 @@ def test_sources_of_a_librarys_members_are_those_of_the_library():
         runs.append({"key": {"dataset": "theirs", "backbone": name, "method": "theirs"}})
     manifest = {"runs": runs, "configuration": {}}
     rows = _sources(SimpleNamespace(manifest=manifest, calibrators=[]))
-    expected = {name: spec("backbone", name).source for name in ("resnet8", "timm/test_vit")}
+    expected = {name: describe("backbone", name).source for name in ("resnet8", "timm/test_vit")}
     assert rows == [(name, "backbone", source) for name, source in expected.items()]
 
 

@@ -48,12 +48,12 @@ def build_backbone(id: str, num_classes: int, pretrained: bool = False) -> "Back
         published.
     DataError : published weights are not there and cannot be downloaded, or are not the right ones.
     """
-    spec = describe(id)
+    component = describe(id)
     if num_classes < 2:
         raise ConfigError(f"A backbone needs num_classes of at least 2, got {num_classes}.")
-    if pretrained and not spec.info["pretrained"]:
+    if pretrained and not component.info["pretrained"]:
         raise ConfigError(f"Backbone '{id}' has no pretrained weights; set pretrained to false.")
-    arguments: list[Any] = [id.partition("/")[2]] if spec.info["library"] else []
-    if spec.info["pretrained"]:
+    arguments: list[Any] = [id.partition("/")[2]] if component.info["library"] else []
+    if component.info["pretrained"]:
         arguments.append(pretrained)
     return load("backbone", id)(num_classes, *arguments)

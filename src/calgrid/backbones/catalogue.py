@@ -22,24 +22,24 @@ MEASURED = ("parameters", "num_features", "min_size", "macs", "activations")
 NEAR = 3
 
 
-def describe(id: str, where: str = "") -> registry.ComponentSpec:
+def describe(id: str, where: str = "") -> registry.Description:
     """Return the specification of a backbone, or of its library (``timm/resnet50``).
 
     Raises
     ------
     ConfigError : there is no such backbone; names near ones.
     """
-    if id not in registry.specs("backbone") and id.partition(".")[0] in timm_names():
+    if id not in registry.descriptions("backbone") and id.partition(".")[0] in timm_names():
         place = f" in {where}" if where else ""
         raise ConfigError(f"Unknown backbone '{id}'{place}: did you mean 'timm/{id}'?")
-    spec = registry.spec("backbone", id, where)
-    if spec.info["library"]:
+    component = registry.describe("backbone", id, where)
+    if component.info["library"]:
         check_timm_name(id.partition("/")[2], where)
-    return spec
+    return component
 
 
 @plugins.cached
-def measured(id: str, where: str = "") -> registry.ComponentSpec:
+def measured(id: str, where: str = "") -> registry.Description:
     """Return the specification of :func:`describe` with missing facts measured, which needs torch.
 
     Raises
@@ -47,19 +47,19 @@ def measured(id: str, where: str = "") -> registry.ComponentSpec:
     ConfigError : there is no such backbone, or it cannot be built or does not take the images that
         it names.
     """
-    spec = describe(id, where)
-    if spec.info["library"] or all(name in spec.info for name in MEASURED):
-        return spec
+    component = describe(id, where)
+    if component.info["library"] or all(name in component.info for name in MEASURED):
+        return component
     if (
         importlib.util.find_spec("torch") is None
     ):  # a conda environment of Snakemake alone; jobs have others
-        return spec
+        return component
     from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
 
     facts = measure(
-        registry.load("backbone", id), spec.info["image_size"], plugins.shown(spec.module)
+        registry.load("backbone", id), component.info["image_size"], plugins.shown(component.module)
     )
-    return dataclasses.replace(spec, info=MappingProxyType({**facts, **spec.info}))
+    return dataclasses.replace(component, info=MappingProxyType({**facts, **component.info}))
 
 
 @functools.cache
@@ -72,15 +72,15 @@ def measured_timm(id: str) -> dict[str, Any]:
     return measure_timm(id)
 
 
-def check_image_size(spec: registry.ComponentSpec, height: int, width: int, where: str) -> None:
+def check_image_size(component: registry.Description, height: int, width: int, where: str) -> None:
     """Raise ConfigError if a backbone is known not to support images of this size."""
-    least, most = spec.info.get("min_size", 1), spec.info.get("max_size")
+    least, most = component.info.get("min_size", 1), component.info.get("max_size")
     if least <= min(height, width) and (most is None or max(height, width) <= most):
         return
     takes = f"{least}x{least} pixels only" if least == most else f"{least}x{least} pixels or more"
     raise ConfigError(
-        f"{where}: backbone '{spec.id}' takes images of {takes}, and these have {height}x{width}; "
-        "use another backbone or images of another size."
+        f"{where}: backbone '{component.id}' takes images of {takes}, and these have "
+        f"{height}x{width}; use another backbone or images of another size."
     )
 
 

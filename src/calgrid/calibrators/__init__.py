@@ -17,7 +17,7 @@ from typing import Any
 
 from calgrid.calibrators._probabilities import logits_from_probabilities
 from calgrid.calibrators.base import Calibrator
-from calgrid.components.registry import calibrator_with, load, spec_of
+from calgrid.components.registry import calibrator_with, description_of, load
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.arrays import read_arrays
 
@@ -39,10 +39,10 @@ def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> C
     ConfigError : unknown ``id`` or hyper-parameter, or a value that it cannot take.
     """
     calibrator = load("calibrator", calibrator_with(id, overrides))
-    spec = spec_of(calibrator)
-    if seed is not None and spec.is_stochastic:
+    component = description_of(calibrator)
+    if seed is not None and component.is_stochastic:
         overrides["seed"] = seed
-    return calibrator(**spec.resolve(overrides))
+    return calibrator(**component.resolve(overrides))
 
 
 def load_calibrator(path: str | Path) -> Calibrator:

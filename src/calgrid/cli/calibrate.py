@@ -221,8 +221,8 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
 
 def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | None) -> Calibrator:
     given = dict(_assignment(text) for text in options.set)
-    spec = registry.spec("calibrator", id, "--calibrator")
-    overrides = spec.resolve(given, where="--set")
+    component = registry.describe("calibrator", id, "--calibrator")
+    overrides = component.resolve(given, where="--set")
     if "seed" not in given:
         overrides["seed"] = options.seed
     return build_calibrator(id, **overrides).fit(
@@ -266,7 +266,7 @@ def _rank(
         if data.features is not None and features is None:
             log(f"{options.apply} has no features: calibrators that need them are left out.")
     for name in names:
-        registry.spec("calibrator", name, "--calibrator")
+        registry.describe("calibrator", name, "--calibrator")
     ranking, refused = rank_calibrators(
         data.logits,
         data.label,

@@ -79,7 +79,7 @@ def _measured(study: Study, stated: Collection[str]) -> tuple[bool, dict[Place, 
     runs = measured_runs(study, stated)
     with Progress("measure", len(runs), "network") as progress:
         for place, (key, passes) in runs.items():
-            shape = study.datasets.spec(key.dataset).info["image_shape"]
+            shape = study.datasets.describe(key.dataset).info["image_shape"]
             classes = count_classes(study, key.dataset)
             speeds[place] = passes * images_per_second(plan.train(key), shape, classes, device)
             progress.advance()

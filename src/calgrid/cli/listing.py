@@ -105,7 +105,7 @@ def _entries(kind: str) -> Iterable[Entry]:
     if kind == "methods":
         return map(_entry, registered_methods().values())
     (of_registry,) = LISTED[kind]
-    return map(_entry, registry.specs(of_registry).values())
+    return map(_entry, registry.descriptions(of_registry).values())
 
 
 def _metrics() -> Iterator[Entry]:
@@ -121,7 +121,7 @@ def _metrics() -> Iterator[Entry]:
         better = {True: "lower", False: "higher", None: "neither"}[metric.lower_is_better]
         file = {}
         if name not in METRICS:
-            file["file"] = plugins.shown(registry.spec("metric", name).module)
+            file["file"] = plugins.shown(registry.describe("metric", name).module)
         yield {
             **file,
             "id": name,
@@ -175,22 +175,24 @@ def _say_broken(command: str, kinds: Iterable[str]) -> None:
         log(f"calgrid {command}: {sentence}")
 
 
-def _entry(spec: registry.ComponentSpec) -> Entry:
+def _entry(component: registry.Description) -> Entry:
     """Listed properties of a component; with ``file`` if it belongs to a plugin."""
-    facts = dict(spec.info)
+    facts = dict(component.info)
+    ours = component.origin == plugins.PACKAGE
+    file = {} if ours else {"file": plugins.shown(component.module)}
     ranges = facts.pop("limits", {})
     defaults, meanings = {}, {}
-    for name, option in spec.options.items():
+    for name, option in component.options.items():
         defaults[name], meanings[name] = option.default, option.meaning
     return {
-        **({} if spec.origin == plugins.PACKAGE else {"file": plugins.shown(spec.module)}),
-        "id": spec.id,
-        "summary": spec.summary,
-        "source": spec.source,
+        **file,
+        "id": component.id,
+        "summary": component.summary,
+        "source": component.source,
         "defaults": defaults,
         "ranges": dict(ranges),
         "meanings": meanings,
-        "dataset_defaults": dict(spec.dataset_defaults),
+        "dataset_defaults": dict(component.dataset_defaults),
         "facts": facts,
     }
 

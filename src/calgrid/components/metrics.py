@@ -31,7 +31,7 @@ CHECKED_ROWS, CHECKED_BINS = 200, 15
 
 def metric_names() -> list[str]:
     """Identifiers of all metrics: those of calgrid, then those of plugins."""
-    return [*METRICS, *(name for name in registry.specs("metric") if name not in METRICS)]
+    return [*METRICS, *(name for name in registry.descriptions("metric") if name not in METRICS)]
 
 
 def find_metric(name: str, where: str = "") -> Metric:
@@ -43,7 +43,7 @@ def find_metric(name: str, where: str = "") -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    if name in registry.specs("metric"):
+    if name in registry.descriptions("metric"):
         return _plugin_metric(name)
     raise registry.missing(["metric"], "metric", name, metric_names(), where)
 
@@ -55,7 +55,7 @@ def find_ranking_metric(name: str, where: str) -> Metric:
     ------
     ConfigError : there is no such metric, or it is of another kind or has no ranks.
     """
-    ranking = list(registry.specs("metric"))
+    ranking = list(registry.descriptions("metric"))
     for known in METRICS.values():
         if known.kind == "labelled" and known.lower_is_better is not None:
             ranking.append(known.id)
@@ -91,23 +91,24 @@ def plugin_metrics(names: Iterable[str] | None = None) -> list[Metric]:
 
 @plugins.cached
 def _plugin_metric(name: str) -> Metric:
-    spec, function = registry.spec("metric", name), registry.load("metric", name)
-    where = plugins.shown(spec.module)
+    component, function = registry.describe("metric", name), registry.load("metric", name)
+    where = plugins.shown(component.module)
     signature = inspect.signature(function)
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     if kinds != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3:
         raise ConfigError(f"{where}: {name} must take (probs, labels, n_bins), got {signature}.")
-    if not spec.summary:
+    if not component.summary:
         raise ConfigError(
             f"{where}: {name} needs a docstring, whose first line says what it measures."
         )
+    facts = component.info
     for fact, values in FACTS.items():
-        if fact in spec.info and spec.info[fact] not in values:
+        if fact in facts and facts[fact] not in values:
             raise ConfigError(
-                f"{where}: the fact {fact} must be one of {list(values)}, got {spec.info[fact]!r}."
+                f"{where}: the fact {fact} must be one of {list(values)}, got {facts[fact]!r}."
             )
-    checked = _CheckedFunction(name, spec.module, function)
-    return Metric(name, checked, spec.summary, spec.source, kind="labelled", **spec.info)
+    checked = _CheckedFunction(name, component.module, function)
+    return Metric(name, checked, component.summary, component.source, kind="labelled", **facts)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def check_metric(name: str, n_classes: Iterable[int]) -> None:
     ConfigError : it has the name of a metric of calgrid, cannot be imported or computed, or its
         value is no number or not within the bounds of its unit.
     """
-    where = plugins.shown(registry.spec("metric", name).module)
+    where = plugins.shown(registry.describe("metric", name).module)
     if name in METRICS:
         raise ConfigError(f"{where}: '{name}' is a metric of calgrid; choose another name.")
     metric = find_metric(name)

@@ -7,9 +7,9 @@ calgrid's own metrics are rows of ``metrics/table.py``. Backbones and data sets 
 numbers may share a file with ``@register(id=...)`` for each class. Files that begin with ``_``,
 ``base.py``, and files of calgrid without ``@register`` have no components.
 
-Jobs :func:`load` a component and read it with :func:`spec_of`. Planning must not import torch
-(seconds in each Snakemake process), so :func:`spec` and :func:`specs` read the same from the files;
-an invalid file causes an error only when its component is requested.
+Jobs :func:`load` a component and read it with :func:`description_of`. Planning must not import
+torch (seconds in each Snakemake process), so :func:`describe` and :func:`descriptions` read the
+same from the files; an invalid file causes an error only when its component is requested.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ def register(
 
 
 @dataclass(frozen=True)
-class ComponentSpec:
+class Description:
     """A component as declared in its file.
 
     Hyper-parameters are the keyword-only arguments of ``__init__``, with their defaults and
@@ -178,8 +178,8 @@ class ComponentSpec:
         return values
 
 
-def spec_of(component: Any) -> ComponentSpec:
-    """Return the specification of a registered class, or of the function of a metric.
+def description_of(component: Any) -> Description:
+    """Return the description of a registered class, or of the function of a metric.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def spec_of(component: Any) -> ComponentSpec:
     meanings = _meanings(component) if inspect.isclass(component) else {}
     for name, option in options.items():
         options[name] = dataclasses.replace(option, meaning=meanings.get(name, ""))
-    return ComponentSpec(
+    return Description(
         id=id,
         kind=kind,
         module=module,
@@ -288,7 +288,7 @@ def load(kind: str, name: str) -> Any:
         if component.registered.get("id", module.rpartition(".")[2]) == id:
             _check_methods(kind, component)
             return component
-    raise missing([kind], kind, name, specs(kind))
+    raise missing([kind], kind, name, descriptions(kind))
 
 
 def calibrator_with(id: str, options: Iterable[str]) -> str:
@@ -303,7 +303,7 @@ def _module_of(kind: str, id: str) -> str:
     for package, folder in plugins.folders(KINDS[kind]):
         if id.isidentifier() and (folder / f"{id}.py").is_file():
             return f"{package}.{id}"
-    return spec(kind, id).module
+    return describe(kind, id).module
 
 
 def _registered(namespace: Mapping[str, Any]) -> list[Any]:
@@ -374,7 +374,7 @@ def errors_of(component: type, what: str) -> Iterator[None]:
 class Files:
     """Valid components, and messages about invalid files, by kind and identifier."""
 
-    specs: dict[tuple[str, str], ComponentSpec] = field(default_factory=dict)
+    descriptions: dict[tuple[str, str], Description] = field(default_factory=dict)
     broken: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -393,7 +393,7 @@ def _read(kinds: tuple[str, ...]) -> Files:
             for path in sorted(folder.glob("*.py")):
                 if path.name != "base.py" and path.name[0] not in "_." and path.is_file():
                     files.append((kind, f"{package}.{path.stem}", path))
-    result, first = Files(), dict[str, ComponentSpec]()
+    result, first = Files(), dict[str, Description]()
     for kind, module, path in sorted(files, key=lambda file: not _is_of_calgrid(file[1])):
         where = plugins.shown(module)
         try:
@@ -407,9 +407,9 @@ def _read(kinds: tuple[str, ...]) -> Files:
         for component in components:
             other = first.setdefault(component.id, component)
             if other is component:
-                result.specs[kind, component.id] = component
+                result.descriptions[kind, component.id] = component
             else:  # which one is meant?
-                result.specs.pop((kind, component.id), None)
+                result.descriptions.pop((kind, component.id), None)
                 result.broken[kind, component.id] = (
                     f"{where}: '{component.id}' is the {_described(other)} already; choose another "
                     "name."
@@ -417,7 +417,7 @@ def _read(kinds: tuple[str, ...]) -> Files:
     return result
 
 
-def _read_file(kind: str, module: str) -> list[ComponentSpec]:
+def _read_file(kind: str, module: str) -> list[Description]:
     """Return the components of a file; none for a helper module of calgrid.
 
     Raises
@@ -434,32 +434,32 @@ def _read_file(kind: str, module: str) -> list[ComponentSpec]:
             f"{plugins.shown(module)} must hold exactly one {noun} with @register, or several with "
             f"an id each, found {len(components)}."
         )
-    return [spec_of(component) for component in components]
+    return [description_of(component) for component in components]
 
 
 def _is_of_calgrid(module: str) -> bool:
     return module.startswith(f"{plugins.PACKAGE}.")
 
 
-def _described(component: ComponentSpec) -> str:
+def _described(component: Description) -> str:
     return f"{component.kind} of {plugins.shown(component.module)}"
 
 
 @plugins.cached
-def specs(kind: str) -> Mapping[str, ComponentSpec]:
+def descriptions(kind: str) -> Mapping[str, Description]:
     """All valid components of a kind by identifier, in alphabetical order, not imported."""
-    components = _files(kind).specs
+    components = _files(kind).descriptions
     return MappingProxyType({id: components[of, id] for of, id in sorted(components) if of == kind})
 
 
-def spec(kind: str, name: str, where: str = "") -> ComponentSpec:
-    """Return one component's ComponentSpec; an unknown ``name`` raises ConfigError with the closest
+def describe(kind: str, name: str, where: str = "") -> Description:
+    """Return one component's Description; an unknown ``name`` raises ConfigError with the closest
     valid one.
 
     ``library/member`` is a member of a component that is registered as a library; its file checks
     whether the member exists.
     """
-    known = specs(kind)
+    known = descriptions(kind)
     if name in known:
         return known[name]
     library, slash, _ = name.partition("/")
@@ -472,7 +472,7 @@ def taken(kind: str, name: str) -> str:
     """Describe the component with this name, ``loss of calgrid/losses/ce.py``, or ''. Methods share
     their names.
     """
-    for (_, id), component in _files(kind).specs.items():
+    for (_, id), component in _files(kind).descriptions.items():
         if id == name:
             return _described(component)
     return ""
@@ -493,7 +493,7 @@ def missing(
         if (kind, name) in messages:
             return ConfigError(messages[kind, name])
     for kind in KINDS:
-        if kind not in kinds and name in specs(kind):
+        if kind not in kinds and name in descriptions(kind):
             place = f" in {where}" if where else ""
             return ConfigError(f"Unknown {what} '{name}'{place}: it is a {kind}; name a {what}.")
     return unknown_id(what, name, known, where)

@@ -374,7 +374,7 @@ def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
 def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: str) -> None:
     """Check data sets, backbones, shifts and seeds of a grid against its protocol."""
     for dataset in grid.datasets:
-        if datasets.spec(dataset, f"{where}.datasets", "dataset").info["role"] != "dataset":
+        if datasets.describe(dataset, f"{where}.datasets", "dataset").info["role"] != "dataset":
             raise ConfigError(
                 f"{where}.datasets: '{dataset}' is for testing only; move it to 'shifts'."
             )
@@ -392,7 +392,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
                 f"'{backbone}' has none; use another backbone or pretrained: false."
             )
         for dataset in grid.datasets:
-            shape = datasets.spec(dataset).info.get("image_shape")
+            shape = datasets.describe(dataset).info.get("image_shape")
             at = f"{where}.backbones for data set '{dataset}'"
             if size := cropped(shape and shape[1:], protocol, at):
                 height, width = size
@@ -440,7 +440,7 @@ def _check_ready_weights(
                 "use another backbone (calgrid list backbones)."
             )
         for dataset in grid.datasets:
-            classes = datasets.spec(dataset).info.get("n_classes")
+            classes = datasets.describe(dataset).info.get("n_classes")
             if not info["library"] and classes not in (None, *info["parameters"]):
                 raise ConfigError(
                     f"{where}.datasets: '{dataset}' has {classes} classes, but the published "
@@ -466,9 +466,9 @@ def check_features(
 
 def check_several_gpus(procedure: str, where: str) -> None:
     """Check that a procedure can share the batches of its training among several GPUs."""
-    found = registry.specs("procedure")
+    found = registry.descriptions("procedure")
     if not found[procedure].info["several_gpus"]:
-        able = [id for id, spec in found.items() if spec.info["several_gpus"]]
+        able = [id for id, component in found.items() if component.info["several_gpus"]]
         raise ConfigError(
             f"{where} trains on several GPUs, which procedure '{procedure}' cannot; leave out gpus "
             f"for it, or use one of {', '.join(able)}."
@@ -485,7 +485,7 @@ def check_linear_head(
         return
     readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
     for each in probes:
-        if registry.spec("probe", each["id"]).info["needs_linear_head"]:
+        if registry.describe("probe", each["id"]).info["needs_linear_head"]:
             readers.append(("probe", each["name"]))
     for kind, name in readers:
         raise ConfigError(
@@ -504,7 +504,7 @@ def check_fit_on(grid: Grid, families: Iterable[str], datasets: DatasetCatalog, 
             f"{where}.fit_on: 'same_shift' needs a shift family in 'shifts'; add one or remove it."
         )
     for name in grid.datasets if REDRAWN in fit_on else ():
-        if not datasets.spec(name).info.get("evaluation_only", False):
+        if not datasets.describe(name).info.get("evaluation_only", False):
             raise ConfigError(
                 f"{where}.fit_on: 'redrawn' mixes val and test, and the val images of '{name}' are "
                 "drawn from training images; use val, or a data set without training images."

@@ -49,7 +49,7 @@ class ComponentCatalog:
     def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
         self.kind, self.variants = kind, variants
         self.kinds = METHODS if kind == "method" else (kind,)  # in the registry
-        self.registered = registered_methods() if kind == "method" else registry.specs(kind)
+        self.registered = registered_methods() if kind == "method" else registry.descriptions(kind)
         for name, variant in variants.items():
             where = f"{kind}s.{name}"
             if name in self.registered:
@@ -60,14 +60,14 @@ class ComponentCatalog:
                 )
             self.base(name).resolve(self.changes(name), where=where)
 
-    def base(self, name: str, where: str = "") -> registry.ComponentSpec:
+    def base(self, name: str, where: str = "") -> registry.Description:
         """Registered component of a registered id or of a variant."""
         if name not in self.registered and name not in self.variants:
             raise registry.missing(
                 self.kinds, self.kind, name, [*self.registered, *self.variants], where
             )
         registered = self.registered[self.variants.get(name, NONE).get("base", name)]
-        return registry.spec(registered.kind, registered.id)
+        return registry.describe(registered.kind, registered.id)
 
     def changes(self, name: str) -> dict[str, Any]:
         """Options that a variant changes; empty for a registered component."""
@@ -133,7 +133,7 @@ class Method:
     @property
     def linear_head(self) -> bool:
         """Whether the network ends in a linear layer on its features."""
-        return has_linear_head(registry.spec("procedure", self.procedure))
+        return has_linear_head(registry.describe("procedure", self.procedure))
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ class RunContext:
     defaults_of: str | None = None
 
     def resolve(
-        self, component: registry.ComponentSpec, values: Mapping[str, Any], where: str = ""
+        self, component: registry.Description, values: Mapping[str, Any], where: str = ""
     ) -> dict[str, Any]:
         """Return all hyper-parameters of a component; see
-        :meth:`calgrid.components.registry.ComponentSpec.resolve`.
+        :meth:`calgrid.components.registry.Description.resolve`.
         """
         return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
@@ -189,7 +189,7 @@ class MethodCatalog(ComponentCatalog):
                 at = f"{where}.set for method '{method}'"
                 self.base(component).resolve({**self.changes(component), **override.set}, where=at)
             for name in match.dataset:
-                self.datasets.spec(name, f"{where}.match")
+                self.datasets.describe(name, f"{where}.match")
             for name in match.backbone:
                 describe(name, f"{where}.match")
             if not match.method:
@@ -238,7 +238,7 @@ class MethodCatalog(ComponentCatalog):
             )
         allows, why = COMBINATIONS[rule]
         if not allows(trained.info):
-            losses = [id for id, spec in registry.specs("loss").items() if allows(spec.info)]
+            losses = [id for id, each in registry.descriptions("loss").items() if allows(each.info)]
             raise ConfigError(f"{at}: '{base.id}' {why}; it can train: {', '.join(losses)}.")
         return MethodParts(component, loss=inner)
 
@@ -255,7 +255,7 @@ class MethodCatalog(ComponentCatalog):
         if base.kind == "loss":
             return Method(method, STANDARD, {}, base.id, options)
         if loss is None:  # the loss of a second stage is fixed
-            fixed = registry.spec("loss", base.info.get("loss", PLAIN))
+            fixed = registry.describe("loss", base.info.get("loss", PLAIN))
             loss_options = context.resolve(fixed, {"reduction": context.reduction})
             return Method(method, base.id, options, fixed.id, loss_options, first_stage)
         loss_options = self._options(None, loss, context)
@@ -291,23 +291,23 @@ class MethodCatalog(ComponentCatalog):
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its
         value.
         """
-        components = [spec for spec in self.registered.values() if name in spec.options]
+        components = [each for each in self.registered.values() if name in each.options]
         if not components:
-            known = {option for spec in self.registered.values() for option in spec.options}
+            known = {option for each in self.registered.values() for option in each.options}
             raise unknown_id("hyper-parameter", name, known, where)
-        for spec in components:
+        for each in components:
             with contextlib.suppress(ConfigError):
-                spec.resolve({key: value for key, value in values.items() if key in spec.options})
+                each.resolve({key: value for key, value in values.items() if key in each.options})
                 return
         components[0].resolve({name: values[name]}, where=where)
 
 
-def registered_methods() -> Mapping[str, registry.ComponentSpec]:
+def registered_methods() -> Mapping[str, registry.Description]:
     """Losses and procedures except standard training, in alphabetical order."""
-    components = {**registry.specs("loss"), **registry.specs("procedure")}
+    components = {**registry.descriptions("loss"), **registry.descriptions("procedure")}
     return {id: components[id] for id in sorted(components) if id != STANDARD}
 
 
-def has_linear_head(component: registry.ComponentSpec) -> bool:
+def has_linear_head(component: registry.Description) -> bool:
     """Whether the network of a loss or procedure ends in a linear layer on its features."""
     return bool(component.info.get("linear_head", True))

@@ -118,10 +118,10 @@ def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[Ru
     """
     found: dict[Place, tuple[RunKey, int]] = {}
     for key, run in study.trained.items():
-        shape = study.datasets.spec(key.dataset).info.get("image_shape")
+        shape = study.datasets.describe(key.dataset).info.get("image_shape")
         known = shape and count_classes(study, key.dataset)
         if known and run.first_stage is None and isinstance(run.protocol, TrainingProtocol):
-            passes = registry.spec("procedure", run.method.procedure).info.get("passes", 1)
+            passes = registry.describe("procedure", run.method.procedure).info.get("passes", 1)
             if key.backbone not in stated and passes < found.get(key[:3], (key, math.inf))[1]:
                 found[key[:3]] = (key, passes)
     return found
@@ -132,18 +132,18 @@ def count_classes(study: Study, dataset: str) -> int:
     counts = study.datasets.class_counts(dataset)
     if counts is not None:
         return len(counts["train"])
-    return study.datasets.spec(dataset).info.get("n_classes") or 0
+    return study.datasets.describe(dataset).info.get("n_classes") or 0
 
 
 def image_counts(study: Study, dataset: str) -> dict[str, int]:
     """Images of each split of a data set; 0 if unknown before its preparation."""
-    sizes = study.datasets.spec(dataset).info.get("sizes") or study.datasets.sizes(dataset)
+    sizes = study.datasets.describe(dataset).info.get("sizes") or study.datasets.sizes(dataset)
     return {"train": 0, "val": 0, "test": 0, **(sizes or {})}
 
 
 def scored_images(study: Study, image_set: str) -> int:
     """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
-    info = study.datasets.spec(image_set).info
+    info = study.datasets.describe(image_set).info
     conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
     return conditions * image_counts(study, info.get("base") or image_set)["test"]
 
@@ -160,7 +160,7 @@ def _pass_seconds(study: Study, run: Run) -> float:
     """GPU seconds of a forward and backward pass over an image, at the network's input size."""
     backbone = backbone_info(run.key.backbone)
     crop = run.protocol.crop_size
-    shape = study.datasets.spec(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
+    shape = study.datasets.describe(run.key.dataset).info.get("image_shape") or UNKNOWN_SHAPE
     pixels = math.prod(shape[1:]) if crop is None else crop * crop
     multiply_adds = backbone["macs"] * pixels / backbone["image_size"] ** 2
     least = PASS_SECONDS * max(pixels / 32**2, 0.25)
@@ -174,7 +174,7 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
     classes = count_classes(study, key.dataset) or UNKNOWN_CLASSES
     slower = CORE_SLOWER if on_core else 1
     seconds = slower * _pass_seconds(study, run) if speed is None else 1 / speed
-    procedure = registry.spec("procedure", run.method.procedure).info
+    procedure = registry.describe("procedure", run.method.procedure).info
     passes = procedure.get("passes", 1)
     if run.first_stage is not None:
         passes = FORWARD_SHARE
@@ -202,7 +202,7 @@ def archive_bytes(study: Study, downloaded: bool) -> dict[str, int | None]:
     """
     sizes = {}
     for image_set in study.image_sets():
-        info = study.datasets.spec(image_set).info
+        info = study.datasets.describe(image_set).info
         if info.get("download", False) == downloaded:
             sizes.update({file["name"]: file.get("size") for file in info.get("files", ())})
     return sizes
@@ -212,7 +212,7 @@ def prepared_bytes(study: Study, image_set: str) -> int:
     """Bytes of prepared images: 8 bits per channel, or the size of the original files if images
     stay encoded.
     """
-    info = study.datasets.spec(image_set).info
+    info = study.datasets.describe(image_set).info
     pixels = math.prod(info.get("image_shape") or UNKNOWN_SHAPE)
     is_shift = info.get("base") is not None
     splits = (

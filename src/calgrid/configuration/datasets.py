@@ -52,18 +52,18 @@ class DatasetCatalog:
     ) -> None:
         self.configured, self.data_root = configured, data_root
         self.options: dict[str, dict[str, Any]] = {}
-        self._specs: dict[str, registry.ComponentSpec] = {}
+        self._descriptions: dict[str, registry.Description] = {}
         #: data sets of the user's files, and shift families of such files
         self._of_files: set[str] = set()
         self._of_shifted: set[str] = set()
         shifts: list[str] = []
         for name, entry in configured.items():
             where = f"datasets.{name}"
-            if name in registry.specs("dataset"):
+            if name in registry.descriptions("dataset"):
                 raise ConfigError(
                     f"{where}: '{name}' is a registered data set; choose another name."
                 )
-            base = registry.spec("dataset", entry["base"], f"{where}.base")
+            base = registry.describe("dataset", entry["base"], f"{where}.base")
             if not _is_kind(base):
                 self._add_variant(name, base, where)
             elif base.info["role"] == "shift":
@@ -77,18 +77,21 @@ class DatasetCatalog:
             if name not in shifts:
                 self._check_families(name, f"datasets.{name}.families")
 
-    def spec(self, name: str, where: str = "", role: str = "") -> registry.ComponentSpec:
+    def describe(self, name: str, where: str = "", role: str = "") -> registry.Description:
         """Return the facts of a data set; the id of a configured one is its name.
 
         ``role`` is that of the names that the error for an unknown one suggests; '' suggests all.
         An unknown name, or a kind for the user's files instead of a data set, raises ConfigError.
         """
-        if name in self._specs:
-            return self._specs[name]
-        known = registry.specs("dataset")
+        if name in self._descriptions:
+            return self._descriptions[name]
+        known = registry.descriptions("dataset")
         if name not in known:
-            found = {id: spec for id, spec in known.items() if not _is_kind(spec)} | self._specs
-            names = [id for id, spec in found.items() if role in ("", spec.info["role"])]
+            names = []
+            for id, component in {**known, **self._descriptions}.items():
+                usable = id in self._descriptions or not _is_kind(component)
+                if usable and role in ("", component.info["role"]):
+                    names.append(id)
             raise registry.missing(["dataset"], "dataset", name, names, where)
         if _is_kind(known[name]):
             raise ConfigError(
@@ -100,11 +103,11 @@ class DatasetCatalog:
     def families(self, name: str) -> tuple[str, ...]:
         """Shift families and out-of-distribution sets of a data set."""
         computed = [shift for shift, options in self.options.items() if options.get("of") == name]
-        return (*self.spec(name).info.get("families", ()), *computed)
+        return (*self.describe(name).info.get("families", ()), *computed)
 
     def base(self, image_set: str) -> str | None:
         """Data set whose test images a shift family corrupts; None for data sets and OOD sets."""
-        return self.spec(image_set).info.get("base")
+        return self.describe(image_set).info.get("base")
 
     def defaults_of(self, name: str) -> str:
         """Data set whose default hyper-parameters apply: the one in ``like``, the base of a
@@ -115,8 +118,8 @@ class DatasetCatalog:
 
     def warning(self, name: str) -> str:
         """Warning to print with all results on a data set; usually empty."""
-        known = name in self._specs or name in registry.specs("dataset")
-        return self.spec(name).info.get("warning", "") if known else ""
+        known = name in self._descriptions or name in registry.descriptions("dataset")
+        return self.describe(name).info.get("warning", "") if known else ""
 
     @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def definition(self, image_set: str) -> Mapping[str, Any]:
@@ -145,7 +148,7 @@ class DatasetCatalog:
         """Whether a data set draws its validation images from its training images."""
         if name in self._of_files:
             return self.options[name]["val_size"] is not None
-        info = self.spec(name).info
+        info = self.describe(name).info
         return "drawn_val" in info and "val" not in info.get("repeats", {})
 
     def sizes(self, image_set: str) -> Mapping[str, int] | None:
@@ -181,7 +184,7 @@ class DatasetCatalog:
             counts[role] = {name: of_split[number] for number, name in enumerate(names)}
         return counts
 
-    def _add_files(self, name: str, base: registry.ComponentSpec, where: str) -> None:
+    def _add_files(self, name: str, base: registry.Description, where: str) -> None:
         """Add a data set of the user's files."""
         entry = self.configured[name]
         like = _info_like(entry, where)
@@ -215,12 +218,12 @@ class DatasetCatalog:
     def _add_shift(self, name: str, where: str) -> None:
         """Add a shift family, computed from test images of a data set, or of the user's files."""
         entry = self.configured[name]
-        kind = registry.spec("dataset", entry["base"])
+        kind = registry.describe("dataset", entry["base"])
         for key in ("families", "like"):
             if key in entry:
                 raise ConfigError(f"{where}.{key} does not apply to a shift family; remove it.")
         options = kind.resolve(_options(entry), where=where)
-        base = self.spec(options["of"], f"{where}.of", "dataset")
+        base = self.describe(options["of"], f"{where}.of", "dataset")
         if base.info["role"] != "dataset":
             raise ConfigError(
                 f"{where}.of: '{base.id}' is not a data set with a test split; name one."
@@ -238,12 +241,13 @@ class DatasetCatalog:
             self._of_shifted.add(name)
         self._store(name, kind, options, info)
 
-    def _add_variant(self, name: str, base: registry.ComponentSpec, where: str) -> None:
+    def _add_variant(self, name: str, base: registry.Description, where: str) -> None:
         """Add a registered data set with changed options, or with further families alone."""
         entry = self.configured[name]
         extends = set(entry) == {"base", "families"}
         if not (base.options or extends) or base.info["role"] != "dataset":
-            kinds = [id for id, spec in registry.specs("dataset").items() if _is_kind(spec)]
+            known = registry.descriptions("dataset")
+            kinds = [id for id, component in known.items() if _is_kind(component)]
             raise ConfigError(
                 f"{where}.base: '{base.id}' has fixed files and no options, only 'families' can be "
                 f"added to it; for your own files use one of: {', '.join(kinds)}."
@@ -273,18 +277,18 @@ class DatasetCatalog:
     def _store(
         self,
         name: str,
-        base: registry.ComponentSpec,
+        base: registry.Description,
         options: dict[str, Any],
         info: Mapping[str, Any],
     ) -> None:
         self.options[name] = options
-        self._specs[name] = dataclasses.replace(
+        self._descriptions[name] = dataclasses.replace(
             base, id=name, info=MappingProxyType({**info, "label": name})
         )
 
     def _check_families(self, name: str, where: str) -> None:
         for family in self.configured[name].get("families", ()):
-            role = self.spec(family.removeprefix(OOD_PREFIX), where).info["role"]
+            role = self.describe(family.removeprefix(OOD_PREFIX), where).info["role"]
             if (role == "shift") == family.startswith(OOD_PREFIX):
                 raise ConfigError(
                     f"{where}: '{family}' is wrong; data sets need the prefix '{OOD_PREFIX}', "
@@ -304,8 +308,8 @@ def as_list(value: str | Iterable[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _is_kind(spec: registry.ComponentSpec) -> bool:
-    return bool(spec.info.get("configurable", False))
+def _is_kind(component: registry.Description) -> bool:
+    return bool(component.info.get("configurable", False))
 
 
 def _options(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,7 +329,7 @@ def _info_like(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Facts of the registered data set in ``like``; empty without."""
     if "like" not in entry:
         return {}
-    like = registry.spec("dataset", entry["like"], f"{where}.like")
+    like = registry.describe("dataset", entry["like"], f"{where}.like")
     if like.info.get("role") != "dataset" or _is_kind(like):
         raise ConfigError(
             f"{where}.like: '{like.id}' is not a data set with training images; name one."

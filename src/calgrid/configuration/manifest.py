@@ -18,7 +18,7 @@ class Entry(TypedDict):
     where: CellKey
 
 
-class TableSpec(TypedDict):
+class DeclaredTable(TypedDict):
     """A published table with all defaults and expanded blocks of rows and columns.
 
     ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
@@ -94,7 +94,7 @@ class Paper(TypedDict):
 
     name: str
     published: str
-    tables: list[TableSpec]
+    tables: list[DeclaredTable]
     claims: list[Claim]
     unchecked: list[UncheckedClaim]
     figures: list[PaperFigure]

@@ -19,10 +19,10 @@ from calgrid.configuration.manifest import (
     CellKey,
     Claim,
     ClaimCase,
+    DeclaredTable,
     Entry,
     Paper,
     PaperFigure,
-    TableSpec,
     UncheckedClaim,
 )
 from calgrid.configuration.model import Config
@@ -48,8 +48,8 @@ DEFINITIONS = ("datasets", "methods", "calibrators", "protocols")
 TIMES = ("train_seconds", "runtime_seconds")
 
 
-def cell_key(table: TableSpec, row: Entry, column: Entry) -> CellKey:
-    """All coordinates of the cell in a row and column of a table (:class:`TableSpec`)."""
+def cell_key(table: DeclaredTable, row: Entry, column: Entry) -> CellKey:
+    """All coordinates of the cell in a row and column of a table (:class:`DeclaredTable`)."""
     return {**table["where"], **row["where"], **column["where"]}
 
 
@@ -127,7 +127,7 @@ def line_of(config: Config) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------
 
 
-def load_table(path: Path, paper: str) -> TableSpec:
+def load_table(path: Path, paper: str) -> DeclaredTable:
     """Read and check the file of one table of a paper."""
     what = f"table {paper}/{path.name}"
     of_figure, number = _place(path)
@@ -143,7 +143,7 @@ def load_table(path: Path, paper: str) -> TableSpec:
         rows.append(_entry(row, row_axes, table.names, where))
     for column in _products(table.columns):
         columns.append(_entry(column, list(column), table.names, {}))
-    result: TableSpec = {
+    result: DeclaredTable = {
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
         "title": table.title,
@@ -191,13 +191,13 @@ def _entry(
     return {"heading": [names.get(value, value) for value in values], "where": where}
 
 
-def _cells(table: TableSpec) -> list[CellKey]:
+def _cells(table: DeclaredTable) -> list[CellKey]:
     """Coordinates of all cells, row by row."""
     places = itertools.product(table["rows"], table["columns"])
     return [cell_key(table, row, column) for row, column in places]
 
 
-def _check_table(table: TableSpec, what: str) -> None:
+def _check_table(table: DeclaredTable, what: str) -> None:
     in_rows: set[str] = set().union(*(row["where"] for row in table["rows"]))
     in_columns: set[str] = set().union(*(column["where"] for column in table["columns"]))
     if shared := in_rows & in_columns:
@@ -238,7 +238,7 @@ def _check_table(table: TableSpec, what: str) -> None:
 
 
 def load_claims(
-    path: Path, tables: Sequence[TableSpec]
+    path: Path, tables: Sequence[DeclaredTable]
 ) -> tuple[list[Claim], list[UncheckedClaim]]:
     """Read the claims of a paper: those about its tables, which are checked, and those that no
     comparison of cells can decide.
@@ -257,7 +257,7 @@ def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
             raise ConfigError(f"{what} '{name}' appears twice; {fix}.")
 
 
-def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Claim:
+def _claim(claim: PaperClaim, tables: Mapping[str, DeclaredTable], where: str) -> Claim:
     table = tables.get(claim.table)
     if table is None:
         raise ConfigError(f"{where}: there is no table {claim.table}; valid: {', '.join(tables)}.")
@@ -289,7 +289,7 @@ def _claim(claim: PaperClaim, tables: Mapping[str, TableSpec], where: str) -> Cl
 
 
 def _rivals(
-    claim: PaperClaim, table: TableSpec, cells: Sequence[CellKey], number: int
+    claim: PaperClaim, table: DeclaredTable, cells: Sequence[CellKey], number: int
 ) -> list[int]:
     mine = cells[number]
     if claim.than is not None:

@@ -137,7 +137,7 @@ class Plan:
         definition = self.study.datasets.definition(image_set)
         if not definition:
             return None
-        info = self.study.datasets.spec(image_set).info
+        info = self.study.datasets.describe(image_set).info
         return {
             "image_set": image_set,
             "kind": definition["kind"],
@@ -149,7 +149,7 @@ class Plan:
 
     def _data_modules(self, image_set: str) -> tuple[str, ...]:
         return tuple(
-            sorted([self.study.datasets.spec(image_set).module, "calgrid.datasets.preparation"])
+            sorted([self.study.datasets.describe(image_set).module, "calgrid.datasets.preparation"])
         )
 
     def data_folder(self, image_set: str, val_seed: int | None = None) -> str:
@@ -180,7 +180,7 @@ class Plan:
         if isinstance(run.protocol, TrainingProtocol):
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
             job = "distributed" if run.gpus > 1 else "train"
-            modules = [f"calgrid.jobs.{job}", registry.spec("loss", method.loss).module]
+            modules = [f"calgrid.jobs.{job}", registry.describe("loss", method.loss).module]
         if run.protocol.weights == FOCAL_CALIBRATION:
             spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
         if run.protocol.weights_file is not None:
@@ -225,7 +225,7 @@ class Plan:
             "test_normalisation": constants,
             "probe": probes[name],
         }
-        module = registry.spec("probe", probes[name]["id"]).module
+        module = registry.describe("probe", probes[name]["id"]).module
         return _sealed(
             spec, ["calgrid.jobs.probe", module, *_network_modules(self.study.trained[key])]
         )
@@ -246,7 +246,7 @@ class Plan:
         constants: dict[str, specs.Normalisation] = {}
         for dataset, of in self.study.trained[key].protocol.test_normalisation.items():
             if dataset in tested:
-                info = self.study.datasets.spec(of).info
+                info = self.study.datasets.describe(of).info
                 constants[dataset] = {"mean": tuple(info["mean"]), "std": tuple(info["std"])}
         return constants
 
@@ -271,7 +271,7 @@ class Plan:
         calibrator = None if made.calibrator is None else self._fitted(made.calibrator, seeds)
         modules = ["calgrid.jobs.ensemble"]
         if calibrator is not None:
-            modules.append(registry.spec("calibrator", calibrator["id"]).module)
+            modules.append(registry.describe("calibrator", calibrator["id"]).module)
         spec: specs.EnsembleSpec = {
             "key": _key(key),
             "members": [
@@ -307,12 +307,12 @@ class Plan:
     def _calibrator(self, name: str, id: str, options: str) -> str:
         """Fingerprint of the code and the options (JSON) of a calibrator."""
         return fingerprint.of_job(
-            {"name": name, "options": options}, [registry.spec("calibrator", id).module]
+            {"name": name, "options": options}, [registry.describe("calibrator", id).module]
         )
 
     @property
     def _metric_modules(self) -> list[str]:
-        return [registry.spec("metric", name).module for name in self.study.own_metrics]
+        return [registry.describe("metric", name).module for name in self.study.own_metrics]
 
     @functools.cache
     def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
@@ -395,7 +395,7 @@ class Plan:
             return self.study.external[key].sees_validation
         run = self.study.trained[key]
         parts = {"loss": run.method.loss, "procedure": run.method.procedure}
-        if any(registry.spec(kind, id).info["sees_validation"] for kind, id in parts.items()):
+        if any(registry.describe(kind, id).info["sees_validation"] for kind, id in parts.items()):
             return True
         return run.first_stage is not None and self._sees_validation(run.first_stage)
 
@@ -631,7 +631,7 @@ def _key(key: RunKey) -> specs.Key:
 
 def _network_modules(run: Run) -> list[str]:
     components = (("procedure", run.method.procedure), ("backbone", run.key.backbone))
-    return [registry.spec(kind, id).module for kind, id in components]
+    return [registry.describe(kind, id).module for kind, id in components]
 
 
 def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:

@@ -123,7 +123,11 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         protocol = validated(TrainingProtocol, options, where)
         _check_training(protocol, where)
     _check_weights_file(protocol, where)
-    known = [id for id, spec in registry.specs("dataset").items() if spec.info.get("mean")]
+    known = [
+        id
+        for id, component in registry.descriptions("dataset").items()
+        if component.info.get("mean")
+    ]
     for datasets in protocol.test_normalisation.items():
         for dataset in datasets:
             if dataset not in known:

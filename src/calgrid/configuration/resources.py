@@ -148,7 +148,7 @@ class Resources:
     def _of_data(self, dataset: str) -> Mapping[str, Need]:
         """Needs of jobs that read a data set or shift."""
         if dataset not in self._large:
-            info = self._study.datasets.spec(dataset).info
+            info = self._study.datasets.describe(dataset).info
             shape, classes = info.get("image_shape"), info.get("n_classes") or 0
             many_pixels = shape is None or max(shape[1:]) > LARGE_SIDE
             self._large[dataset] = many_pixels or classes >= LARGE_CLASSES

@@ -169,7 +169,7 @@ class Study:
         downloads = [
             image_set
             for image_set in image_sets
-            if self.datasets.spec(image_set).info.get("download", False)
+            if self.datasets.describe(image_set).info.get("download", False)
         ]
         checks.check_data_root(self.config.data_root, downloads, "data_root")
         for image_set in image_sets:
@@ -212,7 +212,7 @@ class Study:
         checks.check_lines(self.config.lines, self.evaluations)
         if statistics.conformal is not None:
             for key, run in self.trained.items():
-                info = self.datasets.spec(key.dataset).info
+                info = self.datasets.describe(key.dataset).info
                 sizes = info.get("sizes") or self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
                     n_fit = n_val // (3 if run.protocol.disjoint_validation else 1)
@@ -223,7 +223,7 @@ class Study:
         # omitted
         if "baseline" in statistics.model_fields_set:
             checks.check_compared(statistics.baseline, self.evaluations, "statistics.baseline")
-        known = registry.specs("metric")
+        known = registry.descriptions("metric")
         for name in self.own_metrics:
             if name not in known:
                 raise registry.missing(
@@ -331,7 +331,7 @@ class Study:
         """Add the first stage of a run, if any, and the run."""
         if key in self.trained:
             return
-        info = self.datasets.spec(key.dataset).info
+        info = self.datasets.describe(key.dataset).info
         if isinstance(protocol, TrainingProtocol):
             checks.check_training_images(key, protocol, info, where)
         first = self.methods.split(key.method, f"{where}.methods").first_stage
@@ -580,9 +580,9 @@ class Study:
             if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
                 from calgrid.backbones.timm import check_weights  # noqa: PLC0415  (torch)
 
-                info = self.datasets.spec(key.dataset).info
+                info = self.datasets.describe(key.dataset).info
                 normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
-                constants = self.datasets.spec(normalised).info
+                constants = self.datasets.describe(normalised).info
                 check_weights(
                     key.backbone,
                     info["n_classes"],
@@ -609,14 +609,17 @@ class Study:
         for wanted in self.evaluations.values():
             used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
             used |= {("probe", each["id"]) for each in wanted.probes.values()}
+        has_torch = find_spec("torch") is not None
         for kind, id in sorted(used):
-            if registry.spec(kind, id).origin != plugins.PACKAGE and find_spec("torch") is not None:
+            if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
                 registry.load(kind, id)
         self._check_losses()
         if self.own_metrics and find_spec("scipy") is not None:
             from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
-            counts = {self.datasets.spec(key.dataset).info.get("n_classes") for key in self.trained}
+            counts = {
+                self.datasets.describe(key.dataset).info.get("n_classes") for key in self.trained
+            }
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
@@ -625,8 +628,8 @@ class Study:
         checked = []
         for key, run in self.trained.items():
             id, options = run.method.loss, run.method.loss_options
-            n_classes = self.datasets.spec(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
-            of_plugin = registry.spec("loss", id).origin != plugins.PACKAGE
+            n_classes = self.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
+            of_plugin = registry.describe("loss", id).origin != plugins.PACKAGE
             if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
                 checks.check_loss(id, n_classes, options)
                 checked.append((id, options, n_classes))
@@ -641,7 +644,7 @@ class Study:
         """
         sizes: dict[tuple[str, ...], Mapping[str, int] | None] = {}
         for key in self.trained:
-            counts = self.datasets.spec(key.dataset).info.get("sizes")
+            counts = self.datasets.describe(key.dataset).info.get("sizes")
             sizes[key[:3]] = counts or self.datasets.sizes(key.dataset)
         conformal = self.config.statistics.conformal is not None
         found: dict[tuple[object, ...], str] = {}

@@ -105,7 +105,7 @@ class ImagenetC(ShiftFamily):
     ) -> ImageSplit:
         """The test images under one corruption at one severity."""
         pictures = Pictures.of(store, members, self.registered["n_classes"])
-        seed = registry.spec("dataset", "imagenet").options["split_seed"].default
+        seed = registry.describe("dataset", "imagenet").options["split_seed"].default
         rows = draw_fifth(pictures.labels, seed)["test"]
         complete = len(members) == sum(map(len, base.values()))
         if not complete or not np.array_equal(pictures.labels[rows], base["test"].labels):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.components.registry import ComponentSpec, load, spec
+from calgrid.components.registry import Description, describe, load
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily, chunked
 from calgrid.datasets.encoded import EncodedImages, stays_encoded
 from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
@@ -103,10 +103,10 @@ def prepare(
 
 def _component(
     dataset_id: str, configured: ConfiguredData | None, data_root: Path | None
-) -> tuple[ComponentSpec, Dataset | ShiftFamily]:
+) -> tuple[Description, Dataset | ShiftFamily]:
     """Return the specification of a data set under its own id, and its component."""
     if configured is None:
-        entry = spec("dataset", dataset_id)
+        entry = describe("dataset", dataset_id)
         if entry.info.get("configurable", False):
             raise ConfigError(
                 f"'{dataset_id}' is a kind of data set; define a data set of this kind and give "
@@ -123,7 +123,7 @@ def _component(
                 f"The source {name} of '{dataset_id}' has changed since it was planned; run again."
             )
     entry = dataclasses.replace(
-        spec("dataset", configured["kind"]), id=dataset_id, info=configured["info"]
+        describe("dataset", configured["kind"]), id=dataset_id, info=configured["info"]
     )
     return entry, load("dataset", configured["kind"])(**configured["options"])
 
@@ -142,7 +142,7 @@ def image_hashes(images: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.concatenate(hashes)
 
 
-def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | None:
+def _open_base(entry: Description, base_dir: Path | str | None) -> Prepared | None:
     role = entry.info["role"]
     if base_dir is None:
         return None
@@ -164,7 +164,7 @@ def _open_base(entry: ComponentSpec, base_dir: Path | str | None) -> Prepared | 
 
 
 def _check_built(
-    entry: ComponentSpec,
+    entry: Description,
     parts: Mapping[str, Sequence[ImageSplit]],
     conditions: Sequence[ShiftCondition],
 ) -> dict[str, int]:
@@ -206,7 +206,7 @@ def _check_built(
     return duplicates
 
 
-def _check_conditions(entry: ComponentSpec, conditions: Sequence[ShiftCondition]) -> None:
+def _check_conditions(entry: Description, conditions: Sequence[ShiftCondition]) -> None:
     built = [(condition.shift, condition.severity) for condition in conditions]
     registered = list(itertools.product(entry.info["shifts"], entry.info["severities"]))
     if built != registered:
@@ -219,7 +219,7 @@ def _check_conditions(entry: ComponentSpec, conditions: Sequence[ShiftCondition]
                 pass  # decoded, which raises for damaged images
 
 
-def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
+def _check_disjoint(entry: Description, splits: Mapping[str, ImageSplit]) -> dict[str, int]:
     """Raise DataError if two splits share a source row, or equal images and these are not to be
     counted.
 
@@ -250,7 +250,7 @@ def _check_disjoint(entry: ComponentSpec, splits: Mapping[str, ImageSplit]) -> d
 
 
 def _where(
-    entry: ComponentSpec,
+    entry: Description,
     splits: Mapping[str, ImageSplit],
     hashes: Mapping[str, NDArray[np.uint64]],
     duplicate: np.uint64,
@@ -272,7 +272,7 @@ def _where(
 
 
 def _describe(
-    entry: ComponentSpec,
+    entry: Description,
     base: Prepared | None,
     built: Mapping[str, Any],
     configured: ConfiguredData | None,

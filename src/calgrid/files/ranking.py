@@ -72,7 +72,7 @@ def usable(features: Any = None, head: Any = None) -> list[str]:
     Slow calibrators (minutes per fit) are not included; see :func:`unusable`.
     """
     left_out = unusable(features, head)
-    ids = [id for id in registry.specs("calibrator") if id not in left_out]
+    ids = [id for id in registry.descriptions("calibrator") if id not in left_out]
     return sorted(ids, key=lambda id: (id != "none", id))
 
 
@@ -80,11 +80,11 @@ def unusable(features: Any = None, head: Any = None) -> dict[str, str]:
     """Return the ids of all other calibrators, in alphabetical order, and why each is left out."""
     given = {"logits": True, "features": features is not None, "head": head is not None}
     reasons = {}
-    for id, spec in sorted(registry.specs("calibrator").items()):
-        missing = [name for name in spec.info["needs"] if not given[name]]
+    for id, component in sorted(registry.descriptions("calibrator").items()):
+        missing = [name for name in component.info["needs"] if not given[name]]
         if missing:
             reasons[id] = f"needs {' and '.join(missing)}"
-        elif spec.info["slow"]:
+        elif component.info["slow"]:
             reasons[id] = "takes minutes a fit; name it to rank it"
     return reasons
 

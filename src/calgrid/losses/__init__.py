@@ -45,7 +45,7 @@ def build_loss(
         range.
     """
     loss_class = registry.load("loss", id)
-    options = registry.spec_of(loss_class).resolve(overrides, dataset, backbone)
+    options = registry.description_of(loss_class).resolve(overrides, dataset, backbone)
     reduction = options.pop("reduction")
     loss: Loss = loss_class(num_classes, **options)
     loss.reduction = reduction

@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from calgrid.components.registry import load, spec_of
+from calgrid.components.registry import description_of, load
 from calgrid.optional import say_extra
 
 with say_extra():
@@ -27,4 +27,4 @@ def build_probe(id: str, **overrides: Any) -> Probe:
     ConfigError : unknown ``id`` or option, or a value that it cannot take.
     """
     probe = load("probe", id)
-    return probe(**spec_of(probe).resolve(overrides))
+    return probe(**description_of(probe).resolve(overrides))

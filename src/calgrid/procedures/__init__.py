@@ -6,7 +6,7 @@ test. It overrides some hooks of :class:`Procedure`.
 
 from typing import Any
 
-from calgrid.components.registry import load, spec_of
+from calgrid.components.registry import description_of, load
 from calgrid.optional import say_extra
 
 with say_extra():
@@ -26,4 +26,4 @@ def build_procedure(
     ConfigError : unknown ``id`` or hyper-parameter, or invalid value.
     """
     procedure = load("procedure", id)
-    return procedure(**spec_of(procedure).resolve(overrides, dataset, backbone))
+    return procedure(**description_of(procedure).resolve(overrides, dataset, backbone))

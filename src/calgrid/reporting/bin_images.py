@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
-from calgrid.components.registry import load, spec
+from calgrid.components.registry import describe, load
 from calgrid.errors import CalgridError
 from calgrid.metrics import Predictions, check_probabilities
 from calgrid.metrics.binning import bin_index, bin_sums
@@ -120,7 +120,7 @@ def pictures(dataset: str) -> dict[str, Any] | None:
         "columns": columns,
         "lines": math.ceil(len(test) / columns),
         "sheet": f"data:image/png;base64,{base64.b64encode(sheet).decode()}",
-        "source": spec("dataset", dataset).source,
+        "source": describe("dataset", dataset).source,
         "labels": test.labels.tolist(),
     }
 

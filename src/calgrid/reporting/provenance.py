@@ -106,7 +106,7 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
             base = variants.get(name, {}).get("base", name)
             for kind in kinds:
                 with contextlib.suppress(ConfigError):  # a name that the registry does not know
-                    source = registry.spec(kind, base).source
+                    source = registry.describe(kind, base).source
                     rows.append((name, label.replace("dataset", "data set"), source))
                     break
     return rows

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.configuration.manifest import CellKey, Paper, TableSpec
+from calgrid.configuration.manifest import CellKey, DeclaredTable, Paper
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
@@ -48,7 +48,7 @@ class FilledTable(NamedTuple):
     of :func:`split_ratios`.
     """
 
-    spec: TableSpec
+    declared: DeclaredTable
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
@@ -73,19 +73,19 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     published numbers are present.
     """
     tables = _tables(paper)
-    places = [_places(spec, cells) for spec, cells in tables]
+    places = [_places(declared, cells) for declared, cells in tables]
     deciding = [_deciding(each) for each in places]
     metrics = _metrics(data, pd.concat([*places, *deciding]))
-    for (spec, cells), needed, decided in zip(tables, places, deciding, strict=True):
-        fits = spec["spread"] == FITS
+    for (declared, cells), needed, decided in zip(tables, places, deciding, strict=True):
+        fits = declared["spread"] == FITS
         over: Literal["seed", "fit_seed"] = "fit_seed" if fits else "seed"
         own = cell_runs(metrics, needed, over)
         runs = cell_runs(metrics, decided, over)
         draws = cell_draws(read_resamples(data, decided), decided, over)
-        frame = _filled(spec, cells, cell_means(own, data.level))
-        ranks = [_rank_runs(spec, cells, own)] if spec["ranks"] else []
+        frame = _filled(declared, cells, cell_means(own, data.level))
+        ranks = [_rank_runs(declared, cells, own)] if declared["ranks"] else []
         runs = pd.concat([runs, *ranks], ignore_index=True)
-        yield FilledTable(spec, frame, runs, draws, split_ratios(needed) if fits else None)
+        yield FilledTable(declared, frame, runs, draws, split_ratios(needed) if fits else None)
 
 
 def _deciding(places: pd.DataFrame) -> pd.DataFrame:
@@ -94,24 +94,26 @@ def _deciding(places: pd.DataFrame) -> pd.DataFrame:
     return found[found["metric"] != ""]
 
 
-def _tables(paper: Paper) -> list[tuple[TableSpec, pd.DataFrame]]:
+def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
     """Tables of a paper as declared, each with its cells."""
     printed = printed_numbers(read_published([paper["published"]]))
-    return [
-        (spec, _cells(spec, printed[printed["table"] == spec["table"]])) for spec in paper["tables"]
-    ]
+    tables = []
+    for declared in paper["tables"]:
+        of_table = printed[printed["table"] == declared["table"]]
+        tables.append((declared, _cells(declared, of_table)))
+    return tables
 
 
-def _cells(spec: TableSpec, printed: pd.DataFrame) -> pd.DataFrame:
+def _cells(declared: DeclaredTable, printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order, with the published numbers."""
     rows = [
-        {"row": i, "column": j, **cell_key(spec, row, column)}
+        {"row": i, "column": j, **cell_key(declared, row, column)}
         for (i, row), (j, column) in itertools.product(
-            enumerate(spec["rows"]), enumerate(spec["columns"])
+            enumerate(declared["rows"]), enumerate(declared["columns"])
         )
     ]
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
-    cells["is_mean"] = [len(list(expanded(row, spec["means"]))) > 1 for row in rows]
+    cells["is_mean"] = [len(list(expanded(row, declared["means"]))) > 1 for row in rows]
     place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
     found = printed.assign(
         published=printed["value"], published_std=printed.get("std", np.nan)
@@ -160,11 +162,11 @@ def _calibrator(place: CellKey) -> str:
     )
 
 
-def _places(spec: TableSpec, cells: pd.DataFrame) -> pd.DataFrame:
+def _places(declared: DeclaredTable, cells: pd.DataFrame) -> pd.DataFrame:
     """Places that each cell averages over; without ranks, which are computed from other cells."""
     rows = []
-    for number, cell in cells[~cells["metric"].isin(list(spec["ranks"]))].iterrows():
-        places = expanded({**cell, "cell": number}, spec["means"])
+    for number, cell in cells[~cells["metric"].isin(list(declared["ranks"]))].iterrows():
+        places = expanded({**cell, "cell": number}, declared["means"])
         rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
     return pd.DataFrame(rows)[["cell", *AXES]]
 
@@ -262,15 +264,15 @@ def split_ratios(places: pd.DataFrame) -> dict[int, float]:
     return dict.fromkeys(map(int, redrawn), (1 - DRAWN_SHARE) / DRAWN_SHARE)
 
 
-def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _rank_runs(declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Ranks for each seed with all ranked cells, as rows of ``runs``."""
     parts = []
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
-        for rank, metric in spec["ranks"].items():
+        for rank, metric in declared["ranks"].items():
             own, ranked = cells["metric"] == rank, cells["metric"] == metric
             if frame.loc[ranked, "value"].notna().all():
-                places = cells.loc[own, "row"].map(row_ranks(spec, frame, "value", metric))
+                places = cells.loc[own, "row"].map(row_ranks(declared, frame, "value", metric))
                 facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
                 parts.append(
                     pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
@@ -278,29 +280,29 @@ def _rank_runs(spec: TableSpec, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.D
     return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
 
 
-def _filled(spec: TableSpec, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
+def _filled(declared: DeclaredTable, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
     sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
     return pd.concat(
-        [_section(spec, cells, keys, part) for keys, part in sections], ignore_index=True
+        [_section(declared, cells, keys, part) for keys, part in sections], ignore_index=True
     )
 
 
 def _section(
-    spec: TableSpec, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
+    declared: DeclaredTable, cells: pd.DataFrame, keys: tuple[str, str], means: pd.DataFrame
 ) -> pd.DataFrame:
     """Cells with our numbers for one protocol and checkpoint."""
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
-    for rank, ranked in spec["ranks"].items():
-        places = row_ranks(spec, frame, "ours", ranked)
+    for rank, ranked in declared["ranks"].items():
+        places = row_ranks(declared, frame, "ours", ranked)
         own = frame["metric"] == rank
         frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
         frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
     doubted = frame["suspect"] != ""
-    partial = frame["n_ranked"] < len(spec["rows"])  # ranks among fewer rows cannot be compared
+    partial = frame["n_ranked"] < len(declared["rows"])  # ranks among fewer rows cannot be compared
     frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)
-    frame["ours_mark"] = marks(spec, frame, "ours")
-    frame["published_mark"] = marks(spec, frame, "published", exclude=doubted)
+    frame["ours_mark"] = marks(declared, frame, "ours")
+    frame["published_mark"] = marks(declared, frame, "published", exclude=doubted)
     for place, (name, value) in enumerate(zip(SECTION, keys, strict=True)):
         frame.insert(place, name, value)
     return frame

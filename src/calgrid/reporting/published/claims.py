@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Claim, Paper, TableSpec
+from calgrid.configuration.manifest import Claim, DeclaredTable, Paper
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS, NOWHERE, FilledTable
 from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
@@ -37,7 +37,7 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     for paper, tables in papers:
         if not paper["claims"]:
             continue
-        by_id = {table.spec["id"]: table for table in tables}
+        by_id = {table.declared["id"]: table for table in tables}
         checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
         frames += [each.frame.assign(paper=paper["name"]) for each in checked]
         # a claim is listed only where it has a test, as runs of different protocols may be about
@@ -98,7 +98,7 @@ class _Checked:
     def __init__(self, claim: Claim, table: FilledTable, level: float) -> None:
         self.claim, self.table = claim, table
         self.pairs = _pairs(claim, table)
-        self.of_fits = table.spec["spread"] == FITS
+        self.of_fits = table.declared["spread"] == FITS
         self.tests = claim_tests(
             table.runs, self.pairs[_TESTED], table.draws, table.ratios, claim["margin"], level
         )
@@ -150,7 +150,7 @@ class _Checked:
             return Cell(text.NOTHING)
         if found["present"] == 0:
             return Cell("runs are missing")
-        if tests["metric"].isin(list(self.table.spec["ranks"])).any():
+        if tests["metric"].isin(list(self.table.declared["ranks"])).any():
             return Cell(NO_RANKS)
         lacking = ["runs"] if found["present"] < len(self.claim["cases"]) else []
         if self.of_fits or tests["std_test"].isna().any():
@@ -177,10 +177,10 @@ def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:
     """Pairs of cells of a claim, with the coordinates of the first; ``printed``: do published
     numbers agree?
     """
-    spec, frame = table.spec, table.frame
-    size = len(spec["rows"]) * len(spec["columns"])
+    declared, frame = table.declared, table.frame
+    size = len(declared["rows"]) * len(declared["columns"])
     cells = frame.iloc[:size].set_index(
-        frame["row"][:size] * len(spec["columns"]) + frame["column"][:size]
+        frame["row"][:size] * len(declared["columns"]) + frame["column"][:size]
     )
     rows = []
     for number, case in enumerate(claim["cases"]):
@@ -199,17 +199,19 @@ def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:
                     "rival_method": other["method"],
                     "rival_stage": other["stage"],
                     "rival_calibrator": other["calibrator"],
-                    "printed": _holds(spec, mine, other, claim["margin"]),
+                    "printed": _holds(declared, mine, other, claim["margin"]),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _holds(spec: TableSpec, mine: pd.Series, rival: pd.Series, margin: float) -> bool | None:
+def _holds(
+    declared: DeclaredTable, mine: pd.Series, rival: pd.Series, margin: float
+) -> bool | None:
     """Do the published numbers agree with the claim, by the digits printed? None if one is missing
     or suspect.
     """
-    in_print = functools.partial(shown, spec, mine["metric"])
+    in_print = functools.partial(shown, declared, mine["metric"])
     gain = in_print(mine["published"]) - in_print(rival["published"])
     if math.isnan(gain) or mine["suspect"] or rival["suspect"]:
         return None

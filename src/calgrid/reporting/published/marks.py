@@ -4,7 +4,7 @@ from typing import get_args
 
 import pandas as pd
 
-from calgrid.configuration.manifest import TableSpec
+from calgrid.configuration.manifest import DeclaredTable
 from calgrid.configuration.paper_model import Axis
 from calgrid.metrics import METRICS
 from calgrid.statistics import mean_ranks
@@ -17,12 +17,12 @@ BEST_PLACE = 1
 FEWEST_FOR_SECOND = 3
 
 
-def scale(spec: TableSpec, metric: str) -> float:
+def scale(declared: DeclaredTable, metric: str) -> float:
     """Factor from numbers in files to numbers shown."""
-    if metric in spec["ranks"]:
+    if metric in declared["ranks"]:
         return 1.0
     share = metric in METRICS and METRICS[metric].unit == "fraction"
-    return spec["scale"] or (100.0 if share else 1.0)
+    return declared["scale"] or (100.0 if share else 1.0)
 
 
 def lower_is_better(metric: str) -> bool | None:
@@ -30,13 +30,13 @@ def lower_is_better(metric: str) -> bool | None:
     return METRICS[metric].lower_is_better if metric in METRICS else True
 
 
-def shown(spec: TableSpec, metric: str, value: float) -> float:
+def shown(declared: DeclaredTable, metric: str, value: float) -> float:
     """Value as the table shows it."""
-    return float(f"{scale(spec, metric) * value:.{spec['digits']}f}")
+    return float(f"{scale(declared, metric) * value:.{declared['digits']}f}")
 
 
 def marks(
-    spec: TableSpec, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None
+    declared: DeclaredTable, frame: pd.DataFrame, column: str, exclude: pd.Series | None = None
 ) -> pd.Series:
     """Best and second of the cells that compete: equal in all coordinates but those of
     ``best_over``.
@@ -46,19 +46,19 @@ def marks(
 
     Parameters
     ----------
-    spec : table (see :func:`calgrid.configuration.papers.paper`).
+    declared : table (see :func:`calgrid.configuration.papers.paper`).
     frame : one row per cell with ``COORDINATES`` and the numbers in ``column``.
     exclude : cells that do not compete.
     """
     found = pd.Series("", index=frame.index)
     values = frame[column] if exclude is None else frame[column].mask(exclude)
     present = frame.assign(number=values).dropna(subset="number")
-    if present.empty or not spec["best_over"]:
+    if present.empty or not declared["best_over"]:
         return found
     present["number"] = [
-        shown(spec, m, v) for m, v in zip(present["metric"], present["number"], strict=True)
+        shown(declared, m, v) for m, v in zip(present["metric"], present["number"], strict=True)
     ]
-    rivals = [axis for axis in COORDINATES if axis not in spec["best_over"]]
+    rivals = [axis for axis in COORDINATES if axis not in declared["best_over"]]
     for keys, group in present.groupby(rivals, sort=False):
         lower = lower_is_better(keys[rivals.index("metric")])
         if len(group) > 1 and lower is not None:
@@ -69,7 +69,7 @@ def marks(
     return found
 
 
-def row_ranks(spec: TableSpec, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
+def row_ranks(declared: DeclaredTable, frame: pd.DataFrame, column: str, metric: str) -> pd.Series:
     """Mean rank of each row over the columns with a metric; ties share the smaller rank.
 
     Rows with a missing number are left out; fewer than two rows have no ranks.
@@ -80,7 +80,7 @@ def row_ranks(spec: TableSpec, frame: pd.DataFrame, column: str, metric: str) ->
         ``column``.
     """
     cells = frame[(frame["metric"] == metric) & ~frame["is_mean"]]
-    numbers = [value if pd.isna(value) else shown(spec, metric, value) for value in cells[column]]
+    numbers = cells[column].map(lambda value: shown(declared, metric, value), na_action="ignore")
     scores = cells.assign(number=numbers).pivot(index="column", columns="row", values="number")
     scores = scores.dropna(axis="columns")
     if scores.shape[1] < 2:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Manifest, ManifestPaper, TableSpec
+from calgrid.configuration.manifest import DeclaredTable, Manifest, ManifestPaper
 from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS
 from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
@@ -41,33 +41,34 @@ COLUMNS = [
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-def paper_table(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> Table:
+def paper_table(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: str) -> Table:
     """A table of a paper; its frame has all numbers, unrounded: fractions, nats, seconds and ranks.
 
     Parameters
     ----------
-    spec : the table as declared (see :func:`calgrid.configuration.papers.paper`).
+    declared : the table as declared (see :func:`calgrid.configuration.papers.paper`).
     frame : its cells, see :func:`calgrid.reporting.published.cells.filled_tables`.
     level : nominal coverage of the intervals.
     runs : what is said of our runs, from :func:`of_runs`.
     """
     sections = [
-        _section(spec, _heading(*keys), part)
+        _section(declared, _heading(*keys), part)
         for keys, part in frame.groupby(list(SECTION), sort=False)
     ]
-    caption = _caption(spec, frame, level, runs)
-    return Table(
-        spec["id"], spec["title"], CATEGORY, caption, frame[COLUMNS], sections, of_paper=True
-    )
+    caption = _caption(declared, frame, level, runs)
+    names = declared["id"], declared["title"], CATEGORY
+    return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
 
 
-def of_runs(spec: TableSpec, frame: pd.DataFrame, manifest: Manifest, paper: ManifestPaper) -> str:
+def of_runs(
+    declared: DeclaredTable, frame: pd.DataFrame, manifest: Manifest, paper: ManifestPaper
+) -> str:
     """What to say of our runs in a table: the note on the runs of the paper's study where they are
     these runs, else what the protocols of the study do.
 
     Parameters
     ----------
-    spec, frame : as in :func:`paper_table`.
+    declared, frame : as in :func:`paper_table`.
     manifest, paper : of the study, and its entry of the paper.
     """
     lines, protocols = manifest.get("lines", {}), manifest.get("protocols", {})
@@ -79,9 +80,9 @@ def of_runs(spec: TableSpec, frame: pd.DataFrame, manifest: Manifest, paper: Man
         else:
             others += [f"Protocol {name}: {protocols[name]}." for name in of_section]
     said = []
-    if papers_own and spec["study_note"]:
+    if papers_own and declared["study_note"]:
         said += [f"On protocol {text.listed(papers_own)}:"] if others else []
-        said.append(spec["study_note"])
+        said.append(declared["study_note"])
     if others:
         said += [
             *others,
@@ -91,19 +92,19 @@ def of_runs(spec: TableSpec, frame: pd.DataFrame, manifest: Manifest, paper: Man
     return " ".join(said)
 
 
-def _caption(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> str:
+def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: str) -> str:
     """Meaning of the cells."""
-    over = text.listed([AXES[axis].lower() for axis in spec["best_over"]] or ["nothing"])
+    over = text.listed([AXES[axis].lower() for axis in declared["best_over"]] or ["nothing"])
     ranked = "'of n' after a rank: n rows have all numbers." if frame["n_ranked"].any() else ""
     doubted = "?: suspect published number, which is not marked." if frame["suspect"].any() else ""
     sentences = [
         "Ours | published (difference, ours minus published).",
-        _small(spec, frame, level),
+        _small(declared, frame, level),
         f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
         "separately for ours and published.",
         ranked,
         doubted,
-        spec["note"],
+        declared["note"],
         runs,
         "Papers differ in splits, epochs, hyper-parameters and code. Read a calibration error "
         "together with accuracy, NLL and Brier score, which are in the other tables.",
@@ -111,10 +112,10 @@ def _caption(spec: TableSpec, frame: pd.DataFrame, level: float, runs: str) -> s
     return " ".join(filter(None, sentences))
 
 
-def _small(spec: TableSpec, frame: pd.DataFrame, level: float) -> str:
+def _small(declared: DeclaredTable, frame: pd.DataFrame, level: float) -> str:
     """Meaning of the small text."""
     single = "for n=1, a bootstrap interval over test images, if available."
-    if spec["spread"] != FITS:
+    if declared["spread"] != FITS:
         return f"Small: {100 * level:g} % interval of the mean over n seeds; {single}"
     drawn = ""
     if frame["fit_on"].isin(DRAWN).any():
@@ -127,42 +128,42 @@ def _small(spec: TableSpec, frame: pd.DataFrame, level: float) -> str:
     )
 
 
-def _section(spec: TableSpec, heading: str, frame: pd.DataFrame) -> Section:
+def _section(declared: DeclaredTable, heading: str, frame: pd.DataFrame) -> Section:
     """Cells of one protocol and checkpoint."""
-    header = [AXES[axis] for axis in spec["row_axes"]]
-    for column in spec["columns"]:
+    header = [AXES[axis] for axis in declared["row_axes"]]
+    for column in declared["columns"]:
         names = dict.fromkeys(text.name(part) for part in column["heading"] if part)
         header.append(" ".join(names))
     cells = frame.sort_values(["row", "column"]).to_dict("records")
-    width = len(spec["columns"])
+    width = len(declared["columns"])
     rows: list[Sequence[Cell]] = []
-    for number, row in enumerate(spec["rows"]):
+    for number, row in enumerate(declared["rows"]):
         of_row = cells[number * width : (number + 1) * width]
         names_of_row = [words(name) for name in row["heading"]]
-        rows.append([*names_of_row, *(_cell(spec, cell) for cell in of_row)])
+        rows.append([*names_of_row, *(_cell(declared, cell) for cell in of_row)])
     return Section(heading, header, rows)
 
 
-def _cell(spec: TableSpec, cell: Mapping[str, Any]) -> Cell:
+def _cell(declared: DeclaredTable, cell: Mapping[str, Any]) -> Cell:
     """Our number, the published one and their difference."""
     printed = None
     if not math.isnan(cell["published"]):
         spread = ""
-        if spec["spread"] == FITS and not math.isnan(cell["published_std"]):
-            spread = f"± {_number(spec, cell, 'published_std')}"
+        if declared["spread"] == FITS and not math.isnan(cell["published_std"]):
+            spread = f"± {_number(declared, cell, 'published_std')}"
         doubt = "?" if cell["suspect"] else ""
         printed = Cell(
-            _number(spec, cell, "published") + doubt,
+            _number(declared, cell, "published") + doubt,
             spread,
             bold=cell["published_mark"] == BEST,
             underlined=cell["published_mark"] == SECOND,
         )
     difference = ""
     if not math.isnan(cell["difference"]):
-        difference = f"({_number(spec, cell, 'difference', signed=True)})"
+        difference = f"({_number(declared, cell, 'difference', signed=True)})"
     return Cell(
-        _number(spec, cell, "ours"),
-        _beside(spec, cell),
+        _number(declared, cell, "ours"),
+        _beside(declared, cell),
         bold=cell["ours_mark"] == BEST,
         underlined=cell["ours_mark"] == SECOND,
         sort=cell["ours"],
@@ -171,21 +172,23 @@ def _cell(spec: TableSpec, cell: Mapping[str, Any]) -> Cell:
     )
 
 
-def _beside(spec: TableSpec, cell: Mapping[str, Any]) -> str:
+def _beside(declared: DeclaredTable, cell: Mapping[str, Any]) -> str:
     """Interval and number of seeds, or the number of ranked rows if some are missing."""
     if not math.isnan(cell["n_ranked"]):
-        return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(spec["rows"]) else ""
+        return f"of {cell['n_ranked']:.0f}" if cell["n_ranked"] < len(declared["rows"]) else ""
     if math.isnan(cell["n_seeds"]):
         return ""
-    if spec["spread"] == FITS and not math.isnan(cell["std"]):
-        return f"± {_number(spec, cell, 'std')} n={cell['n_seeds']:.0f}"
-    ends = [_number(spec, cell, end) for end in ("ci_low", "ci_high")]
+    if declared["spread"] == FITS and not math.isnan(cell["std"]):
+        return f"± {_number(declared, cell, 'std')} n={cell['n_seeds']:.0f}"
+    ends = [_number(declared, cell, end) for end in ("ci_low", "ci_high")]
     interval = "" if math.isnan(cell["ci_low"]) else f"[{', '.join(ends)}] "
     return f"{interval}n={cell['n_seeds']:.0f}"
 
 
-def _number(spec: TableSpec, cell: Mapping[str, Any], name: str, signed: bool = False) -> str:
-    return text.decimal(scale(spec, cell["metric"]) * cell[name], spec["digits"], signed)
+def _number(
+    declared: DeclaredTable, cell: Mapping[str, Any], name: str, signed: bool = False
+) -> str:
+    return text.decimal(scale(declared, cell["metric"]) * cell[name], declared["digits"], signed)
 
 
 def _heading(protocol: str, checkpoint: str) -> str:

@@ -71,9 +71,9 @@ def paper_tables(data: StudyData) -> list[Table]:
     ]
     checked, filled = claims_table(data, papers), []
     for paper, tables in papers:
-        for spec, frame, *_ in tables:
-            runs = of_runs(spec, frame, data.manifest, paper)
-            filled.append(paper_table(spec, frame, data.level, runs))
+        for declared, frame, *_ in tables:
+            runs = of_runs(declared, frame, data.manifest, paper)
+            filled.append(paper_table(declared, frame, data.level, runs))
     return [*filled] if checked is None else [checked, *filled]
 
 
