@@ -80,9 +80,8 @@ def test_facts_that_nobody_gives_are_left_to_the_preparation():
 
 def test_like_takes_over_facts_and_families():
     original = registry.describe("dataset", "cifar10").info
-    info = (
-        DatasetCatalog({"mine": {"base": "image_parquet", "like": "cifar10"}}).describe("mine").info
-    )
+    entry = {"base": "image_parquet", "like": "cifar10"}
+    info = DatasetCatalog({"mine": entry}).describe("mine").info
     for fact in ("n_classes", "image_shape", "mean", "std", "families"):
         assert tuple(np.ravel(info[fact])) == tuple(np.ravel(original[fact]))
 
