@@ -279,6 +279,20 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
         Study(config, home).rows_of_banks()
 
 
+@pytest.mark.parametrize(
+    ("method", "said"), [("ce", "makes digits/"), ("tst", "as a first stage")]
+)
+def test_a_run_that_the_study_trains_itself_is_not_taken_from_a_bank(
+    bank, home, make_config, refuses, method, said
+):
+    as_trained(bank)
+    config = make_config(
+        {"methods": [method]}, external={"b": {**TAKEN, "methods": ["ce"]}}, data_root="data"
+    )
+    with refuses(ConfigError, "external.b", said, "leave its method or seed out"):
+        Study(config, home)
+
+
 def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
     ensembles = {
         "methods": ["ens2(ce)", "ens2(sure,logit)", "ens2(mine,ts)"],

@@ -472,6 +472,11 @@ class Study:
         evaluation = Evaluation(dict(calibrators), external.calibrator_seeds, fit_on=["val"])
         for run in runs:
             key = run.key
+            if key in self.trained and key not in self.evaluations:
+                raise ConfigError(
+                    f"{where}: this study trains {key.path} itself, as a first stage; leave its "
+                    "method or seed out here, and add it to a grid to compare with it."
+                )
             if key in self.trained or key in self.ensembles:
                 raise ConfigError(
                     f"{where}: this study makes {key.path} itself; leave its method or seed out in "
