@@ -279,9 +279,7 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
         Study(config, home).rows_of_banks()
 
 
-@pytest.mark.parametrize(
-    ("method", "said"), [("ce", "makes digits/"), ("tst", "as a first stage")]
-)
+@pytest.mark.parametrize(("method", "said"), [("ce", "makes digits/"), ("tst", "as a first stage")])
 def test_a_run_that_the_study_trains_itself_is_not_taken_from_a_bank(
     bank, home, make_config, refuses, method, said
 ):

@@ -134,7 +134,7 @@ def write_outputs(
     tested = {"last": last, **position.chosen}
     states = {
         f"{checkpoint}.{part}": tested[checkpoint][part]
-        for checkpoint in spec["protocol"]["checkpoints"]
+        for checkpoint in trainer.protocol.checkpoints
         for part in last
     }
     save_checkpoint(folder / MODEL, states, model_description(spec))
