@@ -155,8 +155,8 @@ MUTATIONS = (
     Mutation(
         "the best checkpoint is the last of equals",
         "training",
-        "if checkpoint not in position.scores or score > position.scores[checkpoint]:",
-        "if checkpoint not in position.scores or score >= position.scores[checkpoint]:",
+        "if score > best or math.isnan(best):",
+        "if score >= best or math.isnan(best):",
         "tests/training",
     ),
     Mutation(

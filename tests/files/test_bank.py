@@ -326,6 +326,19 @@ def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
     assert "members" not in run
 
 
+def test_validation_images_of_each_seed_cannot_be_pooled(bank, home, refuses):
+    def drawn(files):
+        content = json.loads(files["bank.json"])
+        for run in content["runs"]:
+            run["draws_validation"] = True
+        files["bank.json"] = checked(content)
+
+    rewritten(bank, drawn)
+    config = {"study": "s", "external": {"b": TAKEN}, "ensembles": {"methods": ["ens2(ce)"]}}
+    with refuses(ConfigError, "ens2(ce)", "need the same validation images"):
+        Study(config, home)
+
+
 def test_seeds_of_a_bank_and_of_a_grid_are_members_of_one_ensemble(bank, home, make_config):
     as_trained(bank)
     taken = {**TAKEN, "methods": ["ce"], "seeds": [2]}

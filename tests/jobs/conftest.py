@@ -30,7 +30,7 @@ def data(tmp_path_factory):
         )
         patch.setattr(
             preparation,
-            "spec",
+            "describe",
             lambda *_: dataclasses.replace(entry, info={**entry.info, "shifts": few}),
         )
         prepare("digits_c", root / "digits_c", base_dir=root / "digits")

@@ -21,6 +21,7 @@ from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
 from calgrid.storage.layout import logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits
 from calgrid.storage.records import PREDICT, Record
+from calgrid.training.procedure import Procedure
 
 predict_module = sys.modules[predict.__module__]
 
@@ -107,6 +108,21 @@ def test_a_family_is_predicted_some_settings_at_a_time_to_the_same_logits(
     assert np.array_equal(found.index, whole.index)
     assert [each[:2] for each in found.conditions()] == [each[:2] for each in whole.conditions()]
     assert found.logits == pytest.approx(whole.logits, abs=1e-4)
+
+
+def test_images_have_their_place_in_the_split_in_every_block(out, plan, data, monkeypatch):
+    monkeypatch.setattr(predict_module, "BLOCK", 100)
+    places, one = [], Procedure.predict
+
+    def placed(procedure, model, batch):
+        places.append(batch.index)
+        return one(procedure, model, batch)
+
+    monkeypatch.setattr(Procedure, "predict", placed)
+    predicted(plan, data, out, families=[])
+    splits = open_prepared(data / "digits").splits
+    rows = [torch.arange(len(splits[name].labels)) for name in ("val", "test")]
+    assert torch.equal(torch.cat(places), torch.cat(2 * rows))
 
 
 @pytest.mark.slow

@@ -44,6 +44,18 @@ class SquareOfMean:
         return logits, logits.mean() ** 2
 
 
+class Encoded:
+    def __init__(self, images):
+        self.images, self.shape = images, images.shape
+        self.dtype, self.ndim = images.dtype, images.ndim
+
+    def __getitem__(self, rows):
+        return self.images[rows]
+
+    def random_parts(self, rows, seed):
+        return self.images[rows] + seed
+
+
 class Noisy(nn.Module):
     head = nn.Identity()
 
@@ -75,6 +87,10 @@ with distributed.joined(2) as process:
     images = np.arange(1, 6, dtype=np.uint8).reshape(5, 1, 1, 1)
     parts = distributed.PartOfBatches(images)
     found["batch"] = parts[np.array([4, 0, 2])].flatten().tolist()
+    found["short"] = parts[np.array([4])].flatten().tolist()
+    encoded = Encoded(images)
+    parts = distributed.PartOfBatches(encoded)
+    found["random"] = parts.random_parts(np.array([4, 0, 2]), seed=7).flatten().tolist()
     found["all"] = parts[1:4].flatten().tolist()
     found["first"] = distributed.from_first(f"of {process}")
     lines = [None, None]
@@ -134,7 +150,13 @@ def test_random_numbers_differ_within_the_body_and_agree_after_it(processes):
 
 def test_a_process_reads_its_part_of_a_batch_and_all_of_a_slice(processes):
     assert [each["batch"] for each in processes] == [[5, 0, 0], [0, 1, 3]]
+    assert [each["random"] for each in processes] == [[12, 0, 0], [0, 8, 10]]
     assert [each["all"] for each in processes] == [[2, 3, 4]] * 2
+
+
+def test_all_processes_read_a_batch_of_fewer_images_than_processes(processes):
+    """All of them compute it, so that none may see black images."""
+    assert [each["short"] for each in processes] == [[5], [5]]
 
 
 def test_what_the_first_process_says_is_known_to_all(processes):

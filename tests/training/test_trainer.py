@@ -231,6 +231,26 @@ def test_lookahead_draws_weights_to_their_mean_and_ends_on_it():
     assert seen == pytest.approx([1, second, second + 1, fourth, fourth])
 
 
+def test_a_score_that_is_no_number_gives_way_to_the_next(make_spec, prepared, tmp_path):
+    trainer = build(make_spec(), prepared, tmp_path)
+    scores = [float("nan"), 0.1, 0.05]
+    trainer.procedure.scores = lambda epoch, row: {"best": scores[epoch]}
+    position = trainer.run(StopAfter(10**9))
+    assert position.scores == {"best": 0.1}
+
+
+def test_lookahead_leaves_frozen_weights_alone():
+    trained, frozen = (torch.tensor([0.0], requires_grad=True) for _ in range(2))
+    lookahead = Lookahead([trained, frozen], protocol.Lookahead(every=2, decay=0.8), steps=2)
+    with torch.no_grad():
+        trained += 1
+        frozen += 1
+    trained.grad = torch.ones(1)
+    lookahead.after_step(2)
+    assert trained.item() == pytest.approx(1 - 0.8)
+    assert frozen.item() == 1
+
+
 def test_biases_of_batch_normalisation_have_a_rate_of_their_own(make_spec, prepared, tmp_path):
     trainer = build(make_spec(**RECIPE), prepared, tmp_path)
     trainer._train_step(torch.arange(16))

@@ -106,6 +106,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
                 "predict": str(_below_results(manifest, run["predict"])),
                 "disjoint_validation": spec["disjoint_validation"],
                 "sees_validation": run["sees_validation"],
+                "draws_validation": run["draws_validation"],
             }
         )
     bank = {

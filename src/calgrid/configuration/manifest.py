@@ -147,6 +147,7 @@ class ManifestRun(TypedDict):
     external: bool
     families: list[str]
     sees_validation: bool
+    draws_validation: bool
     warning: str
     bank: NotRequired[bool]
     probes: NotRequired[list[MeasuredProbe]]

@@ -399,6 +399,14 @@ class Plan:
             return True
         return run.first_stage is not None and self._sees_validation(run.first_stage)
 
+    def _draws_validation(self, key: RunKey) -> bool:
+        """Whether the validation images of a run are drawn by its seed; those of an ensemble are
+        not.
+        """
+        if key in self.study.ensembles:
+            return False
+        return (self.study.external.get(key) or self.study.trained[key]).draws_validation
+
     @functools.cache
     def manifest(self) -> Manifest:
         """Input of aggregation and report: runs with their fingerprints, papers, and the
@@ -461,6 +469,7 @@ class Plan:
             "external": external,
             "families": list(wanted.families),
             "sees_validation": self._sees_validation(key),
+            "draws_validation": self._draws_validation(key),
             "warning": self.study.datasets.warning(key.dataset),
         }
         if key in self.study.external:

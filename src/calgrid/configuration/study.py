@@ -77,6 +77,11 @@ class Run:
         return tuple(self.protocol.checkpoints)
 
     @property
+    def draws_validation(self) -> bool:
+        """Whether the validation images are drawn by the seed."""
+        return self.protocol.val_draw == "seed"
+
+    @property
     def gpus(self) -> int:
         """GPUs that share each training batch."""
         return self.protocol.gpus if isinstance(self.protocol, TrainingProtocol) else 1
@@ -84,8 +89,8 @@ class Run:
 
 @dataclass(frozen=True)
 class ExternalRun:
-    """External logits, in the place of a run; the last two are facts of the training of a run of a
-    bank.
+    """External logits, in the place of a run; the last three are facts of the training of a run of
+    a bank.
     """
 
     key: RunKey
@@ -93,6 +98,7 @@ class ExternalRun:
     checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
     disjoint_validation: bool = False
     sees_validation: bool = False
+    draws_validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,12 +263,6 @@ class Study:
         for method in grid.methods:
             if (name := ensemble_name(method)) is not None:
                 self._add_ensembles(_keys(grid, where), method, name, wanted, where)
-                if protocol.val_draw == "seed":
-                    raise ConfigError(
-                        f"{where}: the members of '{method}' need the same validation images, "
-                        f"which protocol '{grid.protocol}' draws for each seed; use a protocol "
-                        "with val_draw: fixed."
-                    )
 
     def _add_external_ensembles(self, ensembles: Ensembles) -> None:
         """Add ensembles of external runs, and of trained ones that stand beside them."""
@@ -311,6 +311,12 @@ class Study:
                     "the two places."
                 )
             made = [self.trained.get(member) or self.external[member] for member in members]
+            if any(run.draws_validation for run in made):
+                raise ConfigError(
+                    f"{where}: the members of '{method}' need the same validation images, which "
+                    f"protocol '{key.protocol}' draws for each seed; use a protocol with "
+                    "val_draw: fixed."
+                )
             checkpoints = _common([run.checkpoints for run in made])
             if not checkpoints:
                 raise ConfigError(
@@ -447,8 +453,15 @@ class Study:
                 "kind": "logits",
                 **_shown(taken.key),
             }
-            facts = taken.checkpoints, taken.disjoint_validation, taken.sees_validation
-            runs.append(ExternalRun(taken.key, cast(External, options), *facts))
+            run = ExternalRun(
+                taken.key,
+                cast(External, options),
+                taken.checkpoints,
+                taken.disjoint_validation,
+                taken.sees_validation,
+                taken.draws_validation,
+            )
+            runs.append(run)
         self._add_runs(runs, calibrators, external, where)
 
     def _calibrators_of_logits(self, external: Evaluated, where: str) -> dict[str, Calibrator]:

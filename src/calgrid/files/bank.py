@@ -38,7 +38,8 @@ class BankRun:
     ----------
     folder : folder of its logits in the bank.
     files : SHA-256 of each file of logits of val and test, by its path below ``folder``.
-    disjoint_validation, sees_validation : how it was trained, as in the manifest of its study.
+    disjoint_validation, sees_validation, draws_validation : how it was trained, as in the manifest
+        of its study.
     """
 
     key: RunKey
@@ -46,6 +47,7 @@ class BankRun:
     files: Mapping[str, str]
     disjoint_validation: bool = False
     sees_validation: bool = False
+    draws_validation: bool = False
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ class TrainedNetwork(nn.Module):
     """The network of a run with its normalisation: images to the logits that the study has.
 
     Images are those of the data set: for folders of pictures, RGB of its ``image_size``. The module
-    is in evaluation mode, computes one view of each image in float32, and can be joined to a
-    calibrator by :class:`~calgrid.integrations.torch.CalibratedModule`.
+    is in evaluation mode, normalises as in training, computes one view of each image in float32,
+    and can be joined to a calibrator by :class:`~calgrid.integrations.torch.CalibratedModule`. The
+    noise of ``vtst`` is that of the first images of a split.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class TrainedNetwork(nn.Module):
         """Return logits (N, K) of images (N, C, H, W), uint8 or floats in [0, 1]."""
         pixels = images if images.is_floating_point() else images.float() / 255
         pixels = centre_crop(pixels, self.crop_size)
-        unknown = pixels.new_zeros(pixels.shape[0], dtype=torch.long)
-        batch = Batch((pixels - self.mean) / self.std, unknown, unknown)
+        index = torch.arange(pixels.shape[0], device=pixels.device)
+        batch = Batch((pixels - self.mean) / self.std, torch.zeros_like(index), index)
         logits: Any = self.procedure.predict(self.network, batch)[0]
         return logits

@@ -318,8 +318,8 @@ class _Exporter:
         parts = {begin: slice(begin, min(begin + size, rows.stop)) for begin in rows[::size]}
         missing = [part for begin, part in parts.items() if file.kept(begin) is None]
         blocks = ahead(lambda part: np.ascontiguousarray(images[part]), missing, BLOCKS_AHEAD)
-        compute = functools.partial(self._block, blocks, constants, keep_features)
         for begin, part in parts.items():
+            compute = functools.partial(self._block, blocks, begin, constants, keep_features)
             for name, values in file.block(begin, compute).items():
                 if name not in result:
                     result[name] = np.empty((len(rows), values.shape[1]), np.float32)
@@ -328,9 +328,9 @@ class _Exporter:
 
     @torch.no_grad()
     def _block(
-        self, blocks: Iterator[np.ndarray], constants: Prepared, keep_features: bool
+        self, blocks: Iterator[np.ndarray], begin: int, constants: Prepared, keep_features: bool
     ) -> Arrays:
-        """Logits and features of the next block of images."""
+        """Logits and features of the next block of images, whose first one is at ``begin``."""
         self.network.eval()
         block = next(blocks)
         layout = self.protocol.channels_last, self.protocol.crop_size
@@ -340,8 +340,10 @@ class _Exporter:
         found = HostRows(len(block), self.device)
         for batch in split.batches(EVALUATION_BATCH):
             logits, features = [], []
+            index = batch.index + begin
             for weight, images in views(batch.images, self.spec["test_views"]):
-                z, h = self.procedure.predict(self.network, replace(batch, images=images))
+                viewed = replace(batch, images=images, index=index)
+                z, h = self.procedure.predict(self.network, viewed)
                 logits.append(weight * z)
                 features.append(weight * h)
             found.add("logits", torch.stack(logits).sum(0))

@@ -3,6 +3,7 @@
 import functools
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,7 +120,8 @@ class Subject:
             for begin in range(0, len(self.labels), CHUNK):
                 rows = np.arange(begin, min(begin + CHUNK, len(self.labels)))
                 for batch in self.images(rows).batches(EVALUATION_BATCH):
-                    z, h = self.procedure.predict(self.network, batch)
+                    placed = replace(batch, index=batch.index + begin)
+                    z, h = self.procedure.predict(self.network, placed)
                     logits.append(z.float().cpu())
                     features.append(h.float().cpu())
         result = Outputs(torch.cat(features).numpy(), torch.cat(logits).numpy())

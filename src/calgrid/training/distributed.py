@@ -74,15 +74,16 @@ def part(size: int, process: int | None = None) -> slice:
 class PartOfBatches:
     """Images of a split, of which this process reads only its part of each batch.
 
-    A batch is read by an array of rows; its other images are black, and no network sees them. Other
-    reading, by a slice, gives all images.
+    A batch is read by an array of rows; its other images are black, and no network sees them. A
+    batch of fewer images than processes is read completely, because each process computes all of
+    it. Other reading, by a slice, gives all images.
 
     Parameters
     ----------
     images : (N, C, H, W) uint8, or an array-like.
     """
 
-    def __init__(self, images: np.ndarray) -> None:
+    def __init__(self, images: Any) -> None:
         self._images = images
         self.shape, self.dtype, self.ndim = images.shape, images.dtype, images.ndim
 
@@ -93,9 +94,20 @@ class PartOfBatches:
         """Return the images at ``rows``."""
         if isinstance(rows, slice):
             return self._images[rows]
+        return self._in_part(rows, self._images.__getitem__)
+
+    def random_parts(self, rows: np.ndarray, seed: int) -> np.ndarray:
+        """Return random parts of encoded images at ``rows``; see
+        :meth:`calgrid.datasets.encoded.EncodedImages.random_parts`.
+        """
+        return self._in_part(rows, lambda own: self._images.random_parts(own, seed))
+
+    def _in_part(self, rows: np.ndarray, read: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        if len(rows) < dist.get_world_size():
+            return read(rows)
         batch = np.zeros((len(rows), *self.shape[1:]), np.uint8)
         own = part(len(rows))
-        batch[own] = self._images[rows[own]]
+        batch[own] = read(rows[own])
         return batch
 
 

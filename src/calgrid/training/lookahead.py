@@ -15,7 +15,8 @@ class Lookahead:
 
     Parameters
     ----------
-    tensors : trained weights and statistics of the network, changed in place.
+    tensors : trained weights and statistics of the network, changed in place; weights without a
+        gradient, as those that a procedure has frozen, stay.
     options : see :class:`calgrid.training.protocol.Lookahead`.
     steps : of the whole training.
 
@@ -27,19 +28,25 @@ class Lookahead:
     def __init__(
         self, tensors: Iterable[torch.Tensor], options: protocol.Lookahead, steps: int
     ) -> None:
-        self._tensors = [tensor.detach() for tensor in tensors]
+        self._tensors = list(tensors)
         self._options = options
         self._steps = steps
-        self.mean = [tensor.clone() for tensor in self._tensors]
+        self.mean = [tensor.detach().clone() for tensor in self._tensors]
 
     def after_step(self, done: int) -> None:
         """Update mean and weights, if it is time, after ``done`` steps of the training."""
-        if done % self._options.every == 0:
-            decay = self._options.decay * (done / self._steps) ** 3
-            torch._foreach_lerp_(self.mean, self._tensors, 1 - decay)
-        elif done < self._steps:
+        is_update = done % self._options.every == 0
+        if not is_update and done < self._steps:
             return
-        torch._foreach_copy_(self._tensors, self.mean)
+        means, tensors = [], []
+        for mean, tensor in zip(self.mean, self._tensors, strict=True):
+            if tensor.grad is not None or not tensor.requires_grad:
+                means.append(mean)
+                tensors.append(tensor.detach())
+        if is_update:
+            decay = self._options.decay * (done / self._steps) ** 3
+            torch._foreach_lerp_(means, tensors, 1 - decay)
+        torch._foreach_copy_(tensors, means)
 
     def restore(self, mean: Iterable[torch.Tensor]) -> None:
         """Restore the running means of an interrupted training."""

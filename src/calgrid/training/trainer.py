@@ -265,7 +265,8 @@ class Trainer:
         position.history.append(row)
         for checkpoint, score in self.procedure.scores(position.epoch, row).items():
             # the first one also if its score is not a number
-            if checkpoint not in position.scores or score > position.scores[checkpoint]:
+            best = position.scores.get(checkpoint, math.nan)
+            if score > best or math.isnan(best):
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol.checkpoints:
                     position.chosen[checkpoint] = copy.deepcopy(self.states())
