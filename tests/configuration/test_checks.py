@@ -423,6 +423,25 @@ class TestExternal:
         assert len(external(a=one, b={**one, "seed": 2}).runs) == 2
 
     @pytest.mark.parametrize(
+        ("other", "parts"),
+        [
+            ({"split_seed": 2}, ["external.b: ", "other test rows", "another 'dataset'"]),
+            ({"method": "mine", "seed": 2}, ["external.b: ", "has the files of", "no different"]),
+        ],
+    )
+    def test_rows_that_cannot_be_compared(self, tmp_path, home, refuses, other, parts):
+        labels = np.random.default_rng(0).integers(3, size=60)
+        np.savez(tmp_path / "test.npz", logits=3 * np.eye(3)[labels], label=labels)
+        one = {**SPLIT, "dataset": "cifar10"}
+        first = {**one, "method": "mine"}
+        runs = {"a": first, "b": {**one, "method": "theirs", **other}, "c": {**first, "seed": 3}}
+        if "seed" not in other:
+            del runs["c"]
+        config = {"study": "s", "data_root": str(tmp_path), "external": runs}
+        with refuses(ConfigError, *parts):
+            Study(config, home).check_external()
+
+    @pytest.mark.parametrize(
         ("rows", "entry", "statistics", "parts"),
         [
             (40, {}, {"conformal": ["thr"]}, ["external.a: Conformal sets", "got 14"]),

@@ -103,7 +103,7 @@ def test_better_than_the_best_by_a_biased_error_is_not_worse():
         for name, p in (("far", far), ("near", near))
     }
     assert models["far"].values["ece"] < models["near"].values["ece"]
-    verdict = against_one(models, "far", "ece")["verdict"].item()
+    verdict = against_one(models, "far", "ece", len(wrong))["verdict"].item()
     assert verdict == "better"
     assert Ranked("near", {}, Estimate(0), verdict, 0, 0).tied
 

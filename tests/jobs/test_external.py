@@ -64,6 +64,18 @@ class TestValidationRows:
             )
 
 
+class TestOrder:
+    def test_rows_are_in_the_order_of_their_index(self, tmp_path, val_file):
+        logits, labels = arrays()
+        order = np.random.default_rng(3).permutation(len(labels))
+        rows = npz(tmp_path / "test.npz", logits=logits[order], label=labels[order], index=order)
+        import_run(spec(val="val.npz"), [val_file, rows], tmp_path / "run")
+        _, test = published(tmp_path / "run")
+        assert test.index.tolist() == list(range(len(labels)))
+        np.testing.assert_array_equal(test.label, labels)
+        np.testing.assert_allclose(test.logits, logits, atol=1e-6)
+
+
 class TestHead:
     def test_the_last_layer_is_published_beside_the_logits(self, tmp_path, val_file, rows_file):
         weight, bias = np.arange(12.0).reshape(4, 3), np.arange(4.0)

@@ -325,6 +325,7 @@ def test_columns():
         "test_high",
         "rank",
         "diff_vs_baseline",
+        "n_common",
         "p_seeds",
         "p_value",
         "p_holm",

@@ -123,16 +123,19 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
             "\nno verdict: one run of a method says nothing about another run of it; give files of "
             "several seeds, or --networks to ask about these networks alone."
         )
-    without_verdict = frame.loc[(frame["verdict"] == NO_VERDICT) & ~one_run, "metric"]
-    lines += [f"\n{name}: no verdict; {_reason(name)}" for name in dict.fromkeys(without_verdict)]
+    without_verdict = frame[(frame["verdict"] == NO_VERDICT) & ~one_run]
+    for row in without_verdict.drop_duplicates("metric").itertuples():
+        lines.append(f"\n{row.metric}: no verdict; {_reason(row)}")
     return "\n".join(lines) + "\n"
 
 
-def _reason(metric: str) -> str:
-    """Why a metric has no verdict."""
-    if find_metric(metric).decided_by == "":
-        return WHY_NONE.get(metric, "it has no interval that is fit for one.")
-    return "it is not defined for these data."
+def _reason(row: Any) -> str:
+    """Why a difference has no verdict."""
+    if row.decided_by == "":
+        return WHY_NONE.get(row.metric, "it has no interval that is fit for one.")
+    if math.isnan(row.difference):
+        return "it is not defined for these data."
+    return "its difference does not vary over these data."
 
 
 def _line(row: Any) -> str:

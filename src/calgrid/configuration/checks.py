@@ -288,17 +288,18 @@ def check_rows_of_bank(
 
 def check_rows_of_external(
     runs: Sequence[specs.External], given: Mapping[str, Path], conformal: bool, where: str
-) -> None:
-    """Read the files of runs that differ in their subset of the validation rows alone: their
-    numbers must be of the stated kind, and the rows enough for the subsets and for ``conformal``
-    sets.
+) -> str:
+    """Read the files of runs that differ in their subset of the validation rows alone, and return
+    the identity of their test rows: their numbers must be of the stated kind, and the rows enough
+    for the subsets and for ``conformal`` sets.
     """
     from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+    from calgrid.storage.logits import identity_of_rows  # noqa: PLC0415
 
     subset = {"val_rows", "val_seed"}
     whole = {name: value for name, value in runs[0].items() if name not in subset}
     try:
-        val, _, _ = read_external(cast(specs.External, whole), given)
+        val, test, _ = read_external(cast(specs.External, whole), given)
         for run in runs:
             rows = val
             if "val_rows" in run:
@@ -307,6 +308,8 @@ def check_rows_of_external(
                 check_conformal(len(rows), where)
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
+    in_order = test.in_order()
+    return identity_of_rows(in_order.index, in_order.label)
 
 
 def check_conformal(n_val: int, where: str) -> None:

@@ -4,6 +4,7 @@
 
 import functools
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -681,12 +682,15 @@ class Study:
         return found
 
     def check_external(self) -> None:
-        """Read all external logits but those of banks: numbers of another kind than stated and too
-        few rows raise ConfigError.
+        """Read all external logits but those of banks: numbers of another kind than stated, too few
+        rows, other test rows than those of a run that they are compared with, and a run given as
+        several seeds raise ConfigError.
 
         This may take seconds, so jobs skip it.
         """
         entries: dict[tuple[str, str | None], list[RunKey]] = {}
+        rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+        seeds: dict[tuple[object, ...], RunKey] = {}
         for key, run in self.external.items():
             if "bank" not in run.external:
                 entry = run.external["name"], run.external.get("group")
@@ -697,7 +701,21 @@ class Study:
             names = [name for name in EXTERNAL_FILES if name in runs[0]]
             given = dict(zip(names, self.external_files(keys[0]), strict=True))
             where = f"external.{name}" + (f", group {group}" if group else "")
-            checks.check_rows_of_external(runs, given, conformal, where)
+            identity = checks.check_rows_of_external(runs, given, conformal, where)
+            for key, external in zip(keys, runs, strict=True):
+                first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
+                if identity != expected:
+                    raise ConfigError(
+                        f"{where}: {key.path} and {first.path} have other test rows, so they "
+                        "cannot be compared image by image; give one of them another 'dataset'."
+                    )
+                content = {**external, "name": "", "seed": 0}
+                twin = seeds.setdefault((*key[:4], json.dumps(content, sort_keys=True)), key)
+                if twin.seed != key.seed:
+                    raise ConfigError(
+                        f"{where}: {key.path} has the files of {twin.path}, so they are no "
+                        "different seeds; give each run once."
+                    )
 
     def check_labels(self) -> None:
         """Raise ConfigError if the user's images are too few or their labels do not fit the

@@ -187,10 +187,12 @@ def rank_calibrators(
     if not results:
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
-    return _ranking(results, ranking_metric, level), refused
+    return _ranking(results, ranking_metric, len(labels), level), refused
 
 
-def _ranking(results: Sequence[CrossValidated], metric: Metric, level: float) -> list[Ranked]:
+def _ranking(
+    results: Sequence[CrossValidated], metric: Metric, n_rows: int, level: float
+) -> list[Ranked]:
     """Sort calibrators by a metric, the best first, undefined values last; and compare each with
     the best.
     """
@@ -205,7 +207,7 @@ def _ranking(results: Sequence[CrossValidated], metric: Metric, level: float) ->
     models = {result.id: result.resamples for result in in_order if result.resamples}
     judged: dict[str, dict[str, Any]] = {}
     if others and models:
-        rows = against_one(models, best.id, metric.id, level)
+        rows = against_one(models, best.id, metric.id, n_rows, level)
         judged = rows.set_index("method").to_dict("index")
     ranking = [Ranked(best.id, best.scores, Estimate(0, 0, 0), "", best.seconds, best.changed)]
     for result in others:

@@ -44,7 +44,8 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
         val, test, classes = read_external(external, given)
-        for name, data in (("val", val), ("test", test)):
+        # all runs of a data set have their rows in the same order, and share resamples
+        for name, data in (("val", val.in_order()), ("test", test.in_order())):
             data.shift = data.severity = data.probabilities = None
             data.metadata = {
                 **spec["key"],

@@ -70,7 +70,8 @@ class ResidualBins(NamedTuple):
     ----------
     place : bin of each sample, (N,). residual : e_i, 0 for the only sample of its bin, (N,).
     others : n_b - 1, at least 1, (M,). sums : sum of e_i, (M,).
-    square : mean product of two different residuals, times n_b / N, (M,).
+    square : mean product of two different residuals, times n_b / N, (M,); NaN if no bin has two
+        samples.
     """
 
     place: NDArray[np.intp]
@@ -88,6 +89,8 @@ def residual_bins(predictions: Predictions, n_bins: int) -> ResidualBins:
     others = np.maximum(count - 1, 1)
     sums = np.bincount(index, residual, n_bins).astype(np.float64)
     products = sums**2 - np.bincount(index, residual**2, n_bins)
+    if count.max() < 2:
+        products = np.full(n_bins, np.nan)
     return ResidualBins(index, residual, others, sums, products / others / predictions.n_samples)
 
 

@@ -104,8 +104,8 @@ def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> flo
 
     Dropping the products of a sample with itself makes each bin an unbiased estimate (a
     U-statistic) of n_b times its squared gap, so two models differ in expectation only if their
-    calibration does. May be negative; bins of one sample are ignored. Same equal-width bins as
-    :func:`ece`.
+    calibration does. May be negative; bins of one sample are ignored, and without others it is NaN.
+    Same equal-width bins as :func:`ece`.
 
     Parameters and errors as in :func:`ece`. Source: Lee, Huang, Hassani and Dobriban, T-Cal, JMLR
     2023 (debiased plug-in estimator; there of all classes, and divided by n_b instead of n_b - 1).

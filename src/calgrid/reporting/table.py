@@ -312,7 +312,8 @@ def best_rows(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, set[Any]]
         if lower is None or len(values) < 2:  # a single value is not marked as best
             continue
         if lower:
-            values = values.clip(lower=0)  # a debiased error below 0 is not better than 0
+            # a debiased error below 0 is not better than 0
+            values = values.clip(lower=find_metric(metric).bounds[0])
         optimum = text.format_metric(metric, values.min() if lower else values.max())
         shown = values.map(functools.partial(text.format_metric, metric))
         best[metric] = set(values.index[shown == optimum])

@@ -99,7 +99,7 @@ def paired_bootstrap(
         check_computed(name, shape)
     options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed, "n_bins": n_bins}
     options["further"] = plugin_metrics(metrics)
-    scores = {}
+    scores, n_test = {}, shape[0]
     for method, predictions in runs.items():
         scores[method] = _scores([resampled(probs, labels, **options) for probs in predictions])
     by = dict(zip(metrics, decided_by(pd.Series(list(metrics), dtype=str)), strict=True))
@@ -107,20 +107,20 @@ def paired_bootstrap(
     rows = []
     for method, against in itertools.combinations(runs, 2):
         for name in needed:
-            found = _difference(find_metric(name), scores[method], scores[against], level)
+            found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
             rows.append({"method": method, "against": against, "metric": name, **found})
     return _judged(rows, level, metrics, of_runs)
 
 
 def against_one(
-    models: Mapping[str, Resampled], against: str, metric: str, level: float = 0.95
+    models: Mapping[str, Resampled], against: str, metric: str, n_test: int, level: float = 0.95
 ) -> pd.DataFrame:
     """Verdicts on single models against one of them, on the same resamples of the test samples.
 
     Parameters
     ----------
     models : by name, with all labelled metrics. against : name of the one.
-    metric : with ranks. level : as in :func:`paired_bootstrap`.
+    metric : with ranks. n_test : number of test samples. level : as in :func:`paired_bootstrap`.
 
     Returns
     -------
@@ -133,7 +133,9 @@ def against_one(
     for method in models:
         if method != against:
             for name in dict.fromkeys(filter(None, [metric, by])):
-                found = _difference(find_metric(name), scores[method], scores[against], level)
+                found = _difference(
+                    find_metric(name), scores[method], scores[against], level, n_test
+                )
                 rows.append({"method": method, "against": against, "metric": name, **found})
     return _judged(rows, level, [metric], of_runs=True)
 
@@ -155,7 +157,7 @@ def _judged(
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
     found["verdict"] = found["verdict"].fillna(NO_VERDICT)
     last = ["decided_by", "verdict"]
-    hidden = {*last, "df_test"}
+    hidden = {*last, "df_test", "n_test"}
     return found[[*(name for name in found if name not in hidden), *last]]
 
 
@@ -169,6 +171,13 @@ def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
             f"Methods are compared seed by seed, but have different numbers of runs ({listed}); "
             "give one of each seed, in the same order."
         )
+    for method, each in runs.items():
+        for first, second in itertools.combinations(each, 2):
+            if np.array_equal(np.asarray(first), np.asarray(second)):
+                raise DataError(
+                    f"Two runs of {method} have the same numbers, so they are no different seeds; "
+                    "give each run once."
+                )
 
 
 def _scores(models: Sequence[Resampled]) -> _Scores:
@@ -179,7 +188,7 @@ def _scores(models: Sequence[Resampled]) -> _Scores:
 
 
 def _difference(
-    metric: Metric, first: _Scores, second: _Scores, level: float
+    metric: Metric, first: _Scores, second: _Scores, level: float, n_test: int
 ) -> dict[str, float | int | str]:
     by_seed = first.by_seed[metric.id] - second.by_seed[metric.id]
     drawn = first.mean.drawn[metric.id] - second.mean.drawn[metric.id]
@@ -192,12 +201,16 @@ def _difference(
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
+    deciding = drawn[:DECIDING_RESAMPLES]
+    # resamples have the variance of the samples, whose mean has n - 1 degrees of freedom
+    variance = float(sampling_variance(deciding, pairs)) * n_test / max(n_test - 1, 1)
     return {
         "n_seeds": count,
         "difference": difference,
         "ci_low": difference - below,
         "ci_high": difference + above,
-        "std_test": math.sqrt(float(sampling_variance(drawn[:DECIDING_RESAMPLES], pairs))),
+        "std_test": math.sqrt(variance),
         "std_seed": std_seed,
-        "df_test": len(drawn[:DECIDING_RESAMPLES]) - 1,
+        "df_test": max(min(len(deciding), n_test) - 1, 1),
+        "n_test": n_test,
     }

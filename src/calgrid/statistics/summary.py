@@ -66,7 +66,7 @@ def summarise(
     test_low, test_high : bootstrap interval over test samples, mean of the limits over the runs;
     rank : among methods and calibrators of the same table column, 1 = best, ties averaged; NaN for
         ``ece_null``;
-    diff_vs_baseline : mean difference over common seeds; NaN if none;
+    diff_vs_baseline : mean difference over common seeds; NaN if none; n_common : their number;
     p_seeds : paired t-test over these seeds, for these test samples alone; NaN with fewer than two
         seeds, or if all differences are equal but not zero;
     p_value : by the rule of :mod:`calgrid.statistics.verdicts`, over seeds and test samples; NaN
@@ -129,6 +129,7 @@ def _tested(
     return {
         "rank": losses.groupby(groups(summary, RANKED)).rank(method="average"),
         "diff_vs_baseline": tests["difference"],
+        "n_common": tests["n_seeds"].astype(int),
         "p_seeds": seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]).where(
             compared
         ),

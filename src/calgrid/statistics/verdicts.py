@@ -47,6 +47,10 @@ POWER = 0.8
 ROUNDING = 1e-12
 #: maximum reported number of needed seeds
 MOST_SEEDS = 10_000
+#: shares of samples, which two methods may have in common on all of them, and yet differ on others
+SHARES = ("accuracy", "top5")
+#: upper end of a 95 % interval of a Poisson mean, of which no event was seen
+UNSEEN = 3.69
 #: p-values below are reported as this one
 LEAST_P = 1e-15
 
@@ -69,7 +73,8 @@ def judge(
     ----------
     tests : one row a comparison: metric; difference; n_seeds; std_seed, over seeds (ddof 1; ignored
         for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
-        unknown. Optional: df_test, degrees of freedom of std_test; sign, 1 if lower values are
+        unknown. Optional: df_test, degrees of freedom of std_test; n_test, number of test samples;
+        sign, 1 if lower values are
         better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
         variances are moderated (default: the families).
     families : label (n,) of the family of each test, within which Holm's correction applies.
@@ -86,8 +91,10 @@ def judge(
     detectable : difference that would be found in this family with a probability of 80 %;
     verdict : ``better`` or ``worse`` if p_holm < 1 - level; ``equivalent`` if the interval at level
         1 - (1 - level) / (size of the family) is within the ``margin`` of the metric, or the
-        interval within a thousandth of it; ``tie`` otherwise; ``no verdict`` without ``std_test``,
-        without variance, without a better side, or for methods with one seed.
+        interval within a thousandth of it, but not of an accuracy without a difference on any of
+        so few ``n_test`` samples that these could hide the margin; ``tie`` otherwise; ``no
+        verdict`` without ``std_test``, without variance, without a better side, or for methods with
+        one seed.
     """
     alpha, names = 1 - level, tests["metric"]
     known = {name: find_metric(name) for name in set(names) & set(metric_names())}
@@ -118,12 +125,16 @@ def judge(
     }
     verdict = np.select(list(rules.values()), list(rules), TIE)
     verdict = np.where((verdict == TIE) & (wide < margin.to_numpy()), EQUIVALENT, verdict)
+    detectable = _reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources)
+    n_test = np.asarray(tests.get("n_test", math.inf), dtype=float)
+    unseen = np.where(names.isin(SHARES) & (images == 0), UNSEEN / n_test, 0.0)
+    verdict = np.where((verdict == EQUIVALENT) & (unseen >= margin.to_numpy()), TIE, verdict)
     return tests.assign(
         p_value=p_value,
         p_holm=p_holm,
         ci_low=difference - half,
         ci_high=difference + half,
-        detectable=_reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources),
+        detectable=np.maximum(detectable, unseen),
         verdict=verdict,
     )
 

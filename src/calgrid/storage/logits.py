@@ -71,6 +71,10 @@ class Logits:
         }
         return Logits(**chosen)
 
+    def in_order(self) -> "Logits":
+        """Return the rows in the order of ``index``, without metadata."""
+        return self.rows(np.argsort(self.index, kind="stable"))
+
     def joined(self, other: "Logits") -> "Logits":
         """Return the rows of both in turn, with the columns that both have, without metadata."""
         values: dict[str, Any] = {}

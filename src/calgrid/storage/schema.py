@@ -62,10 +62,9 @@ SHIFT_SUMMARY_COLUMNS: Columns = {
     "n_seeds": "int64",
     "std_fit": "float64",
     "n_fits": "int64",
-    **dict.fromkeys(
-        ("ci_low", "ci_high", "rank", "diff_vs_baseline", "p_seeds", "p_value", "p_holm"),
-        "float64",
-    ),
+    **dict.fromkeys(("ci_low", "ci_high", "rank", "diff_vs_baseline"), "float64"),
+    "n_common": "int64",
+    **dict.fromkeys(("p_seeds", "p_value", "p_holm"), "float64"),
     "detectable": "float64",
     **dict.fromkeys(("decided_by", "verdict"), "str"),
     "n_shifts": "int32",

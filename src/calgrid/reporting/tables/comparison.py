@@ -57,6 +57,7 @@ def tests(data: StudyData) -> Table | None:
             & rows["diff_vs_baseline"].notna()
             & (rows["method"] != data.baseline)
         )
+        rows = rows.assign(n_seeds=rows["n_common"])  # those of the difference
         return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[
             TEST_COLUMNS
         ]
