@@ -1,6 +1,7 @@
 """Applying a fit: its classes, kind and form decide, and labels may be absent."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator, load_calibrator
@@ -70,6 +71,23 @@ def test_other_classes_and_files_from_which_nothing_would_come_are_refused(
     fails(*load, other, parts=["no column for the classes eel, it contains cat, dog, fox, yak"])
     order = ("--classes", "dog,cat,eel,fox")
     fails(*load, other, *order, parts=["fitted on the classes cat,dog,eel,fox"])
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, tmp_path, saved):
+    names, fitted = ["s_cat", "s_dog", "s_eel", "s_fox"], tmp_path / "fitted.safetensors"
+    for role, width in (("val", 3), ("test", 4)):
+        rows = pd.DataFrame(getattr(data, role)[:, :width], columns=names[:width])
+        rows["label"] = getattr(data, f"{role}_labels") % 3
+        rows.to_csv(tmp_path / f"{role}.csv", index=False)
+    fit = ("--calibrator", "ts", "--fit", tmp_path / "val.csv")
+    assert calgrid("calibrate", *fit, "--save", fitted, *QUICK).code == 0
+    how = ("--load", fitted) if saved else fit
+    apply = ("calibrate", *how, "--apply", tmp_path / "test.csv", *QUICK)
+    done = calgrid(*apply)
+    assert done.code == 2
+    assert "test.csv has the columns s_fox beside those of the classes" in done.err
+    assert calgrid(*apply, "--classes", "s_cat,s_dog,s_eel").code == 0
 
 
 def test_a_saved_fit_knows_what_its_numbers_are(calgrid, tmp_path):

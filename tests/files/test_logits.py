@@ -33,6 +33,25 @@ def test_any_real_numbers(tmp_path, kind):
     assert read_any(path, "logits").logits.tolist() == [[1.0, -2.0], [3.0, 0.0]]
 
 
+@pytest.mark.parametrize("offset", [-1e8, 3e8])
+def test_large_offsets_of_rows_do_not_cost_precision(tmp_path, offset):
+    logits = LOGITS.astype(float)
+    logits[0, 1] = -np.inf
+    moved = logits.copy()
+    moved[:10] += offset
+    data = read_any(npz(tmp_path / "test.npz", logits=moved, label=LABELS), "logits")
+    shifted = logits[:10] - logits[:10].max(axis=1, keepdims=True)
+    assert data.logits[:10] == pytest.approx(shifted, abs=1e-6)
+    assert np.array_equal(data.logits[10:], LOGITS[10:])
+
+
+def test_large_integers_and_a_single_large_column(tmp_path):
+    path = npz(tmp_path / "whole.npz", logits=np.array([[10**9, 10**9 + 1]] * 2), label=[0, 1])
+    assert read_any(path, "logits").logits.tolist() == [[-1, 0]] * 2
+    path = npz(tmp_path / "one.npz", logits=np.array([2000.0, -3.0]), label=[1, 0])
+    assert read_any(path, "logits", binary=True).logits.tolist() == [[0, 2000], [0, -3]]
+
+
 def test_files_of_ours_and_of_others(tmp_path):
     ours, theirs = tmp_path / "ours.parquet", tmp_path / "theirs.PARQUET"
     write_logits(ours, Logits(np.arange(20, dtype=np.int32), LABELS.astype(np.int32), LOGITS))
@@ -274,6 +293,26 @@ def test_labels_in_a_file_of_their_own(tmp_path, refuses):
         read_any(logits, "logits", tmp_path / "y.pt")
 
 
+def test_labels_in_a_file_of_their_own_are_paired_by_index_if_both_have_it(tmp_path, refuses):
+    order = np.random.default_rng(0).permutation(20)
+    path = npz(tmp_path / "z.npz", logits=LOGITS, index=np.arange(100, 120))
+    labels = pd.DataFrame({"index": order + 100, "label": LABELS[order]})
+    for name, write in (("y.csv", labels.to_csv), ("y.parquet", labels.to_parquet)):
+        write(tmp_path / name, index=False)
+        assert_read(read_any(path, "logits", tmp_path / name))
+    plain = npz(tmp_path / "plain.npz", logits=LOGITS)
+    assert_read(read_any(plain, "logits", tmp_path / "y.csv"), LOGITS, LABELS[order])
+    for index, parts in (
+        (np.r_[100, np.arange(100, 119)], ["y.npz has index 100 more than once", "make it unique"]),
+        (np.arange(101, 121), ["y.npz has labels for other rows than", "100 is in", "z.npz alone"]),
+        (np.arange(99, 119), ["index 99 is in", "y.npz alone; give the labels of these rows"]),
+        (np.arange(100, 121), ["'index' has the shape (21,) for 20 labels"]),
+    ):
+        other = npz(tmp_path / "y.npz", label=LABELS, index=index)
+        with refuses(DataError, *parts):
+            read_any(path, "logits", other)
+
+
 def test_arrays_of_other_names_are_named(tmp_path, refuses):
     path = tmp_path / "t.npz"
     np.savez(path, LOGITS, LABELS)
@@ -319,6 +358,64 @@ def test_columns_with_the_names_of_classes(tmp_path, start):
     assert_read(read_any(path, "logits", classes=NAMES))
     path = wide(tmp_path / "t.parquet", names, LOGITS[:, order], LABELS, row=np.arange(20))
     assert_read(read_any(path, "logits", classes=NAMES))
+
+
+@pytest.mark.parametrize(
+    ("ends", "values"),
+    [
+        (["True", "False"], [True, False]),  # a CSV file has no text but truth values then
+        (["true", "false"], [1, 0]),
+        (["1", "2", "3"], [1, 2, 3]),
+        (["-1", "1"], [-1.0, 1.0]),
+        (["8", "3", "5"], [8, 3, 5]),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_columns_with_the_values_of_labels(tmp_path, ends, values, named):
+    """The last class has no row, so the largest label does not tell how they count."""
+    logits, labels = LOGITS[:, : len(ends)], LABELS % max(len(ends) - 1, 1)
+    path = wide(tmp_path / "t.csv", [f"p_{end}" for end in ends], logits, np.array(values)[labels])
+    data = read_any(path, "logits", classes=ends if named else None)
+    assert_read(data, logits, labels)
+    assert data.metadata["classes"] == ends
+
+
+def test_labels_that_may_or_may_not_be_the_values_in_the_names_of_columns(tmp_path, refuses):
+    names = ["p_1", "p_2", "p_3", "p_4"]
+    path = wide(tmp_path / "t.csv", names, LOGITS, LABELS)
+    with refuses(DataError, "t.csv: label 0 is not one of the classes 1, 2, 3, 4", "--classes"):
+        read_any(path, "logits")
+    assert_read(read_any(path, "logits", classes=names))
+    arrays_only = npz(tmp_path / "t.npz", logits=LOGITS, label=LABELS)
+    assert_read(read_any(arrays_only, "logits", classes=["1", "2", "3", "4"]))
+    path = wide(tmp_path / "none.csv", names, LOGITS, np.full(20, -1))
+    assert_read(read_any(path, "logits", labelled=False), LOGITS, np.full(20, -1))
+
+
+def test_classes_named_by_all_remaining_columns_are_said(tmp_path, capsys):
+    """``loss`` may be a class or not."""
+    logits = np.c_[LOGITS, LOGITS[:, 0]]
+    said = "The 5 classes of {} are cat, dog, eel, fox, loss, all its columns of floating-point"
+    for name, labels in (("numbers.csv", LABELS), ("words.csv", np.array(NAMES)[LABELS])):
+        path = wide(tmp_path / name, [*NAMES, "loss"], logits, labels)
+        assert_read(read_any(path, "logits"), logits)
+        assert said.format(path) in capsys.readouterr().err
+        assert_read(read_any(path, "logits", classes=NAMES))
+        assert capsys.readouterr().err == ""
+    many = [f"{letter}_class" for letter in "abcdefghijkl"]
+    path = wide(tmp_path / "many.csv", [*many, "loss"], np.tile(LOGITS, 4)[:, :13], LABELS)
+    read_any(path, "logits")
+    assert "d_class, ..., i_class, j_class, k_class, l_class, loss" in capsys.readouterr().err
+
+
+def test_columns_of_further_classes_are_refused_where_the_classes_are_known(tmp_path, refuses):
+    names = [f"s_{name}" for name in NAMES]
+    path = wide(tmp_path / "t.csv", names, LOGITS, LABELS % 3, s_rows=np.arange(20))
+    said = "t.csv has the columns s_fox beside those of the classes cat, dog, eel; use the same"
+    with refuses(DataError, said, "--classes"):
+        read_any(path, "logits", classes=NAMES[:3], exact=True)
+    assert_read(read_any(path, "logits", classes=NAMES[:3]), LOGITS[:, :3], LABELS % 3)
+    assert_read(read_any(path, "logits", classes=NAMES, exact=True), labels=LABELS % 3)
 
 
 def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path, refuses):

@@ -37,7 +37,11 @@ def read(
     classes: Sequence[str] | None = None,
     labelled: bool = True,
 ) -> Logits:
-    """Read a file with the options of the command line, of which ``--classes`` has precedence."""
+    """Read a file with the options of the command line, of which ``--classes`` has precedence.
+
+    ``classes`` are those of another file or of a calibrator: columns of further classes are
+    refused.
+    """
     return read_any(
         path,
         options.kind or "logits",
@@ -47,6 +51,7 @@ def read(
         classes=options.classes or classes,
         binary=options.binary,
         labelled=labelled,
+        exact=not options.classes,
     )
 
 

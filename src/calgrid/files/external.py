@@ -33,7 +33,7 @@ def read_external(
     test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
     classes = test.metadata.get("classes")
     if "val" in given:
-        how["classes"] = classes
+        how |= {"classes": classes, "exact": "classes" not in external}
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
         if share_rows(val, test):

@@ -8,6 +8,7 @@ import numpy as np
 
 from calgrid.errors import DataError, visible
 from calgrid.progress import log
+from calgrid.storage.logits import NO_LABEL
 
 #: integers below it are exact in float64
 LARGEST_EXACT = 2**53
@@ -47,12 +48,60 @@ def class_numbers(
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1), classes
     yes_or_no = labels.dtype.kind == "b" and width == (2,)
-    whole = False
-    if labels.dtype.kind == "f":  # pandas stores whole numbers so in a column with gaps
-        whole = bool(((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all())
-    if yes_or_no or whole:
+    if yes_or_no or _are_whole_floats(labels):
         return labels.astype(np.int64), classes
     return labels, classes
+
+
+def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) -> np.ndarray:
+    """Convert labels (N,) or (N, 1) to class numbers by the names of the classes, if these are
+    False and True, or integers that are not 0 to K-1 in some order; else return them as they are.
+
+    Raises
+    ------
+    DataError : a label is none of these names.
+    """
+    values = _values_of_names(classes)
+    if labels.shape[1:] == (1,):
+        labels = labels.reshape(-1)
+    are_numbers = labels.dtype.kind in "biu" or _are_whole_floats(labels)
+    if values is None or labels.ndim != 1 or not are_numbers:
+        return labels
+    if NO_LABEL not in values and (labels == NO_LABEL).all():
+        return labels
+    number = {value: place for place, value in enumerate(values)}
+    whole = [int(label) for label in labels.tolist()]
+    for label in whole:
+        if label not in number:
+            raise DataError(
+                f"{path}: label {label} is not one of the classes {shown_names(classes)} that its "
+                "columns name; correct the labels, or, if they count the columns from 0, give "
+                "the whole names of the columns with --classes (in a study, classes)."
+            )
+    return np.array([number[label] for label in whole], np.int64)
+
+
+def _values_of_names(names: Sequence[str]) -> list[int] | None:
+    """The numbers that names of classes are: 0 and 1 for False and True, or integers but 0 to K-1;
+    None if they are other names.
+    """
+    words = [name.casefold() for name in names]
+    if sorted(words) == ["false", "true"]:
+        return [int(word == "true") for word in words]
+    if not all(re.fullmatch(rf"-?\d{{1,{MOST_DIGITS}}}", word) for word in words):
+        return None
+    values = [int(word) for word in words]
+    are_places = sorted(values) == list(range(len(values)))
+    return None if are_places or len(set(values)) < len(values) else values
+
+
+def _are_whole_floats(labels: np.ndarray) -> bool:
+    """Whether labels are floats without fractions: pandas stores whole numbers so in a column with
+    gaps.
+    """
+    if labels.dtype.kind != "f":
+        return False
+    return bool(((labels == np.rint(labels)) & (np.abs(labels) < LARGEST_EXACT)).all())
 
 
 def is_text(labels: np.ndarray) -> bool:

@@ -19,7 +19,14 @@ from calgrid.calibrators._validation import check_logits
 from calgrid.errors import DataError, visible
 from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
 from calgrid.files.formats import HEAD_FORMATS
-from calgrid.files.labels import as_text, class_numbers, is_text, shown_names
+from calgrid.files.labels import (
+    SHOWN_NAMES,
+    as_text,
+    class_numbers,
+    is_text,
+    numbers_of_values,
+    shown_names,
+)
 from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
@@ -31,6 +38,10 @@ VALUE_NAMES = {
 }
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
+#: float32 rounds smaller logits by less than 4e-5; rows with a larger maximum are shifted to 0
+LARGEST_UNSHIFTED = 1000.0
+#: beginning of the name of a column, up to a separator
+BEGINNING = re.compile(r"[^_.:\- ]+[_.:\- ]")
 #: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
 SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
@@ -45,6 +56,7 @@ def read_any(
     classes: Sequence[str] | None = None,
     binary: bool = False,
     labelled: bool = True,
+    exact: bool = False,
 ) -> Logits:
     """Read logits and labels from ``.npz``, ``.pt``, ``.parquet`` or ``.csv``.
 
@@ -52,19 +64,23 @@ def read_any(
     ----------
     kind : ``"logits"`` or ``"probabilities"``. Probabilities are returned unchanged, and their
         logarithm as logits.
-    labels : file of the labels, if not ``path``.
+    labels : file of the labels, if not ``path``; rows are paired by ``index`` if both files have
+        it, else in their order.
     values_key : name of the array or column of logits or probabilities, or prefix of such columns.
     label_key : name of the array or column of labels.
     classes : names of the classes, in the order of the columns; labels may be such names.
     binary : whether the numbers are one column, for class 1 of two.
     labelled : if False, labels may be absent; they are then all -1.
+    exact : whether a table must have no columns of further classes than ``classes``.
 
     Names of the classes are in the metadata, key ``classes``, if the file or the caller knows them.
 
     Raises
     ------
     DataError : the file is missing or damaged, its numbers are not of the kind (also logits
-        that are probabilities in every row), rows have no label, or an index is repeated.
+        that are probabilities in every row), rows have no label, an index is repeated, the file
+        of the labels has other indices, or with ``exact``, columns have the beginning of those of
+        the classes and no class.
     """
     arrays = load(path)
     classes = _known_classes(arrays, classes, path)
@@ -72,7 +88,7 @@ def read_any(
     label_values = (
         _array_named(arrays, label_names, path)
         if labels is None
-        else _labels_of_file(labels, label_names)
+        else _labels_of_file(labels, label_names, arrays, path)
     )
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
     if values is None and isinstance(arrays, Columns):
@@ -82,7 +98,9 @@ def read_any(
             names = [name for name in arrays if name not in others and arrays.all_floating([name])]
             names = names if len(names) == 1 else []
         else:
-            names, classes = class_columns(arrays, others, label_values, values_key, classes)
+            given = values_key, classes, exact
+            names, classes = class_columns(arrays, others, label_values, *given)
+            label_values = _numbers_by_name(label_values, names, classes, path)
         values = arrays.stacked(names) if names else None
     if label_values is None and values is not None and not (labelled or label_key):
         label_values = np.full(len(values), NO_LABEL)
@@ -207,7 +225,10 @@ def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarra
     return None
 
 
-def _labels_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
+def _labels_of_file(
+    path: Path, names: Sequence[str], scores: Arrays, scores_path: Path
+) -> np.ndarray:
+    """The labels of a file of their own, for the rows of the file of the scores."""
     arrays = load(path)
     values = arrays[UNNAMED] if UNNAMED in arrays else _array_named(arrays, names, path)
     if values is None:
@@ -215,7 +236,42 @@ def _labels_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
             f"{path} must contain labels named '{names[0]}', it contains {_content(arrays)}; give "
             "their name with --label-key (in a study, label_key)."
         )
-    return values
+    if "index" not in arrays or "index" not in scores:
+        return values
+    return _in_order_of(scores["index"], scores_path, arrays["index"], values, path)
+
+
+def _in_order_of(
+    wanted: np.ndarray, wanted_path: Path, index: np.ndarray, values: np.ndarray, path: Path
+) -> np.ndarray:
+    """Values with an index (N,) of their own, in the order of a wanted index.
+
+    Raises
+    ------
+    DataError : an index of the values is repeated, or the two files have different ones.
+    """
+    if np.array_equal(index, wanted):
+        return values
+    if index.shape != values.shape[:1]:
+        raise DataError(
+            f"{path}: 'index' has the shape {index.shape} for {len(values)} labels; give one "
+            "number per row, or remove 'index'."
+        )
+    known, first, counts = np.unique(index, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        raise DataError(
+            f"{path} has index {known[counts > 1][0]} more than once, but its labels are paired "
+            "with rows by index; make it unique, or remove 'index'."
+        )
+    differing = np.setxor1d(known, wanted)
+    if differing.size:
+        owner = path if differing[0] in known else wanted_path
+        raise DataError(
+            f"{path} has labels for other rows than {wanted_path}: index {differing[0]} is in "
+            f"{owner} alone; give the labels of these rows, or remove 'index' if both files have "
+            "the same order."
+        )
+    return values[first[np.searchsorted(known, wanted)]]
 
 
 def _content(arrays: Arrays) -> str:
@@ -239,7 +295,7 @@ def _what_is_missing(arrays: Arrays, kind: str, path: Path, classes: Sequence[st
 
 def _key_hint(arrays: Arrays, key: str | None) -> str:
     """End of a message: the prefixes of several columns, or the name next to a wrong key."""
-    starts = [match[0] for name in arrays if (match := re.match(r"[^_.:\- ]+[_.:\- ]", name))]
+    starts = [match[0] for name in arrays if (match := BEGINNING.match(name))]
     shared = sorted({start for start in starts if starts.count(start) > 1})
     if key is None:
         options = " or ".join(f"--values-key {visible(start)}" for start in shared)
@@ -259,13 +315,15 @@ def class_columns(
     labels: np.ndarray | None,
     key: str | None = None,
     classes: Sequence[str] | None = None,
+    exact: bool = False,
 ) -> tuple[list[str], Sequence[str] | None]:
     """Find the columns of a wide table with one class each, in the order of the classes, and the
     names of the classes.
 
     The candidates are, in this order: columns that end with the names of ``classes``, columns that
     end with 0 to K-1, and all remaining columns if they are floating-point. An ambiguous choice
-    gives no columns.
+    gives no columns. Names that are taken from all remaining columns are logged, unless labels are
+    text and have each of them.
 
     Parameters
     ----------
@@ -273,11 +331,18 @@ def class_columns(
     labels : (N,), text if the classes have names.
     key : prefix of the names of the columns.
     classes : names of the classes, in order, if known.
+    exact : whether further columns with the beginning of those of ``classes`` are refused.
+
+    Raises
+    ------
+    DataError : there are such columns.
     """
     names = [name for name in columns if name not in ignored and name.startswith(key or "")]
     if classes:
         prefix = _common_prefix(names, classes)
         if prefix is not None:
+            if exact:
+                _refuse_further_classes(columns, names, prefix, classes)
             return [prefix + name for name in classes], classes
     complete = _numbered_columns(names)
     if len(complete) == 1:
@@ -285,11 +350,69 @@ def class_columns(
     if classes or complete or len(names) < 2 or not columns.all_floating(names):
         return [], classes
     if labels is None or labels.size == 0 or not is_text(labels):
-        return names, [name.removeprefix(key or "") for name in names]
-    prefix = _common_prefix(names, np.unique(as_text(labels, columns.path)).tolist())
+        found = _names_of_values(names) or [name.removeprefix(key or "") for name in names]
+        if labels is not None:
+            _say_classes(found, columns.path)
+        return names, found
+    words = np.unique(as_text(labels, columns.path)).tolist()
+    prefix = _common_prefix(names, words)
     if prefix is None or not all(name.startswith(prefix) for name in names):
         return [], None
-    return names, [name.removeprefix(prefix) for name in names]
+    found = [name.removeprefix(prefix) for name in names]
+    if len(words) < len(found):
+        _say_classes(found, columns.path)
+    return names, found
+
+
+def _refuse_further_classes(
+    columns: Columns, names: Sequence[str], prefix: str, classes: Sequence[str]
+) -> None:
+    """Raise DataError if further columns of floating-point numbers begin like those of all classes:
+    with their prefix, or with what the names themselves share up to a separator.
+    """
+    start = prefix
+    match = BEGINNING.match(classes[0])
+    if not prefix and match and all(name.startswith(match[0]) for name in classes):
+        start = match[0]
+    others = [name for name in names if name.removeprefix(prefix) not in classes]
+    further = [name for name in others if name.startswith(start) and columns.all_floating([name])]
+    if start and further:
+        raise DataError(
+            f"{columns.path} has the columns {shown_names(further)} beside those of the classes "
+            f"{shown_names(classes)}; use the same model, or, if they are no classes, name the "
+            "classes with --classes (in a study, classes)."
+        )
+
+
+def _names_of_values(names: Sequence[str]) -> list[str] | None:
+    """The ends of names that begin alike, if these are True and False, or integers."""
+    for end in ("true|false", r"\d+", r"-?\d+"):
+        matches = [re.fullmatch(f"(.*?)({end})", name, re.IGNORECASE) for name in names]
+        found = [match for match in matches if match]
+        if len(found) == len(names) and len({match[1] for match in found}) == 1:
+            return [match[2] for match in found]
+    return None
+
+
+def _say_classes(names: Sequence[str], path: Path) -> None:
+    """Log the names of classes, of many the first and the last ones."""
+    half = SHOWN_NAMES // 2
+    shown = names if len(names) <= SHOWN_NAMES else [*names[: half - 1], "...", *names[-half:]]
+    log(
+        f"The {len(names)} classes of {path} are {shown_names(shown)}, all its columns of "
+        "floating-point numbers; give --classes (in a study, classes) if one is no class."
+    )
+
+
+def _numbers_by_name(
+    labels: np.ndarray | None, names: Sequence[str], classes: Sequence[str] | None, path: Path
+) -> np.ndarray | None:
+    """Class numbers of labels that are names of columns, such as 1 to K; others are unchanged."""
+    if labels is None or not classes or len(names) != len(classes):
+        return labels
+    if not all(map(str.endswith, names, classes)):
+        return labels
+    return numbers_of_values(labels, classes, path)
 
 
 def classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
@@ -369,6 +492,8 @@ def from_arrays(
     validate_logits(data, str(path))
     # after the validation: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
+    if kind == "logits" and not binary:  # a single column has no row maximum
+        data.logits = _without_offsets(values, logits)
     data.metadata = {**arrays.metadata, **({"classes": list(classes)} if classes else {})}
     if kind == "logits" and resemble_probabilities(values):
         raise DataError(
@@ -423,6 +548,21 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
         raise DataError(f"{path}: '{name}' must be real numbers, got {values.dtype}.")
     with np.errstate(over="ignore"):  # the validation finds infinite numbers
         return values.astype(np.float32)
+
+
+def _without_offsets(values: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """Logits (N, K) in float32; rows of ``values`` that lose their differences in it are first
+    shifted to the maximum 0, which does not change the softmax.
+    """
+    is_exact = values.dtype in (np.float16, np.float32)
+    far = np.abs(logits.max(axis=1)) > LARGEST_UNSHIFTED
+    if is_exact or not far.any():
+        return logits
+    rows = values[far].astype(np.float64)
+    shifted = logits.copy()
+    with np.errstate(over="ignore"):
+        shifted[far] = rows - rows.max(axis=1, keepdims=True)
+    return shifted
 
 
 def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
