@@ -1,6 +1,6 @@
 """Histogram binning, BBQ and isotonic maps: worked examples, bins under ties, one-vs-all forms."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -10,8 +10,8 @@ from scipy.special import gammaln
 from tests.calibrators.cases import CONFIDENCE, CORRECT, top_heavy
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._binning import bin_of, count, equal_count_cuts, make_cuts
-from calgrid.calibrators._probabilities import renormalised, softmax
+from calgrid.calibrators._binning import bin_of, count, distinct, equal_count_cuts, make_cuts
+from calgrid.calibrators._probabilities import renormalised, softmax, without_impossible
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import binning_sizes, binnings
 from calgrid.calibrators.iso import fit_isotonic
@@ -208,6 +208,13 @@ def test_rows_of_zeros_fall_back():
     np.testing.assert_allclose(renormalised(values, otherwise), [[0.4, 0.6], [0.25, 0.75]])
 
 
+def test_possible_classes_share_what_a_map_gives_an_impossible_one():
+    logits = np.array([[0.0, -1.0, -np.inf], [0.0, -np.inf, -np.inf], [0.0, -1.0, -2.0]])
+    values = np.array([[0.6, 0.2, 0.2], [0.0, 0.5, 0.5], [0.5, 0.3, 0.2]])
+    expected = [[0.75, 0.25, 0.0], *values[1:]]
+    np.testing.assert_allclose(without_impossible(logits, values), expected)
+
+
 @pytest.mark.parametrize(
     "id", ["hb", "hb_ova", "bbq", "iso_ova", "irm", "spline", "cir", "ivap_ova"]
 )
@@ -216,3 +223,30 @@ def test_the_order_of_the_validation_samples_does_not_matter(id, problem, held_o
     order = np.random.default_rng(2).permutation(len(tied.labels))
     one, other = (held_out.predict(data.fit(id)) for data in (tied, tied.rows(order)))
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_scores_closer_than_the_tolerance_count_as_one_also_in_a_chain():
+    scores = np.array([0.0, 1e-16, 5e-13, 9e-13, 1.2e-12, 2.1e-12, 2.5e-12, 0.2, 0.2 + 1e-16])
+    assert scores[distinct(scores)].tolist() == [0.0, 1.2e-12, 2.5e-12, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [
+        ("hb", {}),
+        ("hb", {"n_bins": 10, "spacing": "width"}),
+        ("bbq", {}),
+        ("iso", {}),
+        ("spline", {}),
+    ],
+)
+def test_the_order_of_the_classes_parts_no_equal_confidences(id, options):
+    """The softmax of 3, 5 and 2 of ten votes has another last bit than that of 5, 3 and 2."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 1000)
+    votes = generator.multinomial(10, np.where(np.eye(3)[labels] == 1, 0.6, 0.2))
+    calibrator = build_calibrator(id, **options)
+    calibrator.fit(votes / 10, labels, kind="probabilities")
+    for tally in ([5, 3, 2], [6, 3, 1], [7, 2, 1]):
+        found = calibrator.predict_proba(np.array(list(permutations(tally))) / 10)
+        np.testing.assert_allclose(np.sort(found), np.sort(found)[[0] * 6], atol=1e-9)

@@ -214,10 +214,14 @@ def degenerate(problem, case):
     return problem.replace(problem.features @ weight.T + bias, head=(weight, bias))
 
 
-def test_impossible_classes_get_finite_probabilities_and_certainty_is_allowed(fitted, problem):
+def test_impossible_classes_get_nothing_and_certainty_is_allowed(fitted, problem):
+    """Except where the source or the documentation gives them a probability."""
     logits = np.full((3, N_CLASSES), -np.inf)
     logits[np.arange(3), [0, 2, 4]] = [1.0, -3.0, 1e4]
-    assert_distributions(fitted.predict_proba(logits, problem.features[:3]), logits.shape)
+    probabilities = fitted.predict_proba(logits, problem.features[:3])
+    assert_distributions(probabilities, logits.shape)
+    if not fitted.maps_impossible:
+        assert (probabilities[logits == -np.inf] == 0.0).all()
 
 
 def test_float32_logits_mean_the_same_as_their_float64_copy(fitted, held_out):

@@ -70,6 +70,19 @@ def test_a_result_at_a_bound_is_warned_of(problem, id, options, labels, warning)
     assert any(warning in found for found in warnings), warnings
 
 
+@pytest.mark.parametrize("id", ["ts", "smart"])
+def test_finite_masks_in_most_classes_are_warned_of(problem, id):
+    order = problem.logits.argsort(axis=1)
+    labels = order[np.arange(600), 3 + np.arange(600) % 2]
+    options = {"max_epochs": 3} if id == "smart" else {}
+    said = "give -inf for classes that are impossible"
+    for mask, warned in ((-1e5, True), (-np.inf, False)):
+        logits = problem.logits.copy()
+        np.put_along_axis(logits, order[:, :3], mask, axis=1)
+        warnings = problem.replace(logits, labels).fit(id, **options).fit_history["warnings"]
+        assert any(said in warning for warning in warnings) == warned
+
+
 def test_a_fit_that_does_not_converge_is_warned_of(problem, monkeypatch):
     monkeypatch.setattr("calgrid.calibrators._linear.MAX_STEPS", 1)
     (warning,) = problem.fit("vs").fit_history["warnings"]

@@ -24,6 +24,9 @@ def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refu
     fitted = problem.fit("ts")
     with refuses(DataError, *said):
         fitted.predict_proba(probabilities)
+    below_0 = np.where(probabilities == probabilities.min(), -1e-9, probabilities)
+    with refuses(DataError, *said):
+        fitted.predict_proba(below_0)
     assert fitted.predict_proba(probabilities, kind="probabilities") == pytest.approx(
         problem.predict(fitted)
     )
@@ -32,8 +35,20 @@ def test_probabilities_are_taken_for_logits_nowhere(problem, probabilities, refu
     with refuses(DataError, "kind must be one of logits, probabilities"):
         fitted.predict_proba(problem.logits, kind="scores")
     p = probabilities[:, 0]
+    is_first = (problem.labels == 0).astype(int)
     with refuses(DataError, "between 0 and 1 like probabilities", "two columns"):
-        build_calibrator("ts").fit(p, (problem.labels == 0).astype(int))
+        build_calibrator("ts").fit(p, is_first)
+    fitted = build_calibrator("ts").fit(np.log(p / (1 - p)), is_first)
+    with refuses(DataError, "between 0 and 1 like probabilities"):
+        fitted.predict_proba(p)
+    assert fitted.predict_proba(p[:3]).shape == (3, 2)
+
+
+def test_outputs_of_sigmoids_are_warned_of(problem):
+    shares = 1 / (1 + np.exp(-problem.logits))
+    (warning,) = build_calibrator("none").fit(shares, problem.labels).fit_history["warnings"]
+    assert warning.startswith("All logits lie between 0 and 1, like probabilities of each class")
+    assert problem.fit("none").fit_history["warnings"] == []
 
 
 @pytest.mark.parametrize("change", [lambda p: p.round(2), lambda p: 100 * p])
@@ -70,6 +85,28 @@ def test_columns_with_names_go_by_name(problem, refuses):
         fitted.predict_proba(turned, class_names=list("bcdef"))
     with refuses(DataError, "class_names must be one different name per column, got 4"):
         fitted.predict_proba(turned, class_names=NAMES[:4])
+
+
+def test_numbers_are_names_of_classes_too(problem, refuses):
+    order = [2, 0, 1, 4, 3]
+    fitted = build_calibrator("vs").fit(
+        problem.logits, problem.labels, class_names=np.unique(problem.labels)
+    )
+    expected = fitted.predict_proba(problem.logits)
+    assert fitted.class_names == tuple("01234")
+    numbered = pd.DataFrame(problem.logits)
+    for found in (
+        fitted.predict_proba(numbered),
+        fitted.predict_proba(numbered[order]),
+        fitted.predict_proba(problem.logits[:, order], class_names=np.array(order)),
+    ):
+        assert np.array_equal(found, expected)
+    assert build_calibrator("none").fit(numbered, problem.labels).class_names is None
+    with refuses(DataError, "labels are numbers that are also names of classes", "2, 0, 1, 4, 3"):
+        build_calibrator("vs").fit(numbered[order], problem.labels)
+    from_1 = np.arange(1, 6)
+    fitted = build_calibrator("vs").fit(problem.logits, problem.labels, class_names=from_1)
+    assert np.array_equal(fitted.predict_proba(problem.logits), expected)
 
 
 def test_a_calibrator_says_what_it_is(problem):

@@ -63,6 +63,15 @@ def test_modules_equal_numpy_and_can_be_scripted(fitted, form):
     assert sum(buffer.numel() for buffer in module.state_dict().values()) > 1
 
 
+@pytest.mark.parametrize("id", [id for id in IDS if id.endswith(("hb", "bbq", "iso", "_ova"))])
+def test_modules_equal_numpy_at_the_scores_of_the_fit(id):
+    logits, labels = drawn(0, 400)
+    rounded = logits.round()
+    calibrator = build_calibrator(id).fit(rounded, labels)
+    found = calibrator.module()(torch.tensor(rounded)).numpy()
+    np.testing.assert_allclose(found, calibrator.predict_proba(rounded), atol=1e-6)
+
+
 @pytest.mark.parametrize("id", ["ets", "sms", "smart", "iso_ova", "hb"])
 def test_traced_and_exported_networks_calibrate_other_rows(fitted, id):
     calibrator = fitted[IDS.index(id)]
@@ -89,6 +98,9 @@ def test_buffers_stay_in_float64_and_numbers_of_one_column_are_of_class_1(fitted
     calibrator = build_calibrator("ts").fit(shares, labels.astype(int), kind="probabilities")
     found = calibrator.module()(torch.tensor(shares))
     np.testing.assert_allclose(found.numpy(), calibrator.predict_proba(shares), atol=1e-6)
+    two = torch.tensor(np.column_stack([1 - shares, shares]))
+    with pytest.raises(ValueError, match="fitted on one column"):
+        calibrator.module()(two)
 
 
 def test_maps_that_need_more_than_logits_are_refused_while_pytorch_records(refuses):
@@ -116,6 +128,33 @@ def test_a_network_that_returns_something_else_is_refused(fitted, refuses):
         CalibratedModule(nn.Identity(), calibrator)(torch.zeros(2, 3))
     with refuses(DataError, "returns probabilities", "remove its softmax"):
         CalibratedModule(nn.Softmax(1), calibrator)(torch.randn(2, 12))
+    with refuses(DataError, "a row with NaN"):
+        CalibratedModule(nn.Identity(), calibrator)(torch.full((2, 12), torch.nan))
+
+
+def test_a_network_that_returns_logits_in_the_place_of_probabilities_is_refused(refuses):
+    logits, labels = drawn(0, 100)
+    shares = torch.tensor(logits).softmax(1)
+    calibrator = build_calibrator("ts").fit(shares, labels, kind="probabilities")
+    found = CalibratedModule(nn.Identity(), calibrator)(shares)
+    np.testing.assert_allclose(found.numpy(), calibrator.predict_proba(shares), atol=1e-6)
+    for other in (torch.tensor(logits[20:25]), shares / 2):
+        with refuses(DataError, "outside [0, 1] or rows that do not sum to 1", "softmax of the"):
+            CalibratedModule(nn.Identity(), calibrator)(other)
+
+
+def test_a_network_of_another_kind_than_one_logit_is_refused(refuses):
+    logits = np.random.default_rng(0).normal(scale=3, size=200)
+    calibrator = build_calibrator("ts").fit(logits, (logits > 1).astype(int))
+    network = CalibratedModule(nn.Identity(), calibrator)
+    expected = calibrator.predict_proba(logits)
+    for shape in ((200,), (200, 1)):
+        found = network(torch.tensor(logits).reshape(shape))
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+    with refuses(DataError, "shape (100, 2), but the calibrator was fitted on one column"):
+        network(torch.tensor(logits).reshape(100, 2))
+    with refuses(DataError, "returns probabilities"):
+        network(torch.tensor(logits).sigmoid())
 
 
 @pytest.mark.parametrize("id", ["smart", "iso_ova"])

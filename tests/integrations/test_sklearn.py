@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -9,6 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from calgrid import CalibratedEstimator
@@ -83,3 +87,14 @@ def test_what_cannot_be_fitted_is_refused(refuses):
         CalibratedEstimator(LogisticRegression(), "smrt").fit(X, y)
     with refuses(DataError, "'fc' needs features"):
         CalibratedEstimator(LogisticRegression(), "fc").fit(X, y)
+
+
+def test_scores_of_pairs_of_classes_are_refused(refuses):
+    X, y, X_test, y_test = data()
+    pairs = make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))
+    for estimator in (pairs, FrozenEstimator(clone(pairs).fit(X, y))):
+        with refuses(ConfigError, "gives 3 scores of pairs for 3 classes", "shape='ovr'"):
+            CalibratedEstimator(estimator).fit(X, y)
+    two = CalibratedEstimator(pairs).fit(X[y != "bee"], y[y != "bee"])
+    known = y_test != "bee"
+    assert (two.predict(X_test[known]) == y_test[known]).mean() > 0.7

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+#: closer scores count as one: the softmax rounds equal ones in other last bits, which depend on the
+#: order of the classes, and the slope between them could overflow
+CLOSE = 1e-12
 Spacing = Literal["quantile", "width"]
 
 
@@ -21,15 +24,45 @@ class Counts(NamedTuple):
     scores: Array
 
 
-def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
+def distinct(ordered: Array) -> NDArray[np.bool_]:
+    """Return which of ascending scores ``(M,)`` are at least 1e-12 above the previous distinct
+    score.
+    """
+    chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
+    ends = np.append(np.flatnonzero(chosen), len(ordered))
+    # a chain of close scores may span a wide range
+    far = np.flatnonzero(ordered[ends[1:] - 1] - ordered[ends[:-1]] >= CLOSE)
+    for begin, end in zip(ends[far].tolist(), ends[far + 1].tolist(), strict=True):
+        place = begin + _first_far(ordered[begin:end])
+        while place < end:
+            chosen[place] = True
+            place += _first_far(ordered[place:end])
+    return chosen
+
+
+def _first_far(ordered: Array) -> int:
+    """Return the place of the first score that is not close to the first, or the number of all."""
+    return int(np.searchsorted(ordered, ordered[0] + CLOSE))
+
+
+def equal_count_cuts(ordered: Array, n_bins: int, first: NDArray[np.intp] | None = None) -> Array:
     """Return at most ``n_bins - 1`` cuts that split ascending scores ``(N,)`` into nearly equal
     counts.
 
     A cut is the midpoint of two neighbouring scores. Equal scores stay in one bin (a cut among them
     moves below them), so ties can reduce the number of bins. No bin is empty.
+
+    Parameters
+    ----------
+    first : places ``(P,)`` of the scores that count as different from the one before, of
+        :func:`distinct`; by default all that differ.
     """
     below = np.arange(1, n_bins) * len(ordered) // n_bins
-    below = np.unique(np.searchsorted(ordered, ordered[below], side="left"))
+    if first is None:
+        below = np.searchsorted(ordered, ordered[below], side="left")
+    else:
+        below = first[np.searchsorted(first, below, side="right") - 1]
+    below = np.unique(below)
     below = below[below > 0]
     return np.unique((ordered[below - 1] + ordered[below]) / 2.0)
 
@@ -37,8 +70,10 @@ def equal_count_cuts(ordered: Array, n_bins: int) -> Array:
 def make_cuts(scores: Array, n_bins: int, spacing: Spacing) -> Array:
     """Return cuts ``(<= n_bins - 1,)`` for scores ``(N,)`` in any order."""
     if spacing == "width":
-        return np.linspace(0.0, 1.0, n_bins + 1)[1:-1]
-    return equal_count_cuts(np.sort(scores), n_bins)
+        # a score of 2/10 is in the bin up to 2/10, however it is rounded
+        return np.linspace(0.0, 1.0, n_bins + 1)[1:-1] + CLOSE
+    ordered = np.sort(scores)
+    return equal_count_cuts(ordered, n_bins, np.flatnonzero(distinct(ordered)))
 
 
 def bin_of(cuts: Array, scores: Array) -> NDArray[np.intp]:

@@ -12,8 +12,8 @@ from calgrid.errors import DataError
 from calgrid.metrics.moments import row_blocks
 
 Array = NDArray[np.float64]
-#: tolerance of row sums of low-precision probabilities, and of those that numbers must have to be
-#: taken for probabilities
+#: tolerance of row sums of low-precision probabilities; and of row sums and signs that numbers must
+#: have to be taken for probabilities
 ROW_SUM_TOLERANCE = 1e-2
 PROBABILITY_TOLERANCE = 1e-3
 #: relative distance of sums of rows from 1 or 100 below which values may be rounded probabilities,
@@ -212,11 +212,13 @@ def are_probabilities(values: NDArray[Any]) -> bool:
 
 def resemble_probabilities(values: NDArray[Any]) -> bool:
     """Whether ``(N, K)`` looks like probabilities, also rounded ones, or like percentages: no value
-    is negative, and rows sum to 1, or many of them to about 1 or 100.
+    is negative beyond rounding, and rows sum to 1, or many of them to about 1 or 100.
     """
-    if are_probabilities(values):
+    if values.dtype.kind not in "fiu" or not values.min() >= -PROBABILITY_TOLERANCE:
+        return False
+    if are_probabilities(np.maximum(values, 0)):
         return True
-    if values.dtype.kind not in "fiu" or len(values) < FEWEST_ROUNDED or not values.min() >= 0:
+    if len(values) < FEWEST_ROUNDED:
         return False
     sums = values.sum(axis=1, dtype=np.float64)
     return any(
@@ -224,6 +226,14 @@ def resemble_probabilities(values: NDArray[Any]) -> bool:
         and sums.max() <= whole * (1 + ROUNDED_SUM_TOLERANCE)
         for whole in (1, 100)
     )
+
+
+def within_unit(values: NDArray[Any]) -> bool:
+    """Whether all values lie between 0 and 1 beyond rounding."""
+    if values.dtype.kind not in "fiu" or not values.size:
+        return False
+    least, most = -PROBABILITY_TOLERANCE, 1 + PROBABILITY_TOLERANCE
+    return bool(values.min() >= least and values.max() <= most)
 
 
 def renormalised(values: Array, otherwise: Array) -> Array:
@@ -234,6 +244,20 @@ def renormalised(values: Array, otherwise: Array) -> Array:
     empty = total[:, 0] <= 0.0
     result = values / np.where(total > 0.0, total, 1.0)
     result[empty] = otherwise[empty]
+    return result
+
+
+def without_impossible(logits: Array, probabilities: Array) -> Array:
+    """Set the probabilities ``(N, K)`` of classes whose logit is -inf to 0, and divide their rows
+    by their sums; a row without any other probability stays.
+    """
+    if logits.min() > -np.inf:
+        return probabilities
+    wrong = (logits == -np.inf) & (probabilities > 0.0)
+    rows = np.flatnonzero(wrong.any(axis=1))
+    kept = np.where(wrong[rows], 0.0, probabilities[rows])
+    result = probabilities.copy()
+    result[rows] = renormalised(kept, probabilities[rows])
     return result
 
 

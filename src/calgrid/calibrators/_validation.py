@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import logits_from_probabilities, resemble_probabilities
+from calgrid.calibrators._probabilities import (
+    FEWEST_ROUNDED,
+    logits_from_probabilities,
+    resemble_probabilities,
+    within_unit,
+)
 from calgrid.errors import DataError, visible
 
 #: what a fit knows about its inputs
@@ -15,6 +20,8 @@ KINDS = ("logits", "probabilities")
 #: a logit this far below the maximum has probability 0 at every temperature, and its square is
 #: finite
 IMPOSSIBLE = 1e100
+#: larger multiples of the smallest gap of a row may be masks such as -1e4
+MASK_GAP = 1000.0
 
 
 def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
@@ -55,31 +62,86 @@ def check_one_column(logits: NDArray[Any]) -> None:
     """Raise DataError if logits of class 1 of two look like probabilities, ``(N, 2)`` with zeros
     for class 0.
     """
-    if logits.min() >= 0 and logits.max() <= 1:
+    if within_unit(logits):
         raise DataError(
             "logits of class 1 lie between 0 and 1 like probabilities; give kind='probabilities', "
             "or, if they are logits, two columns, np.column_stack([0 * z, z])."
         )
 
 
+def sigmoid_warnings(logits: NDArray[Any]) -> list[str]:
+    """Return a warning if logits ``(N, K)`` look like the outputs of a sigmoid for each class."""
+    if len(logits) < FEWEST_ROUNDED or not within_unit(logits):
+        return []
+    return [
+        "All logits lie between 0 and 1, like probabilities of each class alone: if they are "
+        "outputs of a sigmoid, give the numbers before it."
+    ]
+
+
+def mask_warnings(logits: NDArray[np.float64]) -> list[str]:
+    """Return a warning if finite masks are in half of the classes of most rows of logits ``(N, K)``
+    with row maximum 0, where they are taken for the unit of the logits.
+    """
+    smallest = np.where(logits < 0.0, -logits, np.inf).min(axis=1, keepdims=True)
+    masks = (-logits > MASK_GAP * smallest) & np.isfinite(logits)
+    most = 2 * masks.sum(axis=1) >= logits.shape[1]
+    if 2 * most.sum() <= len(logits):
+        return []
+    return [
+        f"Half of the logits or more of most rows are {MASK_GAP:,.0f} times as far below the "
+        "largest as another one, like masks: give -inf for classes that are impossible."
+    ]
+
+
+def _given_names(values: Any, names: Sequence[str | int] | None) -> list[Any] | None:
+    """Return names of classes as they are given, or those of the columns of a data frame."""
+    if names is not None:
+        return list(names)
+    columns = getattr(values, "columns", None)
+    is_numbering = getattr(columns, "start", None) == 0 and getattr(columns, "step", None) == 1
+    if columns is None or is_numbering:  # pandas numbers columns that have no names
+        return None
+    found = list(columns)
+    return found if all(isinstance(name, (str, int, np.integer)) for name in found) else None
+
+
 def check_names(
-    values: Any, names: Sequence[str] | None, shape: tuple[int, ...]
+    values: Any, names: Sequence[str | int] | None, shape: tuple[int, ...]
 ) -> tuple[str, ...] | None:
-    """Return names of classes, or those of the columns of a data frame; None without any.
+    """Return names of classes, or those of the columns of a data frame, as text; None without any.
 
     Raises
     ------
     DataError : they are not one different name per column of logits of the given shape.
     """
-    found = getattr(values, "columns", None) if names is None else names
-    if found is None or not all(isinstance(name, str) for name in found):
+    given = _given_names(values, names)
+    if given is None:
         return None
+    found = [str(name) for name in given]
     if shape[1:] != (len(set(found)),) or len(set(found)) < len(found):
         raise DataError(
             f"class_names must be one different name per column, got {len(found)} for logits of "
             f"shape {shape}: {visible(', '.join(found))}."
         )
     return tuple(found)
+
+
+def check_indices(
+    values: Any, names: Sequence[str | int] | None, labels: NDArray[np.int64]
+) -> None:
+    """Raise DataError if labels may be names of classes instead of places of columns: names are
+    whole numbers in another order than 0 to K - 1, and each label is one of them.
+    """
+    given = _given_names(values, names) or []
+    if not all(isinstance(name, (int, np.integer)) for name in given):
+        return
+    if given != list(range(len(given))) and np.isin(labels, given).all():
+        raise DataError(
+            "labels are numbers that are also names of classes, in another order "
+            f"({', '.join(map(str, given))}); put the columns into the order 0 to K - 1, or give "
+            "labels as places of columns and class_names as text."
+        )
 
 
 def in_order(

@@ -10,17 +10,26 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import logit_scale, rescaled
+from calgrid.calibrators._probabilities import (
+    FEWEST_ROUNDED,
+    logit_scale,
+    rescaled,
+    without_impossible,
+)
 from calgrid.calibrators._validation import (
+    IMPOSSIBLE,
     INPUTS,
     as_logits,
     check_features,
     check_head,
+    check_indices,
     check_labels,
     check_logits,
     check_names,
     check_one_column,
     in_order,
+    mask_warnings,
+    sigmoid_warnings,
 )
 from calgrid.components.plugins import shown
 from calgrid.components.registry import errors_of, parameters_of
@@ -91,6 +100,8 @@ class Calibrator(ABC):
     #: because the softmax of the logits is calibrated, or published numbers are temperatures or
     #: network inputs
     scale_free: ClassVar[bool] = False
+    #: if True, a class whose logit is -inf keeps the probability that the map gives it
+    maps_impossible: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self.fit_history: dict[str, Any] = {}
@@ -159,20 +170,21 @@ class Calibrator(ABC):
         head: Any = None,
         *,
         kind: str = "logits",
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str | int] | None = None,
     ) -> Self:
         """Fit on validation data and return the calibrator itself.
 
         Parameters
         ----------
-        logits : ``(N, K)`` real numbers; -inf marks an impossible class. ``(N,)``: numbers of class
-            1 of two.
+        logits : ``(N, K)`` real numbers; -inf marks an impossible class, whose probability is 0
+            (except with calibrators that say otherwise). ``(N,)``: numbers of class 1 of two.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
             them, else ignored.
         kind : ``"probabilities"`` if ``logits`` are probabilities.
-        class_names : K names in the order of the columns; by default those of a data frame.
+        class_names : K names in the order of the columns, whole numbers too; by default those of a
+            data frame, unless pandas numbered its columns.
 
         Raises
         ------
@@ -188,8 +200,11 @@ class Calibrator(ABC):
         scores = self._checked(values)
         n_samples, n_classes = scores.shape
         targets = check_labels(labels, n_samples, n_classes)
+        check_indices(logits, class_names, targets)
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)
+        seen = sigmoid_warnings(values) if kind == "logits" else []
+        seen += mask_warnings(scores) if self.scale_free else []
         self.n_classes = None
         self._feature_width = None
         begin = time.process_time()
@@ -201,6 +216,7 @@ class Calibrator(ABC):
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._scale), "beta": 1.0 / self._scale}
         self.fit_history = {"warnings": [], **history}
+        self.fit_history["warnings"] = [*seen, *self.fit_history["warnings"]]
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
         self.fit_seconds = time.process_time() - begin
@@ -215,7 +231,7 @@ class Calibrator(ABC):
         features: Any = None,
         *,
         kind: str | None = None,
-        class_names: Sequence[str] | None = None,
+        class_names: Sequence[str | int] | None = None,
     ) -> Array:
         """Return calibrated probabilities ``(N, K)``, float64, rows summing to 1, in the order of
         the columns of the fit.
@@ -237,12 +253,18 @@ class Calibrator(ABC):
             does not (``keeps_argmax``).
         """
         self._require_fitted()
-        values = as_logits(logits, kind or self.kind)
+        chosen = kind or self.kind
+        values = as_logits(logits, chosen)
+        # a few logits lie between 0 and 1 by chance
+        if np.ndim(logits) == 1 and chosen == "logits" and len(values) >= FEWEST_ROUNDED:
+            check_one_column(values)
         names = check_names(logits, class_names, values.shape)
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
         inputs = self._required_features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
             probabilities = self._transform(rescaled(scores, self._scale), inputs)
+        if not self.maps_impossible:
+            probabilities = without_impossible(scores, probabilities)
         self._check_claim(scores, probabilities)
         return probabilities
 
@@ -282,6 +304,7 @@ class Calibrator(ABC):
             unit=self._scale,
             kind=self.kind,
             binary=self.binary,
+            lowest=-np.inf if self.maps_impossible else -IMPOSSIBLE,
         )
 
     def _module(self, maps: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from calgrid.calibrators._binning import bin_of, centres, equal_count_cuts
+from calgrid.calibrators._binning import bin_of, centres, distinct, equal_count_cuts
 from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -33,10 +33,11 @@ def binnings(
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]
+    first = np.flatnonzero(distinct(ordered))
     sum_correct = np.concatenate([[0.0], np.cumsum(correct)])
     sum_scores = np.concatenate([[0.0], np.cumsum(correct * ordered)])
     for n_bins in sizes:
-        cuts = equal_count_cuts(ordered, n_bins)
+        cuts = equal_count_cuts(ordered, n_bins, first)
         ends = np.concatenate([[0], np.searchsorted(ordered, cuts, side="right"), [len(ordered)]])
         n, n1, score1 = np.diff(ends), np.diff(sum_correct[ends]), np.diff(sum_scores[ends])
         middle = centres(cuts)

@@ -36,6 +36,7 @@ class DirichletCalibration(MatrixScalingOdir):
     """
 
     scale_free = False
+    maps_impossible = True
 
     def _inputs(self, logits: Array) -> Array:
         log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

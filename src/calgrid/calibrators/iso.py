@@ -6,28 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
+from calgrid.calibrators._binning import distinct
 from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
-
-#: closer scores are merged, because the slope between them could overflow
-CLOSE = 1e-15
-
-
-def distinct(ordered: Array) -> NDArray[np.bool_]:
-    """Return which of ascending scores ``(M,)`` are at least 1e-15 above the previous distinct
-    score.
-    """
-    chosen = np.diff(ordered, prepend=-np.inf) >= CLOSE
-    ends = np.append(np.flatnonzero(chosen), len(ordered))
-    # a chain of close scores may span a wide range
-    far = np.flatnonzero(ordered[ends[1:] - 1] - ordered[ends[:-1]] >= CLOSE)
-    for begin, end in zip(ends[far].tolist(), ends[far + 1].tolist(), strict=True):
-        last = begin
-        while ordered[end - 1] - ordered[last] >= CLOSE:
-            last += int(np.argmax(ordered[last:end] - ordered[last] >= CLOSE))
-            chosen[last] = True
-    return chosen
 
 
 class Pooled(NamedTuple):
@@ -47,7 +29,7 @@ class Pooled(NamedTuple):
 def pool(scores: Array, correct: NDArray[np.bool_]) -> Pooled:
     """Pool adjacent violators of scores ``(M,)`` and correctness, bool ``(M,)``.
 
-    Scores closer than 1e-15 count as one.
+    Scores closer than 1e-12 count as one.
     """
     order = np.argsort(scores, kind="stable")
     ordered, correct = scores[order], correct[order]

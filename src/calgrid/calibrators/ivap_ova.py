@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.calibrators._binning import CLOSE, distinct
 from calgrid.calibrators._probabilities import map_classes, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
-from calgrid.calibrators.iso import distinct
 from calgrid.components.registry import register
 
 Point = tuple[float, float]
+#: a score is a known one up to this distance, which is less than half of that of two known ones
+NEAR = CLOSE / 4
 
 
 def with_one_more(number: Array, correct: Array) -> Array:
@@ -58,7 +60,7 @@ def fit_venn_abers(scores: Array, correct: NDArray[np.bool_]) -> tuple[Array, Ar
 
     Parameters
     ----------
-    scores : ``(N,)``; those closer than 1e-15 count as one. correct : bool ``(N,)``.
+    scores : ``(N,)``; those closer than 1e-12 count as one. correct : bool ``(N,)``.
     """
     order = np.argsort(scores, kind="stable")
     ordered = scores[order]
@@ -111,8 +113,10 @@ class VennAbersOneVsAll(Calibrator):
         begin = self.ends[position - 1] if position else 0
         points = slice(begin, self.ends[position])
         known = self.scores[points]
-        lower = np.append(self.lower[points], 0.0)[np.searchsorted(known, scores, "right") - 1]
-        upper = np.append(self.upper[points], 1.0)[np.searchsorted(known, scores, "left")]
+        below = np.searchsorted(known - NEAR, scores, "left") - 1
+        above = np.searchsorted(known + NEAR, scores, "left")
+        lower = np.append(self.lower[points], 0.0)[below]
+        upper = np.append(self.upper[points], 1.0)[above]
         return lower, upper
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
@@ -127,7 +131,7 @@ class VennAbersOneVsAll(Calibrator):
         for begin, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
             known, points = self.scores[begin:end], slice(begin, end)
             # a known score is a piece of its own
-            cuts.append(np.stack([np.nextafter(known, -np.inf), known], axis=1).ravel())
+            cuts.append(np.stack([known - NEAR, known + NEAR], axis=1).ravel())
             lower = np.repeat(np.append(0.0, self.lower[points]), 2)[1:]
             upper = np.repeat(np.append(self.upper[points], 1.0), 2)[:-1]
             rates.append(upper / (1.0 - lower + upper))

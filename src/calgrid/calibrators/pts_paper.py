@@ -58,6 +58,7 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
     learning_rate, batch_size, steps : options of Adam.
     """
 
+    maps_impossible = True
     tabulated = (1e-3, 1e3)
     floor, ceiling = T_BOUNDS
 

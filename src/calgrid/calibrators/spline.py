@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from calgrid.calibrators._binning import distinct
 from calgrid.calibrators._probabilities import NOTHING_LEFT, never_certain, top_label, top_label_map
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -60,11 +61,13 @@ class SplineCalibration(Calibrator):
         if len(labels) < self.n_knots:
             self.confidence = self.accuracy = np.array([0.0, 1.0])
             return {"n_points": 0}
-        self.confidence, index, number = np.unique(
-            confidence, return_inverse=True, return_counts=True
-        )
-        raw = np.bincount(index, predicted == labels) / number
-        index.sort()
+        order = np.argsort(confidence, kind="stable")
+        ordered = confidence[order]
+        first = np.flatnonzero(distinct(ordered))
+        number = np.diff(first, append=len(ordered))
+        index = np.repeat(np.arange(len(first)), number)
+        self.confidence = ordered[first]
+        raw = np.bincount(index, (predicted == labels)[order]) / number
         smooth = spline_accuracy(self.confidence[index], raw[index], self.n_knots)
         self.accuracy = never_certain(np.bincount(index, smooth) / number, len(labels))
         return {"n_points": len(self.confidence)}

@@ -24,7 +24,8 @@ FLOOR = float(np.log(np.finfo(np.float32).tiny))
     limits={"ridge": "(0, inf)"},
 )
 class StructuredVectorScaling(Calibrator):
-    """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``.
+    """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``,
+    also for a class whose logit is -inf.
 
     ``mean NLL + K/N (sum v^2 + sum b^2)`` is minimised from v = b = 0; it is strictly convex. x is
     bounded below by the ln of the smallest normal float32. The penalty determines the values of a
@@ -40,6 +41,7 @@ class StructuredVectorScaling(Calibrator):
     """
 
     scale_free = True
+    maps_impossible = True
 
     def __init__(self, *, ridge: float = 1.0) -> None:
         super().__init__()

@@ -48,6 +48,7 @@ class SmoothedTemperatureScaling(Calibrator):
     """
 
     scale_free = True
+    maps_impossible = True
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None

@@ -26,11 +26,19 @@ class CalibratorModule(nn.Module):
     """Logits or probabilities, as of the fit, to calibrated probabilities of their dtype.
 
     Arithmetic and buffers are float64, also for lower precision and after ``half()``. Another
-    number of classes raises ValueError; values are not checked: NaN gives NaN.
+    number of columns raises ValueError; values are not checked: NaN gives NaN. Classes whose logit
+    is further below the row's largest than ``lowest`` get probability 0.
     """
 
     def __init__(
-        self, map: nn.Module, *, n_classes: int, unit: float, kind: str, binary: bool
+        self,
+        map: nn.Module,
+        *,
+        n_classes: int,
+        unit: float,
+        kind: str,
+        binary: bool,
+        lowest: float,
     ) -> None:
         super().__init__()
         self.n_classes = n_classes
@@ -40,6 +48,9 @@ class CalibratorModule(nn.Module):
         self.least = float(np.finfo(np.float32).tiny)
         self.unit: Tensor
         self.register_buffer("unit", _tensor(unit))
+        # a plain number would become float32 in ONNX
+        self.lowest: Tensor
+        self.register_buffer("lowest", _tensor(lowest), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def moved(tensor: Tensor) -> Tensor:
@@ -55,6 +66,9 @@ class CalibratorModule(nn.Module):
         """
         logits = values.to(torch.float64)
         if self.binary:
+            is_column = logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
+            if not _is_tracing() and not is_column:
+                raise ValueError("The calibrator was fitted on one column, class 1 of two.")
             logits = logits.reshape(-1)
             other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
             logits = torch.stack([other, logits], dim=1)
@@ -64,6 +78,9 @@ class CalibratorModule(nn.Module):
             logits = logits.clamp(min=self.least).log()
         logits = logits - logits.amax(dim=1, keepdim=True)
         probabilities: Tensor = self.map(logits / self.unit)
+        possible = torch.where(logits < self.lowest, torch.zeros_like(logits), probabilities)
+        total = possible.sum(dim=1, keepdim=True)
+        probabilities = torch.where(total > 0.0, possible / total, probabilities)
         return probabilities.to(values.dtype if values.is_floating_point() else torch.float32)
 
 

@@ -7,12 +7,16 @@ from torch import Tensor, nn
 
 from calgrid.datasets import open_prepared
 from calgrid.errors import DataError, unknown_id
+from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
 from calgrid.reporting.run import Run
 from calgrid.storage.checkpoint import load_checkpoint
 from calgrid.storage.layout import Layout, RunKey
 from calgrid.storage.records import MODEL
 from calgrid.training.data import Batch, centre_crop
+
+#: floats of resized images leave [0, 1] by less than this
+OVERSHOOT = 0.5
 
 
 class TrainedNetwork(nn.Module):
@@ -67,7 +71,19 @@ class TrainedNetwork(nn.Module):
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits (N, K) of images (N, C, H, W), uint8 or floats in [0, 1]."""
+        """Return logits (N, K) of images (N, C, H, W), uint8 or floats in [0, 1].
+
+        Raises
+        ------
+        DataError : floats are far outside [0, 1].
+        """
+        if images.is_floating_point() and images.numel() and not is_recorded():
+            least, most = images.min().item(), images.max().item()
+            if least < -OVERSHOOT or most > 1 + OVERSHOOT:
+                raise DataError(
+                    f"images are floats from {least:.3g} to {most:.3g} instead of 0 to 1; divide "
+                    "those of 0 to 255 by 255, or give them as uint8, and do not normalise them."
+                )
         pixels = images if images.is_floating_point() else images.float() / 255
         pixels = centre_crop(pixels, self.crop_size)
         index = torch.arange(pixels.shape[0], device=pixels.device)

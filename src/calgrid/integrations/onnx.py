@@ -76,9 +76,10 @@ def _exported(calibrator: Calibrator) -> bytes:
 
 
 def _drawn(calibrator: Calibrator) -> Any:
-    """Random inputs of the calibrator, float32."""
+    """Random inputs of the calibrator, float32, some with an impossible class."""
     draws = np.random.default_rng(0).normal(size=(CHECKED_ROWS, calibrator.n_classes or 2))
     logits = 5.0 * calibrator._scale * draws
+    logits[::10, 0] = -np.inf
     if calibrator.kind == "probabilities":
         logits = np.exp(logits - logits.max(axis=1, keepdims=True))
         logits /= logits.sum(axis=1, keepdims=True)

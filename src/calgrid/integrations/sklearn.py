@@ -8,11 +8,24 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv, cross_val_predict
+from sklearn.pipeline import Pipeline
 from sklearn.utils import column_or_1d, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
+from calgrid.errors import ConfigError
+
+
+def _classifier(estimator: Any) -> Any:
+    """Return the classifier in a frozen one, a pipeline or a search."""
+    if isinstance(estimator, FrozenEstimator):
+        return _classifier(estimator.estimator)
+    if isinstance(estimator, Pipeline):
+        return _classifier(estimator[-1])
+    if hasattr(estimator, "best_estimator_"):
+        return _classifier(estimator.best_estimator_)
+    return estimator
 
 
 class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # without types
@@ -56,7 +69,8 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
 
         Raises
         ------
-        ConfigError : the calibrator or one of its options does not exist.
+        ConfigError : the calibrator or one of its options does not exist, or the classifier gives
+            scores of pairs of classes.
         TypeError : a further argument is given, such as ``sample_weight``.
         DataError : the calibrator needs more than logits.
         ValueError : scikit-learn or the classifier refuses the data.
@@ -84,6 +98,7 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             scores = cross_val_predict(self.estimator_, X, y, cv=folds, method=self._method())
             self.estimator_.fit(X, y)
         self.classes_: NDArray[Any] = self.estimator_.classes_
+        self._check_scores(scores)
         labels = np.searchsorted(self.classes_, y)
         if not np.array_equal(self.classes_[np.minimum(labels, len(self.classes_) - 1)], y):
             raise ValueError(
@@ -94,6 +109,18 @@ class CalibratedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
+
+    def _check_scores(self, scores: NDArray[np.float64]) -> None:
+        """Raise ConfigError unless there is one score for each class, or one for two."""
+        if self._method() != "decision_function" or scores.ndim == 1:
+            return
+        shape = getattr(_classifier(self.estimator_), "decision_function_shape", "ovr")
+        if shape == "ovo" or scores.shape[1] != len(self.classes_):
+            raise ConfigError(
+                f"estimator gives {scores.shape[1]} scores of pairs for {len(self.classes_)} "
+                "classes; set its decision_function_shape='ovr', or use one with a score for each "
+                "class."
+            )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities ``(N, K)`` in the order of ``classes_``."""

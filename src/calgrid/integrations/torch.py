@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from calgrid.calibrators import Calibrator
-from calgrid.calibrators._probabilities import PROBABILITY_TOLERANCE
+from calgrid.calibrators._probabilities import (
+    FEWEST_ROUNDED,
+    PROBABILITY_TOLERANCE,
+    ROW_SUM_TOLERANCE,
+)
 from calgrid.errors import ConfigError, DataError, StateError
 
 
@@ -59,14 +63,12 @@ class CalibratedModule(nn.Module):
         """
         output = self.model(*inputs, **named)
         logits, features = output if isinstance(output, tuple) else (output, None)
-        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        is_recorded = is_traced or torch.compiler.is_compiling()
         if self.calibration is not None:
-            if not is_recorded:
+            if not is_recorded():
                 self._check(logits)
             probabilities: Tensor = self.calibration(logits)
             return probabilities
-        if is_recorded:
+        if is_recorded():
             raise ConfigError(
                 f"{self.reason.rstrip('.')}, without tracing, export or compilation, which would "
                 "store its output as a constant."
@@ -76,27 +78,63 @@ class CalibratedModule(nn.Module):
         )
         return torch.from_numpy(array).to(logits)
 
-    def _check(self, logits: Tensor) -> None:
-        """Raise DataError for another number of classes, NaN, or probabilities in the place of
-        logits.
+    def _check(self, values: Tensor) -> None:
+        """Raise DataError for numbers of another shape than those of the fit, or of another kind,
+        and for those that are not finite.
         """
         calibrator = self.calibrator
+        expected = f"{calibrator.n_classes} classes"
+        fits = values.ndim == 2 and values.shape[1] == calibrator.n_classes
         if calibrator.binary:
-            return
-        if logits.ndim != 2 or logits.shape[1] != calibrator.n_classes:
+            expected = "one column, for class 1 of two"
+            fits = values.ndim == 1 or values.shape[1:] == (1,)
+        if not fits:
             raise DataError(
-                f"The model returns numbers of shape {tuple(logits.shape)}, but the calibrator was "
-                f"fitted on {calibrator.n_classes} classes; use the same model."
+                f"The model returns numbers of shape {tuple(values.shape)}, but the calibrator was "
+                f"fitted on {expected}; use the same model."
             )
-        sums = logits.double().sum(dim=1)
-        off = (sums - 1).abs().max()
-        if calibrator.kind == "logits" and off <= PROBABILITY_TOLERANCE and logits.min() >= 0:
+        rows = values.double().reshape(len(values), -1)
+        if not rows.amax(dim=1).isfinite().all():
+            raise DataError(
+                "The model returns a row with NaN, +inf or no finite number; run it in float32."
+            )
+        least, most = rows.min(), rows.max()
+        off = (rows.sum(dim=1) - 1).abs().max()
+        if calibrator.kind == "probabilities":
+            self._check_probabilities(least, most, off)
+        elif calibrator.binary:
+            in_unit = least >= -PROBABILITY_TOLERANCE and most <= 1 + PROBABILITY_TOLERANCE
+            # a few logits lie between 0 and 1 by chance
+            self._refuse_probabilities(in_unit and len(rows) >= FEWEST_ROUNDED)
+        else:
+            in_unit = least >= -PROBABILITY_TOLERANCE
+            self._refuse_probabilities(in_unit and off <= PROBABILITY_TOLERANCE)
+
+    def _check_probabilities(self, least: Tensor, most: Tensor, off: Tensor) -> None:
+        """Raise DataError unless these extremes are those of probabilities, and sums are close to
+        1.
+        """
+        in_unit = least >= 0 and most <= 1 + ROW_SUM_TOLERANCE
+        sums = self.calibrator.binary or off <= ROW_SUM_TOLERANCE
+        if not (in_unit and sums):
+            raise DataError(
+                "The model returns numbers outside [0, 1] or rows that do not sum to 1, but the "
+                "calibrator was fitted on probabilities; add the softmax of the fit."
+            )
+
+    def _refuse_probabilities(self, found: Any) -> None:
+        """Raise DataError if the model returns probabilities in the place of logits."""
+        if found:
             raise DataError(
                 "The model returns probabilities, but the calibrator was fitted on logits; remove "
                 "its softmax."
             )
-        if sums.isnan().any():
-            raise DataError("The model returns NaN; run it in float32.")
+
+
+def is_recorded() -> bool:
+    """Whether PyTorch traces, exports or compiles, so that values cannot be checked."""
+    is_traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return is_traced or torch.compiler.is_compiling()
 
 
 def _array(values: Tensor) -> np.ndarray:
