@@ -509,10 +509,11 @@ def sampling_variance(drawn: Floats, pairs: Floats | float = 0.0) -> Floats:
     drawn : its values to first order. pairs : change by products of two added samples, see the
         module; 0 for means over samples.
     """
+    both = np.broadcast_arrays(drawn, pairs)
+    if np.isnan(drawn).all():
+        return np.full(both[0].shape[:-1], np.nan)
     # a metric may be undefined in some resamples
-    linear, products = (
-        np.nanvar(each, axis=-1, ddof=1) for each in np.broadcast_arrays(drawn, pairs)
-    )
+    linear, products = (np.nanvar(each, axis=-1, ddof=1) for each in both)
     return np.asarray(np.maximum(linear - products, products))
 
 

@@ -202,8 +202,11 @@ def _difference(
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
     deciding = drawn[:DECIDING_RESAMPLES]
-    # resamples have the variance of the samples, whose mean has n - 1 degrees of freedom
-    variance = float(sampling_variance(deciding, pairs)) * n_test / max(n_test - 1, 1)
+    variance, df = float(sampling_variance(deciding, pairs)), len(deciding) - 1
+    if n_test <= df:
+        # few samples: resamples have their variance, which is below that of their population
+        df = max(n_test - 1, 1)
+        variance *= n_test / df
     return {
         "n_seeds": count,
         "difference": difference,
@@ -211,6 +214,6 @@ def _difference(
         "ci_high": difference + above,
         "std_test": math.sqrt(variance),
         "std_seed": std_seed,
-        "df_test": max(min(len(deciding), n_test) - 1, 1),
+        "df_test": df,
         "n_test": n_test,
     }
