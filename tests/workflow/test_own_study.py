@@ -27,6 +27,8 @@ MINE = {
     "test": "mine/test.parquet",
     "val_size": 30,
 }
+#: the test rows alone, of which the other half fits the calibrators
+HALF = {"test": TEST, "split_seed": 3, "dataset": "half"}
 #: of one member, so that nothing more is trained
 ENSEMBLE = "ens1(ce,logit)"
 ATTACK = {"base": "margin_attack", "samples": 30, "steps": 8, "bisections": 4}
@@ -54,7 +56,7 @@ class Study:
             logits = finished.result("ce", "predict") / f"logits/last/{name}.parquet"
             (self.data / target).write_bytes(logits.read_bytes())
         np.savez(self.data / "bad.npz", weight=np.zeros((10, 3)))
-        self.configure(bad={"test": TEST, "split_seed": 3, "method": "bad", "head": "bad.npz"})
+        self.configure(bad={**HALF, "method": "bad", "head": "bad.npz"})
         self.failed = self.repository.snakemake(
             "--configfile", "own.yaml", "--cores", "2", "--keep-going"
         )
@@ -83,12 +85,12 @@ class Study:
         }
         runs = {
             "with_val": {"val": VAL, "test": TEST},
-            "split": {"test": TEST, "split_seed": 3, "method": "split"},
+            "split": {**HALF, "method": "split"},
         }
         common = {"kind": "logits", "calibrators": ["none", "ts"], "dataset": "digits"}
         if external:
             config["external"] = {
-                key: {**files, **common} for key, files in {**runs, **changes}.items()
+                key: {**common, **files} for key, files in {**runs, **changes}.items()
             }
         self.repository.configure(config, name)
 
@@ -108,10 +110,10 @@ def test_a_job_that_fails_is_named_with_its_reason_and_what_to_do(study):
     assert f"The reason: {reason}" in begin
     log, _, ending = ending.partition("\n")
     log = log.strip()
-    assert log.startswith(f"{RESULTS}/logs/import/external/digits/unknown/bad/seed0-")
+    assert log.startswith(f"{RESULTS}/logs/import/external/half/unknown/bad/seed0-")
     assert ending.startswith(f"    {reason}")
     id = log.rpartition("-")[2].removesuffix(".log")
-    again = f"{RESULTS}/runs/external/digits/unknown/bad/seed0/predict-{id}/predict.json"
+    again = f"{RESULTS}/runs/external/half/unknown/bad/seed0/predict-{id}/predict.json"
     assert f"    Try it alone: snakemake {shlex.quote(again)} " in ending
     behind = ", ".join(sorted({"calibrate", *AGGREGATION}))
     assert f"Not made because of these failures: {behind}.\n" in ending
@@ -130,7 +132,7 @@ def test_names_that_a_shell_would_run_are_only_names(study):
 
 def test_external_logits_get_the_numbers_of_the_run_that_wrote_them(study, finished):
     metrics = pd.read_parquet(study.results / "own/metrics.parquet").query(
-        "split == 'test' and dataset == 'digits'"
+        "split == 'test' and dataset in ('digits', 'half')"
     )
     ours = pd.read_parquet(finished.root / "results/tiny/metrics.parquet").query(
         "split == 'test' and method == 'ce'"
