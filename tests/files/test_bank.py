@@ -253,6 +253,14 @@ def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(b
         run_study(home, "other", {"bank": TAKEN, "mine": same_seed})
 
 
+def mark(files, fact):
+    """Say of all runs of a bank how they were trained."""
+    content = json.loads(files["bank.json"])
+    for run in content["runs"]:
+        run[fact] = True
+    files["bank.json"] = checked(content)
+
+
 def as_trained(bank):
     """Let the runs of the bank have the protocol, data set and network of the smallest study."""
 
@@ -327,13 +335,7 @@ def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
 
 
 def test_validation_images_of_each_seed_cannot_be_pooled(bank, home, refuses):
-    def drawn(files):
-        content = json.loads(files["bank.json"])
-        for run in content["runs"]:
-            run["draws_validation"] = True
-        files["bank.json"] = checked(content)
-
-    rewritten(bank, drawn)
+    rewritten(bank, lambda files: mark(files, "draws_validation"))
     config = {"study": "s", "external": {"b": TAKEN}, "ensembles": {"methods": ["ens2(ce)"]}}
     with refuses(ConfigError, "ens2(ce)", "need the same validation images"):
         Study(config, home)
@@ -415,13 +417,7 @@ def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home
     config = {"study": "s", "external": {"b": TAKEN}, "statistics": {"conformal": ["thr"]}}
     Study(config, home).rows_of_banks()
 
-    def third(files):
-        content = json.loads(files["bank.json"])
-        for run in content["runs"]:
-            run["disjoint_validation"] = True
-        files["bank.json"] = checked(content)
-
-    rewritten(bank, third)
+    rewritten(bank, lambda files: mark(files, "disjoint_validation"))
     with refuses(ConfigError, "statistics.conformal: external/blobs/net/ce/seed1", "got 7"):
         Study(config, home).rows_of_banks()
 

@@ -294,7 +294,6 @@ def check_rows_of_external(
     for the subsets and for ``conformal`` sets.
     """
     from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
-    from calgrid.storage.logits import identity_of_rows  # noqa: PLC0415
 
     subset = {"val_rows", "val_seed"}
     whole = {name: value for name, value in runs[0].items() if name not in subset}
@@ -308,8 +307,7 @@ def check_rows_of_external(
                 check_conformal(len(rows), where)
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
-    in_order = test.in_order()
-    return identity_of_rows(in_order.index, in_order.label)
+    return test.identity()
 
 
 def check_conformal(n_val: int, where: str) -> None:

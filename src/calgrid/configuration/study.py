@@ -569,7 +569,7 @@ class Study:
 
     def val_seed(self, key: RunKey) -> int | None:
         """Seed of the draw of validation images of a trained run; None: that of its data set."""
-        return key.seed if self.trained[key].protocol.val_draw == "seed" else None
+        return key.seed if self.trained[key].draws_validation else None
 
     def idle_overrides(self) -> list[int]:
         """Indices of the overrides that match no run; not an error, a grid may have been removed

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 Array = NDArray[np.float64]
 #: without a type, because TorchScript reads no comments about types
-_is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def _tensor(values: Any) -> Tensor:
@@ -67,12 +67,12 @@ class CalibratorModule(nn.Module):
         logits = values.to(torch.float64)
         if self.binary:
             is_column = logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
-            if not _is_tracing() and not is_column:
+            if not is_tracing() and not is_column:
                 raise ValueError("The calibrator was fitted on one column, class 1 of two.")
             logits = logits.reshape(-1)
             other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
             logits = torch.stack([other, logits], dim=1)
-        if not _is_tracing() and logits.shape[1] != self.n_classes:
+        if not is_tracing() and logits.shape[1] != self.n_classes:
             raise ValueError("The calibrator was fitted on another number of classes.")
         if self.of_probabilities:
             logits = logits.clamp(min=self.least).log()

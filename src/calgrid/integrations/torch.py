@@ -13,6 +13,7 @@ from calgrid.calibrators._probabilities import (
     ROW_SUM_TOLERANCE,
 )
 from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.integrations.maps import is_tracing
 
 
 class CalibratedModule(nn.Module):
@@ -133,8 +134,7 @@ class CalibratedModule(nn.Module):
 
 def is_recorded() -> bool:
     """Whether PyTorch traces, exports or compiles, so that values cannot be checked."""
-    is_traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    return is_traced or torch.compiler.is_compiling()
+    return bool(is_tracing()) or torch.compiler.is_compiling()
 
 
 def _array(values: Tensor) -> np.ndarray:

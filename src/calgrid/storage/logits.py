@@ -71,6 +71,11 @@ class Logits:
         }
         return Logits(**chosen)
 
+    def identity(self) -> str:
+        """Return :func:`identity_of_rows` in the order of ``index``."""
+        order = np.argsort(self.index, kind="stable")
+        return identity_of_rows(self.index[order], self.label[order])
+
     def in_order(self) -> "Logits":
         """Return the rows in the order of ``index``, without metadata."""
         return self.rows(np.argsort(self.index, kind="stable"))
