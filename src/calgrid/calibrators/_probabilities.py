@@ -120,6 +120,13 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
 
     Both are at least ln of the smallest normal float32.
     """
+    scores, rests = np.empty(logits.shape), np.empty(logits.shape)
+    for block in row_blocks(*logits.shape):
+        scores[block], rests[block] = _log_probabilities(logits[block])
+    return scores, rests
+
+
+def _log_probabilities(logits: Array) -> tuple[Array, Array]:
     rows, top = np.arange(len(logits)), logits.argmax(axis=1)
     exponentials = np.exp(logits)
     total = exponentials.sum(axis=1, keepdims=True)
