@@ -10,7 +10,8 @@ ask for.
     python benchmarks/full_size.py --only costs
     python benchmarks/full_size.py --only jobs --configfile config/config.yaml
 
-``costs``      seconds of fit and prediction of every calibrator.
+``costs``      seconds of fit, prediction, metrics and bootstrap of every calibrator, all in one
+               process, and the peak of its memory; ``--sizes 25000x1000`` is that of ImageNet.
 ``calibrate``  the job ``calibrate`` of a run of ``config/papers/smart/study.yaml`` with its nine
                calibrators, on made-up logits (1,000 classes, 2,048 features) of val, test and some
                corruptions. It is
@@ -41,7 +42,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from calgrid import metrics
 from calgrid.calibrators import build_calibrator
+from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.resources import Resources
@@ -52,7 +55,7 @@ from calgrid.storage.arrays import write_head
 from calgrid.storage.layout import head_file, logits_file
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import FILES, PREDICT, listed, read_record, sha256_of, write_record
-from posthoc import print_row
+from posthoc import peak_mb, print_row
 from speed import HOME, describe_machine, print_lines
 
 RUN = "published/imagenet/imagenet_resnet50/ce/seed1"
@@ -60,8 +63,8 @@ CORRUPTIONS, DRAWS = 19, 5
 #: mean of the gamma distribution that says how clearly a picture shows its class: about 78 %
 #: accuracy, and 45 %
 CLEAR, CORRUPTED = 0.48, 0.22
-#: rows and classes of the fits that are measured, and width of the features
-COST_SIZES = ((2000, 10), (2000, 100), (2000, 1000))
+#: rows x classes of the fits that are measured, and width of the features
+COST_SIZES = ("2000x10", "2000x100", "2000x1000")
 COST_FEATURES = 512
 LOOKS_A_SECOND = 10
 #: the job in a process of its own; arguments: specification, logits, folder of the result, threads
@@ -117,6 +120,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--ids", nargs="+", metavar="ID", help="calibrators that are measured (all)"
+    )
+    parser.add_argument(
+        "--sizes", nargs="+", metavar="NxK", default=COST_SIZES, help="rows x classes of costs"
     )
     return parser.parse_args()
 
@@ -326,31 +332,44 @@ def print_seconds(record: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def costs(folder: Path, options: argparse.Namespace) -> None:
-    """Print seconds of the processor for fits and predictions."""
-    print_row(["calibrator", "N x K", "d", "fit s", "prediction s"])
-    print_row(["---", "---", *["---:"] * 3])
-    for rows, classes in COST_SIZES:
+    """Print seconds of the processor for fits, and for predictions with metrics and intervals."""
+    print_row(["calibrator", "N x K", "fit s", "prediction s", "metrics s", "bootstrap s", "MB"])
+    print_row(["---", "---", *["---:"] * 5])
+    for size in options.sizes:
+        rows, classes = (int(part) for part in size.split("x"))
         network = Network(classes, COST_FEATURES)
-        logits, features, labels = network.rows(rows, CLEAR, 1)
+        samples = network.rows(rows, CLEAR, 1)
         for id in options.ids or registry.descriptions("calibrator"):
-            calibrator = build_calibrator(id)
             try:
-                fit = processor_seconds(
-                    calibrator.fit, logits, labels, features, (network.weight, network.bias)
-                )
+                seconds = cost(build_calibrator(id), network, *samples)
             except CalgridError as error:
                 print(f"{id} at {classes} classes: {error}")
                 continue
-            predict = processor_seconds(calibrator.predict_proba, logits, features)
-            cells = [f"{fit:.3f}", f"{predict:.3f}"]
-            print_row([id, f"{rows} x {classes}", str(COST_FEATURES), *cells])
+            cells = [f"{value:.2f}" for value in seconds]
+            print_row([id, f"{rows:,} x {classes:,}", *cells, f"{peak_mb():.0f}"])
 
 
-def processor_seconds(function: Callable[..., object], *arguments: object) -> float:
-    """Processor seconds of one call."""
+def cost(
+    calibrator: Calibrator,
+    network: Network,
+    logits: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+) -> list[float]:
+    """Processor seconds of fit, prediction, all metrics, and their intervals."""
+    head = network.weight, network.bias
+    fit, _ = timed(lambda: calibrator.fit(logits, labels, features, head))
+    prediction, probs = timed(lambda: calibrator.predict_proba(logits, features))
+    scores, _ = timed(lambda: metrics.evaluate(probs, labels))
+    resamples, _ = timed(lambda: metrics.bootstrap(probs, labels))
+    return [fit, prediction, scores, resamples]
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor seconds of one call, and its result."""
     begin = time.process_time()
-    function(*arguments)
-    return time.process_time() - begin
+    result = function()
+    return time.process_time() - begin, result
 
 
 # jobs
