@@ -2,6 +2,7 @@
 
 import itertools
 import zlib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from calgrid.calibrators import build_calibrator
 from calgrid.jobs.aggregate import collect_diagnostics
 from calgrid.jobs.calibrate import _resamples
 from calgrid.jobs.diagnostics import (
-    Diagnostics,
     class_scores,
     confidence_bins,
     diagnosed_calibrators,
+    diagnostic_files,
+    measured,
 )
 from calgrid.jobs.scoring import _draw_rows
 from calgrid.jobs.summaries import shift_means, shift_summary
@@ -31,6 +33,8 @@ from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
 from calgrid.storage.schema import (
+    BIN_COLUMNS,
+    BINS,
     CLASSES,
     COST_COLUMNS,
     COSTS,
@@ -231,7 +235,7 @@ def _logits(key, n, recipe, keep, labels_seed):
 
 def _score(key, run, recipe):
     rows, draws, classes = [], [], []
-    diagnostics = Diagnostics(15, DIAGNOSTICS, _entries(recipe))
+    entries, tables = _entries(recipe), defaultdict(list)
     _, limited, n_val = key["dataset"].partition("_n")
     val = _logits(key, int(n_val) if limited else recipe.n_test // 2, recipe, 1.0, 1)
     test = _logits(key, recipe.n_test, recipe, 1.0, 2)
@@ -243,9 +247,11 @@ def _score(key, run, recipe):
             )
             write_logits(run / PREDICTED / f"logits/{checkpoint}/{name}.parquet", data[name])
         fits = {name: _fitted(name, recipe, val) for name in recipe.calibrators}
-        diagnosed = diagnosed_calibrators(DIAGNOSTICS, diagnostics.entries)
+        diagnosed = diagnosed_calibrators(DIAGNOSTICS, entries)
         diagnosed_fits = {name: fits[name] for name in diagnosed}
-        diagnostics.add(checkpoint, data["val"], data["test"], diagnosed_fits)
+        found = measured(DIAGNOSTICS, entries, 15, data["val"], data["test"], diagnosed_fits)
+        for name, table in found.items():
+            tables[name].append(table.assign(checkpoint=checkpoint))
         for calibrator, fitted in fits.items():
             base = {
                 **key,
@@ -260,12 +266,14 @@ def _score(key, run, recipe):
             about = {"checkpoint": checkpoint, "calibrator": calibrator}
             classes.append(class_scores(predictions, 15).assign(**about))
             if calibrator != "none":
-                bins = confidence_bins(predictions, 15)
-                diagnostics.add_bins(bins.assign(**about).to_dict("records"))
+                tables[BINS].append(confidence_bins(predictions, 15).assign(**about))
     folder = run / CALIBRATED
     write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": _fingerprint(key)})
     write_frame(folder / CLASSES, pd.concat(classes), {"fingerprint": _fingerprint(key)})
-    diagnostics.write(folder, _fingerprint(key))
+    columns = {BINS: BIN_COLUMNS, **diagnostic_files(DIAGNOSTICS)}
+    for name, parts in tables.items():
+        table = pd.concat(parts, ignore_index=True).reindex(columns=list(columns[name]))
+        write_frame(folder / name, table, {"fingerprint": _fingerprint(key)}, columns[name])
     write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})
     return rows
 

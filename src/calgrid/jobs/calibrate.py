@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import WORSE
-from calgrid.jobs.diagnostics import Diagnostics, diagnosed_calibrators, diagnostic_files
+from calgrid.jobs.diagnostics import diagnosed_calibrators, diagnostic_files, measured
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
@@ -34,12 +34,12 @@ from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import CALIBRATE, PREDICT, Record, digest_of
 from calgrid.storage.schema import (
-    CLASS_COLUMNS,
+    BINS,
     CLASSES,
     CONFORMAL,
-    CONFORMAL_COLUMNS,
     MEAN_SHIFT,
     METRIC_COLUMNS,
+    METRICS,
     PART_EXTRAS,
     RESAMPLE_COLUMNS,
     RESAMPLE_PLACE,
@@ -47,7 +47,7 @@ from calgrid.storage.schema import (
 )
 from calgrid.storage.tables import write_frame
 
-OUTPUTS = ("metrics.parquet", RESAMPLES)
+OUTPUTS = (METRICS, RESAMPLES)
 #: what the mean over corruptions keeps
 AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
 #: folder of fitted calibrators, in the folder of the run
@@ -66,6 +66,8 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         *logits_files(spec["checkpoints"], spec["families"]),
         *map(head_file, spec["checkpoints"]),
     ]
+    extras = {**PART_EXTRAS, **diagnostic_files(spec["diagnostics"])}
+    columns = {METRICS: METRIC_COLUMNS, **extras}
     logits = Record.read(predicted, PREDICT)
     inputs = {name: logits.sha256(name) for name in names if name in logits.files}
 
@@ -85,8 +87,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             fits += result.fits
             draws += result.draws
             sets += result.sets
-        filled = [{"shift": "", "severity": 0, **row} for row in rows]
-        metrics = pd.DataFrame(filled, columns=list(METRIC_COLUMNS)).astype(dict(METRIC_COLUMNS))
+        metrics = pd.DataFrame([{"shift": "", "severity": 0, **row} for row in rows])
         warnings = _high_nll(metrics)
         for fit in fits:
             about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
@@ -94,19 +95,18 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         warnings += _refit_warnings(spec, results)
         for warning in warnings:
             log(f"Warning: {warning}")
-        write_frame(folder / "metrics.parquet", metrics, {"fingerprint": spec["fingerprint"]})
-        _write_diagnostics(job, bins)
-        write_frame(
-            folder / RESAMPLES,
-            _resamples(draws),
-            {"fingerprint": spec["fingerprint"]},
-            RESAMPLE_COLUMNS,
-        )
-        scores = pd.DataFrame(classes, columns=list(CLASS_COLUMNS)).astype(dict(CLASS_COLUMNS))
-        write_frame(folder / CLASSES, scores, {"fingerprint": spec["fingerprint"]})
+        tables = {
+            METRICS: metrics,
+            RESAMPLES: _resamples(draws),
+            CLASSES: pd.DataFrame(classes),
+            **_diagnostics(job, bins),
+        }
         if sets:
-            frame = pd.DataFrame(sets).astype(dict(CONFORMAL_COLUMNS))
-            write_frame(folder / CONFORMAL, frame, {"fingerprint": spec["fingerprint"]})
+            tables[CONFORMAL] = pd.DataFrame(sets)
+        for name, table in tables.items():
+            complete = table.reindex(columns=list(columns[name]))
+            footer = {"fingerprint": spec["fingerprint"]}
+            write_frame(folder / name, complete, footer, columns[name])
         costs = []
         for chunk in chunks:
             cost = dict(vars(chunk))
@@ -129,10 +129,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         OUTPUTS,
         produce,
         inputs=inputs,
-        optional=[
-            *(name for name in PART_EXTRAS if name not in OUTPUTS),
-            *diagnostic_files(spec["diagnostics"]),
-        ],
+        optional=[name for name in extras if name not in OUTPUTS],
     )
 
 
@@ -164,23 +161,25 @@ def _score_all(job: ScoringJob, logits: Record, threads: int) -> list[ChunkResul
     return scored
 
 
-def _write_diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> None:
-    """Write the diagnostics for figures, of calibrators fitted on val, and their bins."""
+def _diagnostics(job: ScoringJob, bins: list[dict[str, Any]]) -> dict[str, pd.DataFrame]:
+    """Diagnostics for figures, of calibrators fitted on val, with the ``bins`` of calibrators."""
     spec = job.spec
     modules, entries = spec["diagnostics"], spec["calibrators"]
     diagnosed = diagnosed_calibrators(modules, entries)
-    diagnostics = Diagnostics(spec["statistics"]["bins"], modules, entries)
+    parts = defaultdict[str, list[pd.DataFrame]](list)
     for number, checkpoint in enumerate(spec["checkpoints"]):
         scorer = Scorer(job, Chunk(number, ()))
-        calibrators = {
+        fitted = {
             entry["name"]: scorer.fitted(entry, min(entry["seeds"])).calibrator
             for entry in entries
             if entry["name"] in diagnosed
         }
-        diagnostics.add(checkpoint, scorer.fit, scorer.test, calibrators)
-    if bins:
-        diagnostics.add_bins(bins)
-    diagnostics.write(job.folder, spec["fingerprint"])
+        n_bins = spec["statistics"]["bins"]
+        found = measured(modules, entries, n_bins, scorer.fit, scorer.test, fitted)
+        for name, table in found.items():
+            parts[name].append(table.assign(checkpoint=checkpoint))
+    parts[BINS].append(pd.DataFrame(bins))
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
 
 
 def _high_nll(metrics: pd.DataFrame) -> list[str]:

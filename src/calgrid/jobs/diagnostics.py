@@ -7,9 +7,7 @@ that they make.
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -21,8 +19,7 @@ from calgrid.metrics.binning import bin_sums, debiased_gap, mean_gap
 from calgrid.metrics.classwise import classwise_sums
 from calgrid.storage import schema
 from calgrid.storage.logits import Logits
-from calgrid.storage.schema import BINS, Columns
-from calgrid.storage.tables import write_frame
+from calgrid.storage.schema import Columns
 
 
 class Diagnostic(Protocol):
@@ -74,54 +71,34 @@ def diagnostic_files(modules: Iterable[str]) -> dict[str, Columns]:
     return files
 
 
-@dataclass
-class Diagnostics:
-    """Diagnostics of all checkpoints of a run.
+def measured(
+    modules: Iterable[str],
+    entries: Sequence[specs.Calibrator],
+    n_bins: int,
+    fit: Logits,
+    test: Logits,
+    fitted: Mapping[str, Calibrator],
+) -> dict[str, pd.DataFrame]:
+    """Files of one checkpoint: bins of the uncalibrated network, and what the modules measure.
 
-    Attributes
+    Parameters
     ----------
-    n_bins : of the calibration errors.
-    modules : names of the modules that measure.
     entries : calibrators of the run.
+    n_bins : of the calibration errors.
+    fit, test : rows of the fits, and the clean test split.
+    fitted : :func:`diagnosed_calibrators` by name.
     """
-
-    n_bins: int
-    modules: Sequence[str]
-    entries: Sequence[specs.Calibrator]
-    _tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
-
-    def add(
-        self, checkpoint: str, fit: Logits, test: Logits, fitted: Mapping[str, Calibrator]
-    ) -> None:
-        """Add a checkpoint: rows of the fits, clean test split, and :func:`diagnosed_calibrators`
-        by name.
-        """
-        bare = build_calibrator("none").fit(fit.logits, fit.label)
-        predictions = check_probabilities(bare.predict_proba(test.logits), test.label)
-        counts = dict.fromkeys((self.n_bins, schema.HISTOGRAM_BINS))
-        bins = pd.concat([confidence_bins(predictions, count) for count in counts])
-        tables = {BINS: bins.assign(calibrator="none")}
-        for module in self.modules:
-            names = diagnostic(module).calibrators(self.entries)
-            if names:
-                needed = {"none": bare, **{name: fitted[name] for name in names}}
-                tables.update(diagnostic(module).measure(fit, test, needed))
-        for name, table in tables.items():
-            self._tables.setdefault(name, []).append(table.assign(checkpoint=checkpoint))
-
-    def add_bins(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows of ``bins.parquet``."""
-        self._tables.setdefault(BINS, []).append(
-            pd.DataFrame(rows, columns=list(schema.BIN_COLUMNS))
-        )
-
-    def write(self, folder: Path, fingerprint: str) -> None:
-        """Write the tables, each with the fingerprint of the job in its footer."""
-        columns = {BINS: schema.BIN_COLUMNS, **diagnostic_files(self.modules)}
-        for name, tables in self._tables.items():
-            table = pd.concat(tables, ignore_index=True)
-            table = table.reindex(columns=list(columns[name])).astype(dict(columns[name]))
-            write_frame(folder / name, table, {"fingerprint": fingerprint})
+    bare = build_calibrator("none").fit(fit.logits, fit.label)
+    predictions = check_probabilities(bare.predict_proba(test.logits), test.label)
+    counts = dict.fromkeys((n_bins, schema.HISTOGRAM_BINS))
+    bins = pd.concat([confidence_bins(predictions, count) for count in counts])
+    tables = {schema.BINS: bins.assign(calibrator="none")}
+    for module in modules:
+        names = diagnostic(module).calibrators(entries)
+        if names:
+            needed = {"none": bare, **{name: fitted[name] for name in names}}
+            tables.update(diagnostic(module).measure(fit, test, needed))
+    return tables
 
 
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:

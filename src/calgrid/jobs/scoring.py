@@ -4,6 +4,7 @@ score it.
 
 import functools
 import hashlib
+import math
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -50,8 +51,6 @@ from calgrid.storage.records import check_fingerprint, read_record, sha256_of, w
 from calgrid.storage.schema import REDRAWN, RESAMPLE_PLACE, SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
-Interval = tuple[float, float]
-NO_INTERVAL: Interval = (float("nan"), float("nan"))
 #: key of the loss and the traces in the record of a fitted calibrator
 COURSE = "course"
 #: maximum logits and features that a calibrator processes at once, because it copies them several
@@ -125,25 +124,13 @@ class Result:
     """
 
     order: Order
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]] = field(default_factory=list)
     fits: list[dict[str, Any]] = field(default_factory=list)
     draws: list[dict[str, Any]] = field(default_factory=list)
     sets: list[dict[str, Any]] = field(default_factory=list)
     bins: list[dict[str, Any]] = field(default_factory=list)
     classes: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-
-
-class Scored(NamedTuple):
-    """Rows of ``metrics.parquet`` and of ``resamples.parquet``."""
-
-    rows: list[dict[str, Any]]
-    draws: list[dict[str, Any]]
-
-    def add(self, other: "Scored") -> None:
-        """Append the rows of another one."""
-        self.rows.extend(other.rows)
-        self.draws.extend(other.draws)
 
 
 @dataclass
@@ -319,52 +306,50 @@ class Scorer:
 
     def score(self, number: int) -> Iterator[Result]:
         """Results of the calibrator with index ``number``."""
-        entry, family = self.spec["calibrators"][number], self.chunk.family
-        clean = family < 0
+        entry, chunk = self.spec["calibrators"][number], self.chunk
+        clean = chunk.family < 0
         ood = self.family.startswith(OOD_PREFIX)
         if not clean and not self._can_score(entry):
             return
         if clean or ood or "val" in self.spec["fit_on"]:
             for position, seed in enumerate(entry["seeds"]):
-                order = Order(
-                    self.chunk.checkpoint, number, False, position, family, self.chunk.group
-                )
+                place = chunk.checkpoint, number, False, position, chunk.family, chunk.group
+                result = Result(Order(*place))
                 fitted = self.fitted(entry, seed)
                 base = self._base(entry, seed, "val")
                 if clean:
-                    result = self._on_clean(entry, base, order, fitted)
+                    self._on_clean(result, base, entry, fitted)
+                elif ood:
+                    self._on_ood(result, base, fitted.calibrator)
                 else:
-                    on = self._on_ood if ood else self._on_shift
-                    scored = on(base, fitted.calibrator)
-                    result = Result(order, scored.rows, draws=scored.draws)
+                    self._on_shift(result, base, fitted.calibrator)
                 if not ood and self.statistics.get("conformal"):
                     result.sets += self._conformal(entry, seed, base)
                 yield result
         way = REDRAWN if clean else SAME_SHIFT
         if not ood and way in self.spec["fit_on"]:
             for position, draw in enumerate(self.spec["draws"]):
-                order = Order(
-                    self.chunk.checkpoint, number, True, position, family, self.chunk.group
-                )
-                yield self._on_drawn(entry, draw, order, way)
+                place = chunk.checkpoint, number, True, position, chunk.family, chunk.group
+                result = Result(Order(*place))
+                self._on_drawn(result, self._base(entry, draw, way), entry, draw)
+                yield result
 
     def _on_clean(
-        self, entry: FittedCalibrator, base: dict[str, Any], order: Order, fitted: Fit
-    ) -> Result:
+        self, result: Result, base: dict[str, Any], entry: FittedCalibrator, fitted: Fit
+    ) -> None:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
-        scored = Scored([], [])
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
-        fits = [{**about, **fitted.cost, "warnings": calibrator.fit_history["warnings"]}]
+        warnings = calibrator.fit_history["warnings"]
+        result.fits.append({**about, **fitted.cost, "warnings": warnings})
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
-            scored.add(self._labelled({**base, "split": "val"}, probs, choice.label))
+            self._add_labelled(result, {**base, "split": "val"}, probs, choice.label)
         on_test = {**base, "split": "test"}
         predictions = check_probabilities(self._predict(calibrator, test), test.label)
-        scored.add(self._labelled(on_test, predictions, test.label, on_test=True))
+        self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
-            scored.add(self._soft(on_test, predictions.probs, test.distribution))
-        result = Result(order, scored.rows, fits, scored.draws)
+            self._add_soft(result, on_test, predictions.probs, test.distribution)
         if base["fit_seed"] == min(entry["seeds"]):
             n_bins = self.statistics["bins"]
             names = test.metadata.get("classes")
@@ -373,46 +358,42 @@ class Scorer:
             if entry["name"] != "none":
                 bins = confidence_bins(predictions, n_bins).assign(**about)
                 result.bins = bins.to_dict("records")
-        return result
 
-    def _on_ood(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
+    def _on_ood(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
         place = {**base, "split": "ood", "shift": self.family}
         found = resampled_ood(test, shifted, **self._draws) if self._draws else None
         values = evaluate_ood(test, shifted)
-        return self._scored(place, values, found, OOD, min(len(test), len(shifted)), len(shifted))
+        fewest = min(len(test), len(shifted))
+        self._add(result, place, values, OOD, found, fewest, n_shown=len(shifted))
 
-    def _on_shift(self, base: dict[str, Any], calibrator: Calibrator) -> Scored:
-        probs, scored = self._predict(calibrator, self.shifted), Scored([], [])
+    def _on_shift(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
+        probs = self._predict(calibrator, self.shifted)
         for shift, severity, rows in self.shifted.conditions():
             place = {**base, "split": "shift", "shift": shift, "severity": severity}
-            scored.add(self._labelled(place, probs[rows], self.shifted.label[rows]))
-        return scored
+            self._add_labelled(result, place, probs[rows], self.shifted.label[rows])
 
-    def _on_drawn(self, entry: FittedCalibrator, draw: int, order: Order, way: str) -> Result:
-        """Results of fits on a part of each corruption and severity, or of val and test together,
+    def _on_drawn(
+        self, result: Result, base: dict[str, Any], entry: FittedCalibrator, draw: int
+    ) -> None:
+        """Scores of fits on a part of each corruption and severity, or of val and test together,
         which are not cached.
 
         The parts depend only on seed and condition, so that all calibrators use the same rows.
         """
-        base = self._base(entry, draw, way)
-        data = self._clean if way == REDRAWN else self.shifted
+        data = self._clean if base["fit_on"] == REDRAWN else self.shifted
         if "features" not in entry["needs"]:
             data = replace(data, features=None)  # avoids copies
-        metrics: list[dict[str, Any]] = []
-        warnings: list[str] = []
         for shift, severity, rows in data.conditions():
             fit, rest = drawn_rows(rows, draw, shift, severity)
             calibrator = self._fit(entry, draw, data.rows(fit))
             for warning in calibrator.fit_history["warnings"][:1]:
-                warnings.append(f"{shift} {severity}: {warning}" if shift else warning)
+                about = f"{shift} {severity}: {warning}" if shift else warning
+                result.warnings.append(about)
             scored = data.rows(rest)
             split = "shift" if shift else "test"
             where = {**base, "split": split, "shift": shift, "severity": severity}
-            # each draw scores other images: resamples would not be common
-            probs = self._predict(calibrator, scored)
-            metrics += self._labelled(where, probs, scored.label).rows
-        return Result(order, metrics, warnings=warnings)
+            self._add_labelled(result, where, self._predict(calibrator, scored), scored.label)
 
     def _conformal(
         self, entry: FittedCalibrator, seed: int, base: dict[str, Any]
@@ -435,8 +416,10 @@ class Scorer:
         for shift, severity, rows in conditions:
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
+            drawn = None
             # of milder corruptions too, they would take most of the time of a calibration
-            drawn = self._drawn(severity == severest)
+            if severity == severest and self._draws:
+                drawn = {"level": self.statistics["level"], **self._draws}
             for row in set_rows(rules, probs[rows], data.label[rows], u, drawn):
                 yield {
                     **{name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")},
@@ -445,17 +428,6 @@ class Scorer:
                     "severity": severity,
                     **row,
                 }
-
-    def _drawn(self, wanted: bool) -> dict[str, Any] | None:
-        """Options of bootstrap intervals, or None."""
-        statistics = self.statistics
-        if not (wanted and statistics["bootstrap"]):
-            return None
-        return {
-            "n_resamples": statistics["bootstrap"],
-            "level": statistics["level"],
-            "seed": statistics["seed"],
-        }
 
     def _can_score(self, entry: FittedCalibrator) -> bool:
         if "features" not in entry["needs"] or self.shifted.features is not None:
@@ -479,65 +451,71 @@ class Scorer:
         return result
 
     @property
-    def _options(self) -> dict[str, Any]:
-        return {"n_bins": self.statistics["bins"], "further": self.plugin_metrics}
-
-    @property
     def _draws(self) -> dict[str, Any]:
         """Options of the bootstrap; empty if the study wants no intervals."""
         count = self.statistics["bootstrap"]
         return {"n_resamples": count, "seed": self.statistics["seed"]} if count else {}
 
-    def _labelled(
+    def _add_labelled(
         self,
-        base: dict[str, Any],
+        result: Result,
+        place: dict[str, Any],
         probs: np.ndarray | Predictions,
         labels: np.ndarray,
         on_test: bool = False,
-    ) -> Scored:
-        """Scores with intervals of all metrics on the test split, of means and ``squared_ce``
+    ) -> None:
+        """Add scores, with intervals of all metrics on the test split, of means and ``squared_ce``
         elsewhere.
         """
         checked = check_probabilities(probs, labels)  # metrics share intermediate results
-        values = evaluate(checked, labels, **self._options, costly=on_test)
-        metrics = {**LABELLED, **{metric.id: metric for metric in self.plugin_metrics}}
         seed, bins = self.statistics["seed"], self.statistics["bins"]
-        means = resampled_means(checked, labels, seed=seed, n_bins=bins)
-        if not (on_test and self._draws):
-            return self._scored(base, values, means, metrics, len(labels))
-        drawn = [metric for metric in self.plugin_metrics if metric.interval != "none"]
-        found = resampled(checked, labels, n_bins=bins, further=drawn, **self._draws)
-        scored = self._scored(base, values, found, metrics, len(labels))
-        if self.statistics["bootstrap"] < DECIDING_RESAMPLES:
-            scored.draws[:] = _draw_rows(base, means, metrics)
-        return scored
+        values = evaluate(checked, labels, n_bins=bins, further=self.plugin_metrics, costly=on_test)
+        metrics = {**LABELLED, **{metric.id: metric for metric in self.plugin_metrics}}
+        found = deciding = resampled_means(checked, labels, seed=seed, n_bins=bins)
+        if on_test and self._draws:
+            drawn = [metric for metric in self.plugin_metrics if metric.interval != "none"]
+            found = resampled(checked, labels, n_bins=bins, further=drawn, **self._draws)
+            if self.statistics["bootstrap"] >= DECIDING_RESAMPLES:
+                deciding = found
+        self._add(result, place, values, metrics, found, len(labels), deciding=deciding)
 
-    def _soft(self, base: dict[str, Any], probs: np.ndarray, distribution: np.ndarray) -> Scored:
+    def _add_soft(
+        self, result: Result, place: dict[str, Any], probs: np.ndarray, distribution: np.ndarray
+    ) -> None:
         bins = {"n_bins": self.statistics["bins"]}
         found = resampled_soft(probs, distribution, **bins, **self._draws) if self._draws else None
         values = evaluate_soft(probs, distribution, **bins)
-        return self._scored(base, values, found, SOFT, len(probs))
+        self._add(result, place, values, SOFT, found, len(probs))
 
-    def _scored(
+    def _add(
         self,
-        base: dict[str, Any],
+        result: Result,
+        place: dict[str, Any],
         values: Mapping[str, float],
-        found: Resampled | None,
         metrics: Mapping[str, Metric],
+        found: Resampled | None,
         n_samples: int,
+        *,
         n_shown: int | None = None,
-    ) -> Scored:
-        """Rows of values with their intervals, if the study wants them, and resamples for verdicts.
+        deciding: Resampled | None = None,
+    ) -> None:
+        """Add values with their intervals, if the study wants them, and resamples for verdicts:
+        ``deciding``, or else ``found``.
 
         ``n_samples`` is the number of samples of the smallest set, ``n_shown`` that of the rows.
         """
-        bounds: dict[str, Interval] = {}
-        if found is not None and self._draws and n_samples > 1:
-            tails = tails_of(self.statistics["level"])
-            names = (name for name in values if (metrics[name].interval_of or name) in found.drawn)
-            bounds = {name: interval(metrics[name], found, tails) for name in names}
-        rows = list(_rows(base, values, bounds, n_shown or n_samples))
-        return Scored(rows, [] if found is None else _draw_rows(base, found, metrics))
+        tails = tails_of(self.statistics["level"])
+        shown = found if self._draws and n_samples > 1 else None
+        for name, value in values.items():
+            low = high = math.nan
+            if shown is not None and (metrics[name].interval_of or name) in shown.drawn:
+                low, high = interval(metrics[name], shown, tails)
+            row = {"metric": name, "value": value, "ci_low": low, "ci_high": high}
+            result.rows.append({**place, **row, "n_samples": n_shown or n_samples})
+        deciding = deciding or found
+        # each draw of rows scores other images: resamples would not be common
+        if deciding is not None and place["fit_on"] == "val":
+            result.draws += _draw_rows(place, deciding, metrics)
 
 
 def _draw_rows(
@@ -569,18 +547,3 @@ def drawn_rows(
     order = np.random.default_rng([seed, zlib.crc32(shift.encode()), severity]).permutation(rows)
     count = max(1, round(DRAWN_SHARE * len(rows)))
     return np.sort(order[:count]), np.sort(order[count:])
-
-
-def _rows(
-    base: dict[str, Any], values: Mapping[str, float], bounds: Mapping[str, Interval], count: int
-) -> Iterator[dict[str, Any]]:
-    for metric, value in values.items():
-        low, high = bounds.get(metric, NO_INTERVAL)
-        yield {
-            **base,
-            "metric": metric,
-            "value": value,
-            "ci_low": low,
-            "ci_high": high,
-            "n_samples": count,
-        }
