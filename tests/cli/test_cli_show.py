@@ -68,7 +68,7 @@ def test_mistakes(fails, run, tmp_path):
         parts=["There is no run in", "protocol/dataset/backbone/method/seed1"],
     )
     fails("show", run, "--checkpoint", "best", parts=["Unknown checkpoint 'best'", "last"])
-    fails("show", run, "--plot", tmp_path / "run.txt", parts=["ends in .png, .pdf, .svg"])
+    fails("show", run, "--plot", tmp_path / "run.txt", parts=["ends in .pdf, .png, .svg"])
     (run / "predict-f2/logits/last/test.parquet").write_bytes(b"damaged")
     fails("show", run, "--plot", tmp_path / "run.png", parts=["test.parquet is damaged"])
     assert not (tmp_path / "run.png").exists()

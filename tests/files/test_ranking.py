@@ -9,7 +9,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
+from calgrid.files.ranking import Ranked, rank_calibrators, unusable, usable
 from calgrid.metrics import evaluate
 from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
@@ -105,7 +105,7 @@ def test_better_than_the_best_by_a_biased_error_is_not_worse():
     assert models["far"].values["ece"] < models["near"].values["ece"]
     verdict = against_one(models, "far", "ece", len(wrong))["verdict"].item()
     assert verdict == "better"
-    assert Ranked("near", {}, Estimate(0), verdict, 0, 0).tied
+    assert Ranked("near", {}, 0, 0, verdict=verdict).tied
 
 
 def test_equal_calibrators_are_tied():

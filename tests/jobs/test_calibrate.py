@@ -255,8 +255,8 @@ class TestParts:
             def __init__(self, rows):
                 self.rows = rows
 
-        def reading(path, group=None):
-            found = read_logits(path, group)
+        def reading(path, *how):
+            found = read_logits(path, *how)
             found.held = Held(len(found))
             alive.add(found.held)
             most[path.stem] = max(most[path.stem], len(found))

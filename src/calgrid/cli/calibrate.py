@@ -27,6 +27,7 @@ from calgrid.files.labels import shown_names
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
 from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
 from calgrid.progress import log
+from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 
@@ -38,8 +39,6 @@ LOG_FLOOR = -1e4
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
 #: metrics of a ranking, in addition to the difference in the ranking metric
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
-
-Head = tuple[np.ndarray, np.ndarray]
 
 
 def calibrate(options: argparse.Namespace) -> None:

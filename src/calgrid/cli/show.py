@@ -4,22 +4,17 @@ import argparse
 import sys
 from pathlib import Path
 
+from calgrid.cli.reliability import check_figure
 from calgrid.errors import ConfigError, visible_lines
 from calgrid.reporting.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
-
-#: suffixes of figures
-SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def show(options: argparse.Namespace) -> None:
     """Print configuration, training history and reliability of a run; also draw them if a file is
     given.
     """
-    if options.plot and options.plot.suffix.lower() not in SUFFIXES:
-        raise ConfigError(
-            f"--plot {options.plot}: give it a name that ends in {', '.join(SUFFIXES)}."
-        )
+    check_figure(options.plot)
     run = Run.newest(_folder(options.run_folder, options.results))
     text = describe(run, options.checkpoint, options.bins)
     if options.plot:

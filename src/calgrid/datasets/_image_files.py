@@ -134,7 +134,7 @@ class ImageFiles(Dataset):
         duplicates: Literal["refuse", "count"] = "refuse",
         keep_encoded: bool = False,
     ) -> None:
-        self.paths = {"train": _as_list(train), "val": _as_list(val or []), "test": _as_list(test)}
+        self.paths = {"train": as_list(train), "val": as_list(val or []), "test": as_list(test)}
         self.drawn = {"test": test_size, "val": val_size}
         self.split = split
         self.split_seed, self.subset = split_seed, subset
@@ -270,7 +270,7 @@ class ImageFiles(Dataset):
         return facts if classes is None else {**facts, "classes": list(classes)}
 
 
-def _as_list(paths: str | list[str]) -> list[str]:
+def as_list(paths: str | list[str]) -> list[str]:
     return [paths] if isinstance(paths, str) else list(paths)
 
 

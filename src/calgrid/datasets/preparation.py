@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from calgrid.components.registry import Description, describe, load
 from calgrid.datasets.base import Dataset, ImageSplit, ShiftCondition, ShiftFamily, chunked
 from calgrid.datasets.encoded import EncodedImages, stays_encoded
-from calgrid.datasets.prepared import FORMAT, MANIFEST, SHIFT_SPLIT, Prepared, open_prepared
+from calgrid.datasets.prepared import FORMAT, SHIFT_SPLIT, Prepared, open_prepared
 from calgrid.errors import ConfigError, DataError
 from calgrid.progress import log
 from calgrid.specs import ConfiguredData
 from calgrid.storage.atomic import flush
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.logits import NO_LABEL, validate_distribution
 from calgrid.storage.records import FILES, FileFacts, write_record
 from calgrid.storage.sources import identity

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.records import FILES, Record, digest_of, read_record
 
 FORMAT = 2
-MANIFEST = "manifest.json"
 #: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest
 SHIFT_SPLIT = "shift"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.components.registry import register
+from calgrid.datasets._image_files import as_list
 from calgrid.datasets._pictures import decode
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
 from calgrid.datasets.image_parquet import ParquetSource
@@ -46,7 +47,7 @@ class ShiftedParquet(ShiftFamily):
         label_column: str | None = None,
     ) -> None:
         self.of, self.shift = of, shift
-        self.test = [test] if isinstance(test, str) else list(test)
+        self.test = as_list(test)
         self.image_column, self.label_column = image_column, label_column
 
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:

@@ -1,7 +1,7 @@
 """Ranking of calibrators by cross-validation on the rows of the fit, never on test rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,9 @@ from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
 from calgrid.statistics.sampling import against_one
 from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
+from calgrid.storage.arrays import Head
 
 Array = NDArray[np.float64]
-Head = tuple[Array, Array]
 
 
 class Estimate(NamedTuple):
@@ -30,34 +30,27 @@ class Estimate(NamedTuple):
     high: float = np.nan
 
 
-@dataclass(frozen=True)
-class CrossValidated:
-    """Cross-validated scores of a calibrator."""
-
-    id: str
-    #: by metric, of the out-of-fold probabilities of all rows
-    scores: dict[str, Estimate]
-    #: behind the intervals; None without
-    resamples: Resampled | None
-    #: of one fit, mean over folds
-    seconds: float
-    #: fraction of rows whose arg max changes
-    changed: float
+NO_DIFFERENCE = Estimate(0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A calibrator in a ranking."""
+    """Cross-validated scores of a calibrator, and its place in a ranking."""
 
     id: str
+    #: by metric, of the out-of-fold probabilities of all rows
     scores: dict[str, Estimate]
+    #: of one fit, mean over folds
+    seconds: float
+    #: fraction of rows whose arg max changes
+    changed: float
+    #: behind the intervals; None without
+    resamples: Resampled | None = None
     #: ranking metric minus that of the best, with a paired interval; zeros for the best
-    difference: Estimate
+    difference: Estimate = NO_DIFFERENCE
     #: against the best, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the
     #: others are one family. Empty for the best
-    verdict: str
-    seconds: float
-    changed: float
+    verdict: str = ""
 
     @property
     def tied(self) -> bool:
@@ -138,7 +131,7 @@ def rank_calibrators(
     tails = tails_of(level)
     further = plugin_metrics([rank_by])
 
-    def cross_validate(id: str) -> CrossValidated:
+    def cross_validate(id: str) -> Ranked:
         probabilities, seconds = out_of_fold(id)
         predictions = check_probabilities(probabilities, labels)
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
@@ -158,7 +151,7 @@ def rank_calibrators(
         old_top = logits.argmax(axis=1)[:, None]
         of_old_top = np.take_along_axis(probabilities, old_top, axis=1)[:, 0]
         changed = float((of_old_top < probabilities.max(axis=1)).mean())
-        return CrossValidated(id, scores, resamples, seconds, changed)
+        return Ranked(id, scores, seconds, changed, resamples)
 
     def out_of_fold(id: str) -> tuple[Array, float]:
         """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
@@ -175,7 +168,7 @@ def rank_calibrators(
         return probabilities, float(np.mean(seconds))
 
     ids = list(dict.fromkeys(usable(features, head) if candidates is None else candidates))
-    results: list[CrossValidated] = []
+    results: list[Ranked] = []
     refused: dict[str, str] = {}
     with Progress("rank", len(ids), "calibrator") as progress:
         for id in ids:
@@ -190,15 +183,13 @@ def rank_calibrators(
     return _ranking(results, ranking_metric, len(labels), level), refused
 
 
-def _ranking(
-    results: Sequence[CrossValidated], metric: Metric, n_rows: int, level: float
-) -> list[Ranked]:
+def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int, level: float) -> list[Ranked]:
     """Sort calibrators by a metric, the best first, undefined values last; and compare each with
     the best.
     """
     sign = 1 if metric.lower_is_better else -1
 
-    def position(result: CrossValidated) -> tuple[bool, float]:
+    def position(result: Ranked) -> tuple[bool, float]:
         value = result.scores[metric.id].value
         return bool(np.isnan(value)), sign * value
 
@@ -209,12 +200,11 @@ def _ranking(
     if others and models:
         rows = against_one(models, best.id, metric.id, n_rows, level)
         judged = rows.set_index("method").to_dict("index")
-    ranking = [Ranked(best.id, best.scores, Estimate(0, 0, 0), "", best.seconds, best.changed)]
+    ranking = [best]
     for result in others:
         value = result.scores[metric.id].value - best.scores[metric.id].value
         found = judged.get(result.id, {})
         difference = Estimate(value, found.get("ci_low", np.nan), found.get("ci_high", np.nan))
         verdict = found.get("verdict", NO_VERDICT)
-        cost = result.seconds, result.changed
-        ranking.append(Ranked(result.id, result.scores, difference, verdict, *cost))
+        ranking.append(replace(result, difference=difference, verdict=verdict))
     return ranking

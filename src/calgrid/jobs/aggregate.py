@@ -63,7 +63,6 @@ FACTS = ("loss", "procedure")
 RECORDED = ("environment", "interruptions", "weights")
 #: key by which fits of calibrators are counted
 FIT = (*SETTING, "calibrator")
-KEY_COLUMNS = {name: schema.METRIC_COLUMNS[name] for name in RUN_KEY}
 Fit = tuple[str, ...]
 #: yields tables of a run
 Reader = Callable[[ManifestRun], Iterable[Table]]
@@ -238,37 +237,30 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
 
 def _costs(run: ManifestRun, fits: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Costs of a run: first stage, training, prediction, probes, and fits of calibrators."""
-    key, first = run["key"], run["first_stage"]
+    first = run["first_stage"]
+    found: list[tuple[str, str, dict[str, Any]]] = []
     if first is not None:
-        yield {
-            **key,
-            "stage": "first_stage",
-            "item": first["method"],
-            **_job_cost(first["train"], TRAIN),
-        }
+        found.append(("first_stage", first["method"], _job_cost(first["train"], TRAIN)))
     if run["train"] is not None:
         # the seconds of a download are not training
         record = _record(run["train"], TRAIN).content
         stage = "weights" if "weights" in record else "train"
-        yield {**key, "stage": stage, "item": "", **_job_cost(run["train"], TRAIN)}
-        yield {**key, "stage": "predict", "item": "", **_job_cost(run["predict"], PREDICT)}
+        found.append((stage, "", _job_cost(run["train"], TRAIN)))
+        found.append(("predict", "", _job_cost(run["predict"], PREDICT)))
     if "members" in run:
         costs = [_job_cost(folder, TRAIN) for folder in run["members"]]
         total = dict(costs[0])
         for name in ("seconds", "epochs", "parameters"):
             total[name] = sum(cost[name] or 0 for cost in costs)
         total["peak_memory_mb"] = max(cost["peak_memory_mb"] for cost in costs)
-        yield {**key, "stage": "train", "item": "", **total}
+        found.append(("train", "", total))
     for probe in run.get("probes", ()):
-        yield {
-            **key,
-            "stage": "probe",
-            "item": probe["name"],
-            **_job_cost(probe["folder"], PROBE),
-        }
+        found.append(("probe", probe["name"], _job_cost(probe["folder"], PROBE)))
     for fit in fits:
         measured = {name: fit[name] for name in ("fit_seed", "seconds")}
-        yield {**key, "stage": "calibrate", "item": fit["calibrator"], **measured, "device": "cpu"}
+        found.append(("calibrate", fit["calibrator"], {**measured, "device": "cpu"}))
+    for stage, item, cost in found:
+        yield {**run["key"], "stage": stage, "item": item, **cost}
 
 
 def _job_cost(folder: str, name: str) -> dict[str, Any]:
@@ -305,7 +297,7 @@ def collect_diagnostics(manifest: Manifest, folder: Path, in_processes: Map = ma
     for name, read_other in others.items():
         # their columns depend on losses and probes; without rows they need some, too
         tables = in_processes(functools.partial(_tables_of, read_other), _batches(runs))
-        empty = table_of_rows([], KEY_COLUMNS)
+        empty = table_of_rows([], schema.KEY_COLUMNS)
         with writing(folder / name, footer_of(manifest)) as writer:
             writer.add(join_any([empty, *itertools.chain.from_iterable(tables)]))
     write_record(folder / schema.RUNS, {"runs": list(in_processes(_facts, runs))})
@@ -320,7 +312,7 @@ def _collect(
     in_processes: Map,
 ) -> None:
     """Write the rows of some runs, a batch at a time."""
-    of_batch = functools.partial(_rows_with_keys, read, {**KEY_COLUMNS, **columns})
+    of_batch = functools.partial(_rows_with_keys, read, {**schema.KEY_COLUMNS, **columns})
     with writing(path, footer_of(manifest)) as writer:
         for table in in_processes(of_batch, _batches(runs)):
             writer.add(table)
@@ -370,13 +362,10 @@ def _trained_file(name: str, what: str, run: ManifestRun) -> Iterator[Table]:
 
 def _last_samples(run: ManifestRun) -> Iterator[Table]:
     """Training samples of the last recorded epoch, sorted by index."""
-    for table in _trained_file("samples.parquet", "file of training samples", run):
+    for table in _trained_file(schema.SAMPLES, "file of training samples", run):
         samples = table.to_pandas()
         last = samples[samples["epoch"] == samples["epoch"].max()].sort_values("index")
-        yield as_table(
-            last,
-            {name: kind for name, kind in schema.SAMPLE_COLUMNS.items() if name not in RUN_KEY},
-        )
+        yield as_table(last, schema.SAMPLE_COLUMNS)
 
 
 def _probe_tables(run: ManifestRun) -> Iterator[Table]:

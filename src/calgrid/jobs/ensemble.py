@@ -17,7 +17,7 @@ from calgrid.storage import provenance
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import PREDICT, Record, check_fingerprint
+from calgrid.storage.records import PREDICT, Record
 from calgrid.training.val_rows import FIT, rows_by_purpose
 
 Array = NDArray[np.float64]
@@ -63,15 +63,6 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
     return make_result(out, PREDICT, spec["fingerprint"], names, produce, inputs=inputs)
 
 
-def _read(
-    folder: Path, checkpoint: str, name: str, member: Any, group: int | None = None
-) -> Logits:
-    path = folder / logits_file(checkpoint, name)
-    data = read_logits(path, group)
-    check_fingerprint(data.metadata, member["logits"][name], f"logits file {path}")
-    return data
-
-
 def _prediction(spec: EnsembleSpec, folder: Path, checkpoint: str, member: Any) -> Prediction:
     """What of a member is averaged; a calibrator is fitted on its validation rows."""
     if spec["pool"] == "logit":
@@ -79,7 +70,8 @@ def _prediction(spec: EnsembleSpec, folder: Path, checkpoint: str, member: Any) 
     entry = spec["calibrator"]
     if entry is None:
         return lambda logits: softmax(check_logits(logits))
-    val = _read(folder, checkpoint, "val", member)
+    path = folder / logits_file(checkpoint, "val")
+    val = read_logits(path, fingerprint=member["logits"]["val"])
     rows = val.rows(rows_by_purpose(val.label, spec["disjoint_validation"])[FIT])
     seed = entry["seeds"][0]
     fitted = build_calibrator(entry["id"], seed=seed, **entry["options"])
@@ -94,9 +86,10 @@ def _pooled(
     name: str,
 ) -> Iterator[Logits]:
     """Yield the pooled row groups of a file."""
-    for group in range(count_groups(folders[0] / logits_file(checkpoint, name))):
+    file = logits_file(checkpoint, name)
+    for group in range(count_groups(folders[0] / file)):
         parts = [
-            _read(folder, checkpoint, name, member, group)
+            read_logits(folder / file, group, member["logits"][name])
             for folder, member in zip(folders, spec["members"], strict=True)
         ]
         for folder, part in zip(folders, parts, strict=True):

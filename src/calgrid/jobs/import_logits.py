@@ -59,9 +59,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         if "head" in given:
             weight, bias = read_head_arrays(given["head"])
             write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
-        return provenance.stage_record(
-            {"spec": dict(spec), "fingerprint": spec["fingerprint"]}, begin, "numpy"
-        )
+        return provenance.stage_record({"spec": dict(spec)}, begin, "numpy")
 
     return make_result(
         out,
@@ -91,11 +89,7 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path) -> bool:
                     "fingerprint": spec["fingerprint"],
                 }
                 write_logits(folder / name, data)
-            facts = {
-                "spec": dict(spec),
-                "fingerprint": spec["fingerprint"],
-                "origin": dict(bank.origin),
-            }
+            facts = {"spec": dict(spec), "origin": dict(bank.origin)}
         return provenance.stage_record(facts, begin, "numpy")
 
     inputs = dict(run.files)

@@ -47,7 +47,7 @@ from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
-from calgrid.storage.records import check_fingerprint, read_record, sha256_of, write_record
+from calgrid.storage.records import read_record, sha256_of, write_record
 from calgrid.storage.schema import REDRAWN, RESAMPLE_PLACE, SAME_SHIFT
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
@@ -191,9 +191,7 @@ class Scorer:
 
     def _read(self, name: str, group: int | None = None) -> Logits:
         path = self.predicted / logits_file(self.checkpoint, name)
-        data = read_logits(path, group)
-        check_fingerprint(data.metadata, self.spec["logits"][name], f"logits file {path}")
-        return data
+        return read_logits(path, group, self.spec["logits"][name])
 
     @functools.cached_property
     def _val(self) -> dict[str, Logits]:

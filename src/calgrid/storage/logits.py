@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from calgrid.errors import DataError
 from calgrid.storage.atomic import replacing, require_file
-from calgrid.storage.records import MEND
+from calgrid.storage.records import MEND, check_fingerprint
 
 #: Parquet files up to this size are read with one read call
 SMALL_BYTES = 2**20
@@ -174,13 +174,14 @@ def count_groups(path: Path, what: str = "logits file") -> int:
         return pq.read_metadata(path).num_row_groups
 
 
-def read_logits(path: Path, group: int | None = None) -> Logits:
+def read_logits(path: Path, group: int | None = None, fingerprint: str | None = None) -> Logits:
     """Read and check a logits file, or one of its row groups.
 
     Raises
     ------
     DataError : the file is missing, truncated, empty, lacks a column, or holds NaN, labels out of
         range, ...
+    StateError : it has another fingerprint than ``fingerprint``.
     """
     table, columns = read_table(path, "logits file", group=group), {}
     for name in COLUMNS:
@@ -202,6 +203,7 @@ def read_logits(path: Path, group: int | None = None) -> Logits:
         metadata=read_metadata(table),
     )
     validate_logits(data, str(path))
+    check_fingerprint(data.metadata, fingerprint, f"logits file {path}")
     return data
 
 

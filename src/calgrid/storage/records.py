@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from calgrid.errors import DataError, StateError
+from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import read_json, write_json
 
 #: folder with the records of a study, in its folder
@@ -151,15 +151,10 @@ class Record:
     def damaged(self) -> list[str]:
         """Return the names of listed files that are missing or changed; all files are read."""
         names = []
-        for name, facts in self.files.items():
-            path = self.root / name
+        for name in self.files:
             try:
-                intact = (
-                    path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"]
-                )
-            except OSError:
-                intact = False
-            if not intact:
+                self.verified(name)
+            except (CalgridError, OSError):
                 names.append(name)
         return names
 

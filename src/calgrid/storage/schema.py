@@ -36,10 +36,11 @@ PUBLISHED_COLUMNS = ("paper", "table", *PUBLISHED_PLACE, "value", "unit", "suspe
 #: unit in these files -> factor to the unit of the metrics
 PUBLISHED_UNITS = {"percent": 0.01, "centinats": 0.01, "seconds": 1.0, "rank": 1.0}
 
-_RUN_KEY: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
+#: columns of the key of a run
+KEY_COLUMNS: Columns = {**dict.fromkeys(RUN_KEY[:-1], "str"), "seed": "int64"}
 #: ``metrics.parquet`` of a run and of a study, one row per number
 METRIC_COLUMNS: Columns = {
-    **_RUN_KEY,
+    **KEY_COLUMNS,
     **dict.fromkeys(("checkpoint", "calibrator", "fit_on"), "str"),
     "fit_seed": "int64",
     **dict.fromkeys(("split", "shift"), "str"),
@@ -71,7 +72,7 @@ SHIFT_SUMMARY_COLUMNS: Columns = {
 }
 #: ``costs.parquet``; ``fit_seed`` is that of a calibrator
 COST_COLUMNS: Columns = {
-    **_RUN_KEY,
+    **KEY_COLUMNS,
     **dict.fromkeys(("stage", "item"), "str"),
     **dict.fromkeys(("fit_seed", "seconds", "peak_memory_mb"), "float64"),
     **dict.fromkeys(("device", "device_name"), "str"),
@@ -100,7 +101,6 @@ CLASS_COLUMNS: Columns = {
 #: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an
 #: indicator
 SAMPLE_COLUMNS: Columns = {
-    **_RUN_KEY,
     "epoch": "int32",
     "correct": "int8",
     "confidence": "float32",

@@ -158,7 +158,6 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
     """Return the record of a stage with a network: configuration, environment, time, memory."""
     return {
         "spec": dict(spec),
-        "fingerprint": spec["fingerprint"],
         "environment": describe(device),
         "seconds": seconds,
         "peak_memory_mb": peak_memory_mb(device),
