@@ -225,7 +225,7 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
     for number, index in enumerate((*order, torch.arange(5))):  # the last one comes unexpectedly
         pairs.append(
             tuple(
-                split.batch(index, 1, True, rng=generator("cpu", number))
+                split.batch(index, crop_padding=1, flip=True, rng=generator("cpu", number))
                 for split in (resident, streamed)
             )
         )

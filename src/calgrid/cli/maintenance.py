@@ -1,10 +1,12 @@
 """``calgrid verify`` and ``calgrid clean``: damaged results, and results that no study uses."""
 
 import argparse
+import functools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tqdm import tqdm
 
@@ -27,8 +29,8 @@ from calgrid.storage.records import (
 
 #: record of the result in a folder, by the start of the folder's name
 RECORDS = {"train": TRAIN, "predict": PREDICT, "calibrate": CALIBRATE, "probe": PROBE}
-#: seconds before a progress bar appears
-SILENT_SECONDS = 2
+#: shows progress over a list, which appears after two seconds
+with_bar = functools.partial(tqdm, leave=False, delay=2)
 
 
 def result_folders(results: Path) -> Iterator[Path]:
@@ -66,7 +68,7 @@ def verify(options: argparse.Namespace) -> None:
         used = used_folders(options.results, studies)
         folders = [folder for folder in folders if folder in used]
     damaged = 0
-    for folder in tqdm(folders, "verify results", leave=False, delay=SILENT_SECONDS):
+    for folder in with_bar(folders, "verify results"):
         reason = damage(folder)
         if reason:
             damaged += 1
@@ -153,14 +155,14 @@ def clean(options: argparse.Namespace) -> None:
     if not folders:
         sys.stdout.write(f"There is nothing to remove: no {title}.\n")
         return
-    sizes = [_size(path) for path in tqdm(folders, "sizes", leave=False, delay=SILENT_SECONDS)]
+    sizes = [_size(path) for path in with_bar(folders, "sizes")]
     for folder, size in zip(folders, sizes, strict=True):
         sys.stdout.write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
     sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")
     if not (options.yes or _agrees()):
         sys.stdout.write("Nothing was removed.\n")
         return
-    for folder in tqdm(folders, "remove", leave=False, delay=SILENT_SECONDS):
+    for folder in with_bar(folders, "remove"):
         remove(folder)
     sys.stdout.write(f"Removed {len(folders)} files and folders.\n")
 
@@ -181,10 +183,14 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
         if plans:  # of a study that is not finished
             manifests.append(read_record(plans[-1], "plan")["manifest"])
         for manifest in manifests:
-            root = Path(manifest["configuration"]["results"])
             for folder in manifest["folders"]:
-                used.add(results / Path(folder).relative_to(root))
+                used.add(results / below_results(manifest, folder))
     return used
+
+
+def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
+    """Path of a folder of a manifest below the folder of all results."""
+    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
 
 
 def _plans(study: Path) -> list[Path]:

@@ -18,10 +18,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import yaml
-from tqdm import tqdm
 
 from calgrid import __version__
-from calgrid.cli.maintenance import SILENT_SECONDS, damage, record_of
+from calgrid.cli.maintenance import (
+    below_results,
+    damage,
+    record_of,
+    result_folders,
+    with_bar,
+)
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import check_unpacked
@@ -94,16 +99,16 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
         name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT
     }
     _refuse_absolute_paths(configuration)
-    below = [_below_results(manifest, folder) for folder in manifest["folders"]]
+    below = [below_results(manifest, folder) for folder in manifest["folders"]]
     folders = [study.parent / folder for folder in below if folder.parts[0] == "runs"]
     runs = []
     for run in manifest["runs"]:
-        calibrated = study.parent / _below_results(manifest, run["calibrate"])
+        calibrated = study.parent / below_results(manifest, run["calibrate"])
         spec = Record.read(calibrated, CALIBRATE).content["spec"]
         runs.append(
             {
                 "key": run["key"],
-                "predict": str(_below_results(manifest, run["predict"])),
+                "predict": str(below_results(manifest, run["predict"])),
                 "disjoint_validation": spec["disjoint_validation"],
                 "sees_validation": run["sees_validation"],
                 "draws_validation": run["draws_validation"],
@@ -124,20 +129,16 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
         CRATE: json.dumps(_crate(options, study.name, folders), indent=2) + "\n",
         BANK: json.dumps({**bank, CHECKSUM: digest_of(bank)}, indent=2) + "\n",
     }
-    for folder in tqdm(folders, "verify", leave=False, delay=SILENT_SECONDS):
+    for folder in with_bar(folders, "verify"):
         for file in _verified_files(folder, options.models):
             entries[file.relative_to(study.parent).as_posix()] = file
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name in tqdm(sorted(entries), "pack", leave=False, delay=SILENT_SECONDS):
+        for name in with_bar(sorted(entries), "pack"):
             content = entries[name]
             data = content.encode() if isinstance(content, str) else content.read_bytes()
             archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: the same bytes each time
     size = path.stat().st_size
     sys.stdout.write(f"{path}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
-
-
-def _below_results(manifest: dict[str, Any], folder: str) -> PurePosixPath:
-    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
 
 
 def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
@@ -211,15 +212,15 @@ def merge(options: argparse.Namespace) -> None:
         try:
             with zipfile.ZipFile(options.archive) as archive:
                 _check_names(archive, options.archive)
-                for member in tqdm(archive.infolist(), "unpack", leave=False, delay=SILENT_SECONDS):
+                for member in with_bar(archive.infolist(), "unpack"):
                     target = unpacked / member.filename
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with archive.open(member) as source, target.open("xb") as copy:
                         shutil.copyfileobj(source, copy)
         except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError) as error:
             raise DataError(f"{options.archive} is not a readable archive ({error}).") from error
-        folders = sorted(path for path in unpacked.glob("runs/*/*/*/*/*/*-*") if path.is_dir())
-        for folder in tqdm(folders, "verify", leave=False, delay=SILENT_SECONDS):
+        folders = list(result_folders(unpacked))
+        for folder in with_bar(folders, "verify"):
             reason = damage(folder)
             if reason:
                 name = folder.relative_to(unpacked)

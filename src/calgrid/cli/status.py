@@ -259,16 +259,8 @@ def _paragraph(meaning: str, found: Iterable[JobState]) -> list[str]:
     lines = []
     for job in found:
         left = f", {job.left} left" if job.left and job.state == RUNNING else ""
-        old = (
-            job.progress_age_seconds is not None
-            and job.progress_age_seconds > OLD_SECONDS
-            and job.state == RUNNING
-        )
-        ago = (
-            f" ({job.progress_age_seconds / 60:.0f} min ago)"
-            if old and job.progress_age_seconds
-            else ""
-        )
+        age = (job.progress_age_seconds or 0) if job.state == RUNNING else 0
+        ago = f" ({age / 60:.0f} min ago)" if age > OLD_SECONDS else ""
         lines.append(f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": "))
         lines += [f"      {said}" for said in (job.where, job.reason) if said]
         if job.state == FAILED:

@@ -15,12 +15,11 @@ from calgrid.metrics.conformal import (
     SetRule,
     bootstrap_sets,
     evaluate_sets,
-    fit_sets,
     sets_of,
 )
 
-#: names of random streams
-HALVES, THRESHOLDS = zlib.crc32(b"halves"), "thresholds"
+#: name of a random stream
+HALVES = zlib.crc32(b"halves")
 
 Rows = NDArray[np.intp]
 
@@ -35,13 +34,6 @@ def halves(n_samples: int, seed: int) -> tuple[Rows, Rows]:
 def uniform(n_samples: int, seed: int, name: str, *place: int) -> NDArray[np.float64]:
     """Return a uniform number for each row of a set of samples."""
     return np.random.default_rng([seed, zlib.crc32(name.encode()), *place]).uniform(size=n_samples)
-
-
-def fitted_rules(
-    names: Sequence[str], probs: NDArray[np.float64], labels: NDArray[np.integer], seed: int
-) -> list[SetRule]:
-    """Fit the scores on the second half of the rows; errors are those of ``fit_sets``."""
-    return fit_sets(probs, labels, uniform(len(labels), seed, THRESHOLDS), names)
 
 
 def set_rows(

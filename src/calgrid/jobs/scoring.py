@@ -19,7 +19,7 @@ from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.components import fingerprint
 from calgrid.components.metrics import plugin_metrics
 from calgrid.errors import CalgridError, DataError, StateError
-from calgrid.jobs.conformal import fitted_rules, halves, set_rows, uniform
+from calgrid.jobs.conformal import halves, set_rows, uniform
 from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_calibrators
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
@@ -30,6 +30,7 @@ from calgrid.metrics import (
     evaluate_ood,
     evaluate_soft,
 )
+from calgrid.metrics.conformal import fit_sets
 from calgrid.metrics.intervals import (
     DECIDING_RESAMPLES,
     Resampled,
@@ -404,8 +405,9 @@ class Scorer:
         first, second = halves(len(self.fit), seeding)
         calibrator = self.fitted(entry, seed, self.fit.rows(first)).calibrator
         held = self.fit.rows(second)
-        names = self.statistics["conformal"]
-        rules = fitted_rules(names, self._predict(calibrator, held), held.label, seeding)
+        drawn = uniform(len(held), seeding, "thresholds")
+        probs, names = self._predict(calibrator, held), self.statistics["conformal"]
+        rules = fit_sets(probs, held.label, drawn, names)
         clean = self.chunk.family < 0
         data = self.test if clean else self.shifted
         probs = self._predict(calibrator, data)
@@ -414,11 +416,11 @@ class Scorer:
         for shift, severity, rows in conditions:
             split = "test" if clean else "shift"
             u = uniform(len(rows), seeding, shift or split, severity, self.chunk.group)
-            drawn = None
+            bootstrap = None
             # of milder corruptions too, they would take most of the time of a calibration
             if severity == severest and self._draws:
-                drawn = {"level": self.statistics["level"], **self._draws}
-            for row in set_rows(rules, probs[rows], data.label[rows], u, drawn):
+                bootstrap = {"level": self.statistics["level"], **self._draws}
+            for row in set_rows(rules, probs[rows], data.label[rows], u, bootstrap):
                 yield {
                     **{name: base[name] for name in ("checkpoint", "calibrator", "fit_seed")},
                     "split": split,

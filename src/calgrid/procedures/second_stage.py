@@ -9,7 +9,7 @@ from torch import nn
 
 from calgrid.backbones.base import Backbone, Network
 from calgrid.errors import StateError
-from calgrid.training.data import EVALUATION_BATCH, Batch, PaddingMode, Split
+from calgrid.training.data import EVALUATION_BATCH, Batch, Split
 from calgrid.training.procedure import Procedure, State, Training
 
 #: facts of the second stages
@@ -70,14 +70,7 @@ class FeatureTable:
         """All samples in order."""
         yield from map(self.batch, torch.arange(len(self), device=self.labels.device).split(size))
 
-    def batch(
-        self,
-        index: torch.Tensor,
-        crop_padding: int = 0,
-        flip: bool | torch.Tensor = False,
-        padding_mode: PaddingMode = "zeros",
-        rng: torch.Generator | None = None,
-    ) -> Batch:
+    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
         """Features of the samples at ``index``, without augmentation."""
         return Batch(self._features.new_empty(0), self.labels[index], index, self._features[index])
 

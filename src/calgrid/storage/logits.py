@@ -28,7 +28,9 @@ METADATA_KEY = b"calgrid"
 NO_LABEL = -1
 #: columns of a logits file with a list of numbers per row
 MATRICES = ("logits", "features", "distribution")
-COLUMNS = ("index", "label", "shift", "severity", *MATRICES)
+COLUMNS = ("label", "index", "shift", "severity", *MATRICES)
+#: arrays of :class:`Logits`
+ARRAYS = (*COLUMNS, "probabilities")
 #: tolerance for the row sums of ``distribution``
 SUM_TOLERANCE = 1e-4
 
@@ -65,7 +67,7 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in (*COLUMNS, "probabilities")}
+        values: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
         chosen: dict[str, Any] = {
             name: None if value is None else value[index] for name, value in values.items()
         }
@@ -83,7 +85,7 @@ class Logits:
     def joined(self, other: "Logits") -> "Logits":
         """Return the rows of both in turn, with the columns that both have, without metadata."""
         values: dict[str, Any] = {}
-        for name in (*COLUMNS, "probabilities"):
+        for name in ARRAYS:
             mine, further = getattr(self, name), getattr(other, name)
             if mine is not None and further is not None:
                 values[name] = np.concatenate([mine, further])
@@ -335,15 +337,7 @@ def validate_logits(data: Logits, where: str, n_classes: int | None = None) -> N
     if width < 2 or (n_classes is not None and width != n_classes):
         expected = f"{n_classes} as in the other files" if n_classes else "at least 2"
         raise DataError(f"{where}: logits have {width} columns, expected {expected}.")
-    for name in (
-        "label",
-        "index",
-        "shift",
-        "severity",
-        "features",
-        "distribution",
-        "probabilities",
-    ):
+    for name in ARRAYS:
         values = getattr(data, name)
         if values is None:
             continue

@@ -25,7 +25,6 @@ PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
 PIECE_BYTES = 2**26
 #: streamed batches that are read ahead
 AHEAD = 3
-PaddingMode = Literal["zeros", "reflect"]
 #: images scored together, and the minimum for large images
 EVALUATION_BATCH, LEAST_AT_ONCE = 1024, 8
 
@@ -59,15 +58,10 @@ class Split(Protocol):
         """All samples in order, without augmentation."""
         ...
 
-    def batch(
-        self,
-        index: torch.Tensor,
-        crop_padding: int = 0,
-        flip: bool | torch.Tensor = False,
-        padding_mode: PaddingMode = "zeros",
-        rng: torch.Generator | None = None,
-    ) -> Batch:
-        """Augmented batch of the samples at ``index``; see :func:`augment`."""
+    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
+        """Batch of the samples at ``index``; images are augmented by the options ``changes`` of
+        :func:`augment`.
+        """
         ...
 
 
@@ -144,16 +138,11 @@ class DeviceImages:
             cut = centre_crop(images, self.crop_size)
             yield Batch(self.normalise(cut), self.labels[index], index)
 
-    def batch(
-        self,
-        index: torch.Tensor,
-        crop_padding: int = 0,
-        flip: bool | torch.Tensor = False,
-        padding_mode: PaddingMode = "zeros",
-        rng: torch.Generator | None = None,
-    ) -> Batch:
-        """Augmented batch of the images at ``index``; ``rng`` is on the device of the images."""
-        images = augment(self._at(index), crop_padding, flip, padding_mode, rng, self.crop_size)
+    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
+        """Batch of the images at ``index``, augmented by the options ``changes`` of
+        :func:`augment`.
+        """
+        images = augment(self._at(index), crop_size=self.crop_size, **changes)
         return Batch(self.normalise(images), self.labels[index], index)
 
 
@@ -249,9 +238,9 @@ def centre_crop(images: torch.Tensor, size: int | None) -> torch.Tensor:
 
 def augment(
     images: torch.Tensor,
-    crop_padding: int,
-    flip: bool | torch.Tensor,
-    padding_mode: PaddingMode = "zeros",
+    crop_padding: int = 0,
+    flip: bool | torch.Tensor = False,
+    padding_mode: Literal["zeros", "reflect"] = "zeros",
     rng: torch.Generator | None = None,
     crop_size: int | None = None,
 ) -> torch.Tensor:
@@ -265,6 +254,7 @@ def augment(
     flip : flip each image horizontally with probability 1/2, or those for which a tensor (B,) of
         bools says so.
     padding_mode : black pixels, or the image mirrored at its border pixels, which are not repeated.
+    rng : on the device of the images.
     crop_size : side of the crop; None crops to the size before padding.
     """
     if not crop_padding and flip is False and crop_size is None:

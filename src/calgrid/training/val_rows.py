@@ -5,7 +5,6 @@ fit the calibrator, so that later steps use rows that earlier ones have fitted. 
 ``disjoint_validation: true`` in a protocol each purpose has its own third of the rows.
 """
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ FIT = "fit"
 PURPOSES = (CHOICE, FEEDBACK, FIT)
 
 
-def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArray[np.int64]]:
+def rows_by_purpose(labels: Any, disjoint: bool) -> dict[str, NDArray[np.int64]]:
     """Return the row numbers of the validation split for each purpose, ascending.
 
     Parameters
@@ -38,7 +37,7 @@ def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArra
     """
     labels = np.asarray(labels)
     if not disjoint:
-        return MappingProxyType(dict.fromkeys(PURPOSES, np.arange(len(labels))))
+        return dict.fromkeys(PURPOSES, np.arange(len(labels)))
     if len(labels) < len(PURPOSES):
         raise DataError(
             f"disjoint_validation: {len(labels)} validation rows can't be dealt to {len(PURPOSES)} "
@@ -49,4 +48,4 @@ def rows_by_purpose(labels: Any, disjoint: bool) -> MappingProxyType[str, NDArra
     rows = {}
     for start, purpose in enumerate(PURPOSES):
         rows[purpose] = np.sort(by_class[start :: len(PURPOSES)])
-    return MappingProxyType(rows)
+    return rows
