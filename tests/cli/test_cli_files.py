@@ -237,60 +237,21 @@ def test_metrics_of_a_file_that_knows_the_distribution(calgrid, files, data, tmp
 class TestMistakes:
     @pytest.fixture
     def folder(self, tmp_path, data):
-        """One folder with every kind of bad file, named by what is wrong with it."""
-        good = {"logits": data.test, "label": data.test_labels}
+        """Bad files, named by what is wrong with them."""
         nan = data.test.copy()
         nan[5, 1] = np.nan
         bad = {
-            "nan": {**good, "logits": nan},
-            "label_wraps": {
-                **good,
-                "label": np.where(np.arange(300) == 7, 2**32, data.test_labels),
-            },
+            "nan": {"logits": nan, "label": data.test_labels},
             "no_labels": {"logits": data.test},
-            "no_logits": {"label": data.test_labels},
-            "float_labels": {**good, "label": data.test_labels + 0.5},
-            "infinite_labels": {**good, "label": np.full(300, np.inf)},
-            "two_labels": {**good, "label": np.column_stack([data.test_labels] * 2)},
-            "text": {**good, "logits": data.test.astype(str)},
-            "scalar": {**good, "logits": np.float32(1)},
-            "empty": {"logits": data.test[:0], "label": data.test_labels[:0]},
-            "huge": {
-                **good,
-                "logits": np.where(np.arange(300)[:, None] == 3, 1e300, data.test.astype(float)),
-            },
             "three_classes": {"logits": data.test[:, :3], "label": data.test_labels % 3},
         }
         for name, arrays in bad.items():
             np.savez(tmp_path / f"{name}.npz", **arrays)
-        (tmp_path / "no_archive.npz").write_bytes(b"logits")
         return tmp_path
 
-    CASES = (
-        ("nan.npz", ["1 rows of logits hold NaN", "row 5"]),
-        ("label_wraps.npz", ["label 4294967296 is outside 0..3"]),
-        (
-            "no_labels.npz",
-            [
-                "must contain an array 'logits' (N, K)",
-                "'label' (N,)",
-                "it contains logits; give their names",
-            ],
-        ),
-        ("no_logits.npz", ["it contains label"]),
-        ("float_labels.npz", ["labels must be integers, got float64"]),
-        ("infinite_labels.npz", ["labels must be integers, got float64"]),
-        ("two_labels.npz", ["'label' has the wrong shape (300, 2)"]),
-        ("text.npz", ["'logits' must be real numbers"]),
-        ("scalar.npz", ["logits must have shape (N, K)"]),
-        ("empty.npz", ["N >= 1", "(0, 4)"]),
-        ("huge.npz", ["hold NaN or infinity", "row 3"]),
-        ("no_archive.npz", ["cannot be read (not an .npz archive)"]),
-    )
-
-    @pytest.mark.parametrize(("name", "parts"), CASES, ids=[name for name, _ in CASES])
-    def test_a_bad_file_is_refused_by_metrics(self, folder, fails, name, parts):
-        fails("metrics", folder / name, *FAST, parts=["calgrid metrics: ", name, *parts])
+    def test_a_bad_file_is_refused_by_metrics(self, folder, fails):
+        parts = ["calgrid metrics: ", "nan.npz", "1 rows of logits hold NaN", "row 5"]
+        fails("metrics", folder / "nan.npz", *FAST, parts=parts)
 
     @pytest.mark.parametrize(
         ("role", "name"),
