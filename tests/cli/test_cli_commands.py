@@ -23,10 +23,10 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
-from calgrid.errors import StateError
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS
 from calgrid.storage.records import Record, write_record
+from calgrid.training.interrupt import StoppedError
 
 REPORTS = ("aggregate", "tables", "figures", "report")
 #: further options of the commands of jobs
@@ -342,9 +342,6 @@ class TestExit:
         return set_to
 
     def test_a_run_that_was_stopped_has_a_code_of_its_own(self, calgrid, ends_with):
-        class StoppedError(StateError):
-            pass
-
         ends_with(StoppedError("Stopped by SIGTERM; run again to continue."))
         done = calgrid("list", "methods")
         assert (done.code, done.err) == (

@@ -19,6 +19,7 @@ from calgrid.optional import say_extra
 from calgrid.parallel import keep_freed_memory
 from calgrid.progress import log
 from calgrid.storage.atomic import disk_error
+from calgrid.training.interrupt import StoppedError
 
 #: exit code of an error that the user can fix
 EXIT_USER = 2
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
     except CalgridError as error:
         _say(options.command, error)
-        return EXIT_STOPPED if type(error).__name__ == "StoppedError" else EXIT_USER
+        return EXIT_STOPPED if isinstance(error, StoppedError) else EXIT_USER
     except BrokenPipeError:  # the reader of the output (head, less) has closed it
         sys.stderr.close()
     except OSError as error:
