@@ -1,4 +1,4 @@
-"""Stage calibrate: every number can be recomputed from the logits, and nothing is fitted twice."""
+"""Job calibrate: every number can be recomputed from the logits, and nothing is fitted twice."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""Stage predict: the files say what they hold, and they are the network's float32 logits."""
+"""Job predict: the files say what they hold, and they are the network's float32 logits."""
 
 import json
 import shutil

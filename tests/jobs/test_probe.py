@@ -1,4 +1,4 @@
-"""Stage probe: a table and a record beside the logits, of the run that they say, and the same bytes
+"""Job probe: a table and a record beside the logits, of the run that they say, and the same bytes
 again.
 """
 

@@ -56,7 +56,7 @@ def data(options: argparse.Namespace) -> None:
             spec.get("val_seed"),
         )
         facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
-        return provenance.stage_record(facts, begin, "numpy", "scikit-learn", "Pillow")
+        return provenance.job_record(facts, begin, "numpy", "scikit-learn", "Pillow")
 
     make_result(options.out, PREPARE, spec["fingerprint"], [MANIFEST], produce)
 

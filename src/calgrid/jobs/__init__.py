@@ -1,3 +1,3 @@
-"""Stages of the workflow: each reads files, calls the library and publishes files, without
+"""Jobs of the workflow: each reads files, calls the library and publishes files, without
 Snakemake.
 """

@@ -94,7 +94,7 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
             "warnings": warnings,
         }
-        return provenance.stage_record(facts, begin, "numpy", "pandas", "pyarrow")
+        return provenance.job_record(facts, begin, "numpy", "pandas", "pyarrow")
 
     diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)

@@ -118,7 +118,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             "chunks": costs,
             "warnings": warnings,
         }
-        record = provenance.stage_record(facts, begin, "numpy", "scipy", "pandas")
+        record = provenance.job_record(facts, begin, "numpy", "scipy", "pandas")
         children = 0 if threads == 1 else threads
         return {**record, "peak_memory_mb": provenance.peak_memory_mb(children)}
 

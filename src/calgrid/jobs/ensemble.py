@@ -58,7 +58,7 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
             for name in (*SPLITS, *spec["families"]):
                 pooled = _pooled(spec, folders, predictions, checkpoint, name)
                 write_logits(folder / logits_file(checkpoint, name), pooled)
-        return provenance.stage_record({"spec": dict(spec)}, begin, "numpy")
+        return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
     return make_result(out, PREDICT, spec["fingerprint"], names, produce, inputs=inputs)
 

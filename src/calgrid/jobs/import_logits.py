@@ -1,4 +1,4 @@
-"""Stage ``import``: convert external logits to logits files of a run."""
+"""Job ``import``: convert external logits to logits files of a run."""
 
 import time
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         if "head" in given:
             weight, bias = read_head_arrays(given["head"])
             write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
-        return provenance.stage_record({"spec": dict(spec)}, begin, "numpy")
+        return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
     return make_result(
         out,
@@ -90,7 +90,7 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path) -> bool:
                 }
                 write_logits(folder / name, data)
             facts = {"spec": dict(spec), "origin": dict(bank.origin)}
-        return provenance.stage_record(facts, begin, "numpy")
+        return provenance.job_record(facts, begin, "numpy")
 
     inputs = dict(run.files)
     return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=inputs)

@@ -1,4 +1,4 @@
-"""Stage ``predict``: logits of all splits and shift families of a run, in float32.
+"""Job ``predict``: logits of all splits and shift families of a run, in float32.
 
 Memory holds a few blocks of images and the logits of one row group. Blocks that took more than a
 second are stored in the working folder, so that a killed job continues with identical results.
@@ -136,7 +136,7 @@ class KeptFile:
 
     Damaged blocks and files, and those of other ``inputs`` (all that the file depends on,
     JSON-like), are computed again. ``name`` is the path of the file in the working folder of the
-    stage.
+    job.
     """
 
     def __init__(self, folder: Path, name: str, inputs: Mapping[str, object]) -> None:

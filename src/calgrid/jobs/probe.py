@@ -1,4 +1,4 @@
-"""Stage ``probe``: a measurement of a trained network, written as a table."""
+"""Job ``probe``: a measurement of a trained network, written as a table."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Stage ``train`` of a run with published weights: nothing is trained.
+"""Job ``train`` of a run with published weights: nothing is trained.
 
 The history has no rows, and the record contains the source of the weights.
 """

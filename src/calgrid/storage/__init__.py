@@ -1,1 +1,1 @@
-"""Files of results: atomic writes, locks, Parquet tables, checkpoints, stages."""
+"""Files of results: atomic writes, locks, Parquet tables, checkpoints, records."""

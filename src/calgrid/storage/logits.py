@@ -48,7 +48,7 @@ class Logits:
     features : (N, d) float32, penultimate features, optional.
     distribution : (N, K) float32, probability of each class given the image, optional.
     probabilities : (N, K) floats, exact predicted probabilities if the logits are their logarithms
-        in float32. Written as float64; stages read the logits.
+        in float32. Written as float64; jobs read the logits.
     metadata : protocol, dataset, backbone, method, seed, split, n_classes, fingerprint.
     """
 

@@ -1,4 +1,4 @@
-"""Provenance in records of stages: source code, versions, type of machine.
+"""Provenance in records of jobs: source code, versions, type of machine.
 
 Names of hosts and users, and environment variables except the SLURM job, are never recorded.
 """
@@ -37,8 +37,8 @@ def describe(*packages: str) -> dict[str, str]:
     }
 
 
-def stage_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
-    """Return the record of a stage without a network: its inputs and results, environment, seconds
+def job_record(facts: Mapping[str, Any], begin: float, *packages: str) -> dict[str, Any]:
+    """Return the record of a job without a network: its inputs and results, environment, seconds
     and memory.
 
     ``begin`` is ``time.monotonic()`` at its start; ``packages`` are those whose versions affect its

@@ -28,7 +28,7 @@ HISTORY = "history.parquet"
 CHECKSUM = "checksum"
 #: record key of size and SHA-256 of each file, by its path below the root
 FILES = "files"
-#: record key of the SHA-256 of each input of the stage
+#: record key of the SHA-256 of each input of the job
 INPUTS = "inputs"
 #: end of every message about a damaged result
 MEND = "remove it with 'calgrid verify --delete' and run again"

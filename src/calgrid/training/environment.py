@@ -138,7 +138,7 @@ def peak_memory_mb(device: torch.device) -> float:
 
 
 def describe(device: torch.device) -> dict[str, str | int]:
-    """Return versions, device, driver, threads and determinism, for the record of a stage."""
+    """Return versions, device, driver, threads and determinism, for the record of a job."""
     name, cuda, driver = platform.machine(), "", ""
     if device.type == "cuda":
         name, cuda, driver = torch.cuda.get_device_name(device), torch.version.cuda or "", _driver()
@@ -155,7 +155,7 @@ def describe(device: torch.device) -> dict[str, str | int]:
 
 
 def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) -> dict[str, Any]:
-    """Return the record of a stage with a network: configuration, environment, time, memory."""
+    """Return the record of a job with a network: configuration, environment, time, memory."""
     return {
         "spec": dict(spec),
         "environment": describe(device),
