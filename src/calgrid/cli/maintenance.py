@@ -15,20 +15,8 @@ from calgrid.configuration.plan import Plan
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.storage.layout import MANIFEST, SUMMARIES
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import (
-    CALIBRATE,
-    HIDDEN,
-    MODEL,
-    PREDICT,
-    PREPARE,
-    PROBE,
-    TRAIN,
-    Record,
-    read_record,
-)
+from calgrid.storage.records import HIDDEN, MODEL, PREPARE, Record, read_record
 
-#: record of the result in a folder, by the start of the folder's name
-RECORDS = {"train": TRAIN, "predict": PREDICT, "calibrate": CALIBRATE, "probe": PROBE}
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
 
@@ -40,9 +28,9 @@ def result_folders(results: Path) -> Iterator[Path]:
 
 
 def record_of(folder: Path) -> str:
-    """Name of the record in a folder of results."""
-    kind = folder.name.rpartition("-")[0].partition("_")[0]
-    return PREPARE if folder.parent.name == "data" else RECORDS.get(kind, PREPARE)
+    """Name of the record in a folder of results: of a run, that of the job."""
+    job = folder.name.rpartition("-")[0].partition("_")[0]  # without the name of a probe
+    return PREPARE if folder.parent.name == "data" else f"{job}.json"
 
 
 # verify ---------------------------------------------------------------------------------------
