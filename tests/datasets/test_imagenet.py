@@ -318,9 +318,7 @@ def test_damaged_stores_are_named(tmp_path, refuses):
 @pytest.mark.parametrize(
     ("name", "options"), [("ResNet50", {}), ("Swin_B", {"resize": 238, "interpolation": "bicubic"})]
 )
-def test_options_give_the_transform_that_weights_are_published_with(
-    name, options, folder, monkeypatch
-):
+def test_options_give_the_transform_that_weights_are_published_with(name, options, folder):
     preset = getattr(torchvision.models, f"{name}_Weights").IMAGENET1K_V1.transforms()
     rng = np.random.default_rng(0)
     picture = rng.integers(0, 256, (300, 411, 3), dtype=np.uint8)

@@ -17,7 +17,6 @@ from calgrid.datasets.corruptions import DigitsC
 from calgrid.datasets.digits import Digits
 from calgrid.datasets.photos import Photos
 from calgrid.errors import CalgridError, ConfigError, DataError, StateError
-from calgrid.storage.records import read_record, write_record
 
 
 def contents(folder):
@@ -238,12 +237,6 @@ def copied(digits_dir, tmp_path):
     for name, content in contents(digits_dir).items():
         (tmp_path / name).write_bytes(content)
     return tmp_path
-
-
-def rewrite_manifest(folder, change):
-    manifest = read_record(folder / "manifest.json")
-    change(manifest)
-    write_record(folder / "manifest.json", manifest)
 
 
 @pytest.mark.parametrize(

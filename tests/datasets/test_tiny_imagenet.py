@@ -166,7 +166,7 @@ def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
     assert (info["sizes"], info["image_shape"], info["n_classes"]) == (OFFICIAL, (3, 64, 64), 200)
 
 
-def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, monkeypatch, refuses):
+def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, refuses):
     silent = dict(plan().data_spec("tiny_fc")["configured"])
     silent["info"] = {name: fact for name, fact in silent["info"].items() if name != "repeats"}
     with refuses(DataError, "Splits val and test of 'tiny_fc' share 7 source rows"):

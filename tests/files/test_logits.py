@@ -584,7 +584,7 @@ def test_one_column_is_two_classes_where_that_is_said(tmp_path, refuses, kind, s
         read_any(full, "logits", binary=True)
 
 
-def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys, refuses):
+def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path, capsys):
     pq.write_table(
         pa.table({"prob": [0.2, 0.9], "y": [0, 1], "id": [7, 8]}), tmp_path / "t.parquet"
     )

@@ -64,7 +64,7 @@ def test_columns_and_metadata_follow_the_contract(run, plan):
     assert {name: metadata[name] for name in expected} == expected
 
 
-def test_logits_are_those_of_the_checkpoint(run, plan, data):
+def test_logits_are_those_of_the_checkpoint(run, data):
     prepared = open_prepared(data / "digits")
     test = prepared.splits["test"]
     for checkpoint in ("best", "last"):
