@@ -76,6 +76,17 @@ CASES = {
         "",
         "KeyError: 'a'",
     ),
+    "error of CUDA in one of several processes": (
+        attempt(
+            "[rank1]: Traceback (most recent call last):",
+            '[rank1]:   File "x.py", line 1, in <module>',
+            "[rank1]: torch.AcceleratorError: CUDA error: an illegal memory access",
+            "[rank1]: Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+        ),
+        "",
+        "",
+        "torch.AcceleratorError: CUDA error",
+    ),
     "no interpreter": (
         "python: not found",
         "",

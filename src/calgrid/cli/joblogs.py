@@ -125,14 +125,31 @@ def why(logs: Sequence[str], message: str = "") -> str:
     # of several processes, the others may fail after the one that says why
     if said := [line for line in lines if line.startswith("calgrid ")]:
         return said[-1]
-    if any(line.endswith("Traceback (most recent call last):") for line in lines):
-        return lines[-1]
+    if raised := _raised(lines):
+        return raised
     return (
         f"killed, or ended without a message; the log ends with: {lines[-1]}"
         if lines
         else "no log: the job was not started, for a reason above or in the newest file of "
         ".snakemake/log"
     )
+
+
+#: first line of Python's text of an exception, after the name of a process of torchrun
+TRACEBACK = "Traceback (most recent call last):"
+
+
+def _raised(lines: Sequence[str]) -> str:
+    """Return the first line of the message of the last exception in a log; empty without any.
+
+    Errors of CUDA have further lines, which are the same for all of them.
+    """
+    begins = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
+    if not begins:
+        return ""
+    name = lines[begins[-1]].removesuffix(TRACEBACK)
+    after = [line.removeprefix(name) for line in lines[begins[-1] + 1 :]]
+    return next((line for line in after if not line.startswith(" ")), lines[-1])
 
 
 class Failed(NamedTuple):
