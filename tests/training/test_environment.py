@@ -65,6 +65,73 @@ def test_an_operation_without_a_deterministic_kernel_is_named(flags, refuses):
         raise RuntimeError("out of memory")
 
 
+@pytest.fixture
+def pretend(monkeypatch):
+    """Pretend that torch finds a GPU of this compute capability, or none."""
+
+    def pretend(capability, architectures=()):
+        answers = {
+            "is_available": capability is not None,
+            "get_device_capability": capability,
+            "get_arch_list": list(architectures),
+            "get_device_name": "Tesla",
+        }
+        for name, answer in answers.items():
+            monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures"),
+    [
+        ((7, 5), ["sm_75", "sm_120"]),
+        ((8, 9), ["sm_75", "sm_86"]),
+        ((12, 1), ["sm_90a", "compute_100"]),
+        ((9, 4), ["gfx942"]),
+        ((9, 0), []),
+    ],
+)
+def test_a_gpu_for_which_torch_was_built_is_used(capability, architectures, pretend):
+    pretend(capability, architectures)
+    assert environment.choose_device("auto") == environment.choose_device("cuda") == CUDA
+    assert environment.choose_device("cpu") == CPU
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures"), [((7, 0), ["sm_75", "sm_80"]), ((8, 0), ["sm_75", "sm_86"])]
+)
+def test_a_gpu_for_which_torch_was_not_built_is_refused(
+    capability, architectures, pretend, refuses
+):
+    pretend(capability, architectures)
+    for name in ("auto", "cuda"):
+        with refuses(ConfigError, "was not built for the GPU here, Tesla of", "use device: cpu"):
+            environment.choose_device(name)
+
+
+def test_an_unusable_gpu_is_said_unless_it_is_hidden(pretend, monkeypatch, tmp_path, capsys):
+    pretend(None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(environment, "NVIDIA_DEVICE", tmp_path)
+    assert environment.choose_device("auto") == CPU
+    assert "cannot use: computing on the CPU" in capsys.readouterr().err
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
+    assert environment.choose_device("auto") == CPU
+    monkeypatch.setattr(environment, "NVIDIA_DEVICE", tmp_path / "none")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert environment.choose_device("auto") == CPU
+    assert capsys.readouterr().err == ""
+
+
+def test_the_driver_is_read_from_what_both_kernel_modules_say():
+    closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 UTC 2023\nGCC"
+    opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"
+    assert environment.driver_version(closed) == "535.104.05"
+    assert environment.driver_version(opened) == "580.65.06"
+    assert environment.driver_version("") == ""
+
+
 @pytest.mark.parametrize(
     ("abilities", "native"),
     [({}, False), ({"amx_tile": True}, True), ({"avx512_bf16": True}, True)],

@@ -12,7 +12,11 @@ from typing import Any
 import torch
 
 from calgrid.errors import ConfigError
+from calgrid.progress import log
 from calgrid.storage import provenance
+
+#: device file of NVIDIA's driver
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 #: files with the limit and the use of a control group, in its second version and in its first
 CGROUP_FILES = {
@@ -22,16 +26,49 @@ CGROUP_FILES = {
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device for ``cpu``, ``cuda`` or ``auto``; ``cuda`` without a GPU raises
-    ConfigError.
+    """Return the device for ``cpu``, ``cuda`` or ``auto``, which is a GPU if torch can use one.
+
+    Raises
+    ------
+    ConfigError : ``cuda`` without a GPU, or a GPU for which this PyTorch was not built.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cpu":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        _check_built_for(torch.cuda.get_device_capability(), torch.cuda.get_arch_list())
+        return torch.device("cuda")
+    if name == "cuda":
         raise ConfigError(
             "device: 'cuda' is configured but torch finds no GPU here; use device: cpu or auto."
         )
-    return torch.device(name)
+    if NVIDIA_DEVICE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+        log(
+            f"Warning: this machine has an NVIDIA GPU that PyTorch {torch.__version__}, built "
+            f"{built}, cannot use: computing on the CPU; install a newer driver or another "
+            "PyTorch, or set device: cpu."
+        )
+    return torch.device("cpu")
+
+
+def _check_built_for(capability: tuple[int, int], architectures: list[str]) -> None:
+    """Raise ConfigError unless a GPU of this compute capability can run code for one of the
+    architectures: ``sm_86`` for GPUs of its generation from 8.6 on, ``compute_86`` for all later
+    ones. An empty list says nothing, and neither do those of AMD.
+    """
+    major, minor = capability
+    known = re.findall(r"(sm|compute)_(\d+)", " ".join(architectures))
+    for kind, number in known:
+        generation, least = divmod(int(number), 10)
+        if (major, minor) >= (generation, least) and (kind == "compute" or major == generation):
+            return
+    if known:
+        raise ConfigError(
+            f"PyTorch {torch.__version__} was not built for the GPU here, "
+            f"{torch.cuda.get_device_name()} of compute capability {major}.{minor}, but for "
+            f"{', '.join(architectures)}; install one that was (see docs/installing.md), or use "
+            "device: cpu."
+        )
 
 
 def prepare(device: torch.device, threads: int, deterministic: bool = False) -> None:
@@ -167,6 +204,14 @@ def run_record(spec: Mapping[str, Any], seconds: float, device: torch.device) ->
 
 def _driver() -> str:
     """Version of the NVIDIA kernel driver; empty if unknown."""
-    text = _text(Path("/proc/driver/nvidia/version"))
-    version = re.search(r"Kernel Module\D*(\d+(?:\.\d+)+)", text)
+    return driver_version(_text(Path("/proc/driver/nvidia/version")))
+
+
+def driver_version(text: str) -> str:
+    """Version in what the NVIDIA kernel driver says of itself; empty if there is none.
+
+    ``... UNIX x86_64 Kernel Module  535.104.05  ...`` or, of the open one, ``... UNIX Open Kernel
+    Module for x86_64  580.65.06  ...``.
+    """
+    version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
     return version[1] if version else ""
