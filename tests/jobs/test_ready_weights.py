@@ -94,7 +94,7 @@ def take(monkeypatch, plan, tmp_path):
     def run(data):
         for stage in ("published", "predict"):
             monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
-        take_weights(plan.train(KEY), tmp_path, tmp_path / "run", device="cpu")
+        take_weights(plan.train(KEY), tmp_path, tmp_path / "run")
         return tmp_path / "run"
 
     return run
@@ -225,8 +225,8 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
     run, spec = tmp_path / "run", plan.train(CIFAR)
     with refuses(DataError, "set data_root", "densenet121_cross_entropy_smoothed"):
-        take_weights(spec, tmp_path, run, device="cpu")
-    take_weights(spec, tmp_path, run, data_root=tmp_path, device="cpu")
+        take_weights(spec, tmp_path, run)
+    take_weights(spec, tmp_path, run, data_root=tmp_path)
     digest = hashlib.sha256((tmp_path / PLACE).read_bytes()).hexdigest()
     assert (tmp_path / f"{PLACE}.sha256").read_text().startswith(digest)
     weights = json.loads((run / "train.json").read_text())["weights"]
@@ -246,7 +246,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
 
     save(trained(TheirDenseNet(layers=(1, 1, 1, 1))), tmp_path / PLACE)
     with refuses(DataError, "has changed since its first use", f"instead of {digest}"):
-        take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path, device="cpu")
+        take_weights(spec, tmp_path, tmp_path / "again", data_root=tmp_path)
 
 
 # the user's own files
@@ -290,7 +290,7 @@ def test_a_file_under_their_names_gives_the_logits_of_their_network(
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
     run, out = tmp_path / "run", tmp_path / "predict"
-    take_weights(plan.train(OWN), tmp_path, run, data_root=tmp_path, device="cpu")
+    take_weights(plan.train(OWN), tmp_path, run, data_root=tmp_path)
     record = json.loads((run / "train.json").read_text())
     assert record["weights"]["sha256"] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
     assert _origin(record) == f"your own weights, {name}"
@@ -308,7 +308,7 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
 
     def take(plan):
-        take_weights(plan.train(OWN), tmp_path, tmp_path / "run", data_root=tmp_path, device="cpu")
+        take_weights(plan.train(OWN), tmp_path, tmp_path / "run", data_root=tmp_path)
 
     path = tmp_path / "net.pt"
     torch.save(network.state_dict(), path)

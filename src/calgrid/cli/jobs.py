@@ -89,7 +89,8 @@ def train(options: argparse.Namespace) -> None:
     else:
         from calgrid.jobs.published import take_weights
 
-        take_weights(spec, options.data.parent, options.out, data_root=options.data_root, **machine)
+        root, threads = options.data_root, options.threads
+        take_weights(spec, options.data.parent, options.out, data_root=root, threads=threads)
 
 
 def _train_in_processes(

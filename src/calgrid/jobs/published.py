@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
+import torch
 
 from calgrid.backbones import Backbone
 from calgrid.backbones.catalogue import describe
@@ -35,15 +36,15 @@ def take_weights(
     out: Path,
     *,
     data_root: Path | None = None,
-    device: str = "auto",
     threads: int = 1,
 ) -> bool:
     """Make the result of a run with published weights; see :func:`calgrid.jobs.train.train`.
 
-    ``data_root`` is the folder for downloaded checkpoints.
+    ``data_root`` is the folder for downloaded checkpoints. Computes on the CPU, whatever the device
+    of the study: the workflow asks for no GPU.
     """
-    where = environment.choose_device(device)
-    environment.prepare(where, threads, spec["protocol"]["deterministic"])
+    where = torch.device("cpu")
+    environment.prepare(where, threads)
     prepared = open_prepared(data, fingerprint=spec.get("data"))
     clock = environment.clock(where)
 
