@@ -11,7 +11,9 @@ import pytest
 import torch
 import torchvision
 from safetensors.torch import load_file, save_file
+from tests.training.elsewhere import REFUSED
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from calgrid.backbones import build_backbone
 from calgrid.backbones._measured import measure
@@ -48,6 +50,25 @@ RESNET8_BY_HAND = (
 @pytest.fixture(params=ONE_OF_EACH_KIND)
 def name(request):
     return request.param
+
+
+#: backbones with all kinds of layers
+OF_EACH_LAYER = (
+    *("resnet8", "resnet9", "airbench24", "densenet121", "resnet50_tiny", "imagenet_resnet50"),
+    *("imagenet_swin_b", "imagenet_vit_b32", "vit_b16_384"),
+)
+
+
+class Operations(TorchDispatchMode):
+    """Names of the operations of a computation."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.names.add(str(function))
+        return function(*arguments, **(options or {}))
 
 
 @cache
@@ -90,6 +111,15 @@ def test_cifar_networks_have_the_sizes_of_the_official_code(name):
         sum(buffer.numel() for key, buffer in model.named_buffers() if "running_" in key) == running
     )
     assert model.num_features == features
+
+
+@pytest.mark.parametrize("name", OF_EACH_LAYER)
+def test_gradients_have_deterministic_kernels_on_a_gpu(name):
+    size = describe("backbone", name).info["image_size"]
+    with Operations() as operations:
+        on_meta(name).train()(torch.zeros(2, 3, size, size, device="meta")).sum().backward()
+    found = [each for each in operations.names if REFUSED.search(each)]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", BACKBONES)

@@ -34,6 +34,16 @@ def global_pool() -> nn.Sequential:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
+class MapMaximum(nn.Module):
+    """Maximum of each channel of a map: the numbers of ``nn.AdaptiveMaxPool2d(1)``, whose gradient
+    has no deterministic kernel on a GPU.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(N, C, H, W)`` to ``(N, C, 1, 1)``."""
+        return F.max_pool2d(x, x.shape[2:])
+
+
 class PaddedShortcut(nn.Module):
     """Option A of He et al.: subsample in space, append zero channels; no parameters."""
 

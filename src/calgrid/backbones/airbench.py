@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calgrid.backbones._resnet import MapMaximum
 from calgrid.backbones.base import Backbone, ImageStatistics
 from calgrid.components.registry import register
 
@@ -113,7 +114,7 @@ class AirBench(Backbone):
         channels = itertools.pairwise((2 * VALUES, *self.widths))
         super().__init__(
             [nn.Sequential(Whitening(), nn.GELU()), *(group(*each) for each in channels)],
-            nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), Scale()),
+            nn.Sequential(MapMaximum(), nn.Flatten(), Scale()),
             self.widths[-1],
             num_classes,
         )

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from calgrid.backbones._resnet import conv3x3
+from calgrid.backbones._resnet import MapMaximum, conv3x3
 from calgrid.backbones.base import Backbone, he_normal_
 from calgrid.components.registry import register
 
@@ -70,7 +70,5 @@ class ResNet9(Backbone):
             pooled_unit(second, third),
             nn.Sequential(pooled_unit(third, fourth), ResidualPair(fourth)),
         ]
-        super().__init__(
-            stages, nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten()), fourth, num_classes
-        )
+        super().__init__(stages, nn.Sequential(MapMaximum(), nn.Flatten()), fourth, num_classes)
         he_normal_(self)
