@@ -12,8 +12,9 @@ from calgrid.components.registry import register
 from calgrid.losses._terms import cross_entropy, one_hot
 from calgrid.losses.base import Loss, LossTerms
 
-#: maximum entries of a (n, C, C) block of pairs, 4 MiB in float32
-BLOCK_ENTRIES = 2**20
+#: maximum entries of a (n, C, C) block of pairs: 4 MiB in float32 on a processor; 128 MiB on a GPU,
+#: which would start one small kernel after another otherwise
+BLOCK_ENTRIES, GPU_BLOCK_ENTRIES = 2**20, 2**25
 
 
 @register(
@@ -77,7 +78,8 @@ class PairSum(torch.autograd.Function):
         # written in place: small arrays between freed large ones would fragment the memory of the
         # process
         values, slopes = torch.empty_like(logits), torch.empty_like(logits)
-        rows = max(BLOCK_ENTRIES // logits.shape[1] ** 2, 1)
+        most = BLOCK_ENTRIES if logits.is_cpu else GPU_BLOCK_ENTRIES
+        rows = max(most // logits.shape[1] ** 2, 1)
         for begin in range(0, len(logits), rows):
             block = slice(begin, begin + rows)
             _pair_block(logits[block], others[block], values[block], slopes[block])

@@ -30,7 +30,8 @@ def draw_beta(alpha: float, count: int) -> Tensor:
 
 def draw_partners(batch: Batch) -> Tensor:
     """Random permutation (B,): the partner of each sample of the batch."""
-    return torch.randperm(len(batch)).to(batch.labels.device)
+    # else a GPU would finish all that it was given before the copy
+    return torch.randperm(len(batch)).to(batch.labels.device, non_blocking=True)
 
 
 def mix(first: Tensor, second: Tensor, weight: float) -> Tensor:

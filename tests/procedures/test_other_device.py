@@ -1,0 +1,170 @@
+"""Losses, trainings, predictions and probes on a device beside the CPU: nothing mixes the two, the
+numbers are those of the CPU, and no step waits for the device.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.losses.cases import random_batch
+from tests.procedures.test_every_procedure import ONE_STAGE, OPTIONS, PROCEDURES
+from tests.training.elsewhere import DEVICE, Elsewhere, other_device
+from tests.training.test_trainer import StopAfter
+
+from calgrid.components import registry
+from calgrid.jobs import network
+from calgrid.jobs.predict import KeptFile, _Exporter
+from calgrid.jobs.train import build_trainer
+from calgrid.losses import build_loss
+from calgrid.probes import build_probe
+from calgrid.probes.base import Subject
+from calgrid.procedures import network as networks
+from calgrid.training.interrupt import StoppedError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+CPU = torch.device("cpu")
+TRAININGS = {
+    **{
+        name: {"procedure": name, "procedure_options": OPTIONS.get(name)}
+        for name in PROCEDURES
+        if name != "standard"
+    },
+    "samples": {"loss": "fedlas_ls"},
+    "random indicator": {"loss": "fedlas_ls", "loss_options": {"indicator": "random"}},
+    "adamw": {"optimizer": {"name": "adamw", "lr": 0.001}, "head_dropout": 0.5},
+    "lookahead": {"lookahead": {"every": 2}, "reduction": "sum", "crop_size": 6},
+    "reflect": {"augmentation": {"crop_padding": 2, "padding_mode": "reflect"}},
+    "alternate": {"augmentation": {"flip": "alternate"}, "disjoint_validation": True},
+}
+
+
+@pytest.mark.parametrize("name", registry.descriptions("loss"))
+def test_a_loss_is_that_of_the_cpu_and_does_not_wait(name, monkeypatch):
+    batch = (*random_batch(0, 12, 5), torch.rand(12, 3), torch.arange(12))
+
+    def found(device, waits):
+        torch.manual_seed(0)
+        loss = build_loss(name, 5).to(device)
+        loss.reserve(12)
+        logits, labels, features, index = (each.clone().to(device) for each in batch)
+        logits.requires_grad_()
+        values = []
+        for epoch in range(2):
+            begin = len(waits)
+            total = loss(logits, labels, features, index)
+            total.backward()
+            loss.after_step(logits.detach(), labels, index)
+            waited = waits[begin:]  # in the second epoch: the first call checks the labels
+            values += [total.detach().cpu(), logits.grad.clone().cpu()]
+            loss.pop_diagnostics()
+            loss.end_epoch(epoch, logits.detach(), labels)
+        assert not waited
+        return [*values, *(each.cpu() for each in loss.state_dict().values())]
+
+    expected = found(CPU, [])
+    with other_device(monkeypatch) as device:
+        values = found(DEVICE, device.waits)
+    assert all(map(torch.equal, values, expected))
+
+
+@pytest.fixture
+def start(make_spec, prepared, tmp_path):
+    """Start a training on a device; ``folder`` is that of an interrupted one."""
+    first = None
+
+    def make(device, folder="", **changes):
+        nonlocal first
+        wanted = changes.get("procedure", "standard") not in ONE_STAGE
+        if wanted and first is None:
+            (tmp_path / "first").mkdir()
+            plain = build_trainer(make_spec(), prepared, None, CPU, tmp_path / "first", 1e9)
+            first = plain.model.state_dict()
+        folder = tmp_path / (folder or device.type)
+        folder.mkdir(exist_ok=True)
+        spec = make_spec(**{"epochs": 2, **changes})
+        return build_trainer(spec, prepared, first if wanted else None, device, folder, 1e9)
+
+    return make
+
+
+def results(trainer):
+    """History and weights at the end of a training, on the CPU."""
+    history = trainer.run(StopAfter(10**9)).history
+    states = trainer.states().values()
+    tensors = {name: tensor.cpu() for state in states for name, tensor in state.items()}
+    return repr(history), tensors
+
+
+def assert_same(one, other):
+    assert one[0] == other[0]
+    assert one[1].keys() == other[1].keys()
+    assert all(torch.equal(one[1][name], other[1][name]) for name in one[1])
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_training_is_that_of_the_cpu_and_its_steps_do_not_wait(training, start, monkeypatch):
+    changes = TRAININGS[training]
+    expected = results(start(CPU, **changes))
+    with other_device(monkeypatch) as device:
+        trainer = start(DEVICE, **changes)
+        step, waited = trainer._train_step, []
+
+        def counted(index):
+            before = len(device.waits)
+            step(index)
+            waited.append(device.waits[before:])
+
+        trainer._train_step = counted
+        found = results(trainer)
+        tensors = [*trainer.model.state_dict().values(), *trainer.loss.buffers()]
+    assert_same(found, expected)
+    assert all(isinstance(each, Elsewhere) for each in tensors)
+    assert waited[1:] == [[]] * (len(waited) - 1)  # the first checks the labels
+
+
+@pytest.mark.parametrize("changes", [{"loss": "fedlas_ls"}, {"loss": "crl", "procedure": "plp"}])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_interrupted_training_goes_on_on_another_device(changes, streamed, start, monkeypatch):
+    if streamed:
+        monkeypatch.setattr(network, "HELD_BYTES", 0)
+    expected = results(start(CPU, **changes))
+    with other_device(monkeypatch), pytest.raises(StoppedError):
+        start(DEVICE, "to the CPU", **changes).run(StopAfter(4))
+    resumed = start(CPU, "to the CPU", **changes)
+    assert (resumed.position.epoch, resumed.position.step) == (1, 2)
+    assert resumed.streamed is streamed
+    assert_same(results(resumed), expected)
+    with pytest.raises(StoppedError):
+        start(CPU, "from the CPU", **changes).run(StopAfter(4))
+    with other_device(monkeypatch):
+        assert_same(results(start(DEVICE, "from the CPU", **changes)), expected)
+
+
+@pytest.mark.parametrize("procedure", ["standard", "balcal", "maccal", "vtst"])
+def test_predictions_and_probes_are_those_of_the_cpu(
+    procedure, start, make_spec, prepared, monkeypatch, tmp_path
+):
+    trainer = start(CPU, procedure=procedure)
+    spec = make_spec(procedure=procedure)
+    states = {f"last.{part}": state for part, state in trainer.states().items()}
+    options = {"test_views": "mirror_translate", "export_features": True, "test_normalisation": {}}
+
+    def found(device):
+        ((_, model, method),) = networks.tested_networks(states, spec, ["last"], 4, device)
+        export = {"key": spec["key"], **options}
+        exporter = _Exporter(export, prepared, model, method, device, trainer.protocol)
+        file = KeptFile(tmp_path, device.type, {})
+        subject = Subject(model, method, prepared, device, channels_last=True)
+        attack = build_probe("margin_attack", samples=9)
+        probes = [attack, build_probe("prototypes")]
+        if method.linear_head:
+            probes.append(build_probe("masking", draws=1))
+        return exporter.split(file, "test", {}), [probe.measure(subject) for probe in probes]
+
+    logits, tables = found(CPU)
+    with other_device(monkeypatch):
+        logits_there, tables_there = found(DEVICE)
+    assert np.array_equal(logits.logits, logits_there.logits)
+    assert np.array_equal(logits.features, logits_there.features)
+    for table, there in zip(tables, tables_there, strict=True):
+        pd.testing.assert_frame_equal(table, there)
