@@ -130,3 +130,20 @@ def test_jobs_outlive_a_killed_snakemake_and_nothing_else_does(calls):
     assert not Path(calls.environment[ADDRESS]).parent.exists()
     assert process.communicate("still here\n")[0] == "still here\n\n"
     assert process.returncode == 7
+
+
+def test_nothing_that_the_server_imports_starts_cuda(run_python):
+    """A fork of a process that has started it could not use a GPU."""
+    program = """
+import importlib, torch
+from calgrid.forkserver import MODULES
+asked = []
+for name in ("_cuda_getDeviceCount", "_cuda_init"):
+    setattr(torch._C, name, lambda: asked.append(1) or 0)
+for module in MODULES.values():
+    importlib.import_module(module)
+print(len(asked))
+torch.cuda.is_available()
+print(len(asked) == torch.backends.cuda.is_built())
+"""
+    assert run_python(program).split() == ["0", "True"]
