@@ -3,6 +3,7 @@
 A protocol describes the training of networks, or the source of trained weights.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ class ProtocolCatalog:
                 )
             self.get(name, f"protocols.{name}")
 
+    @functools.cache  # noqa: B019  (a catalog lives as long as its process)
     def get(self, name: str, where: str) -> Protocol:
         """Return a protocol with all defaults.
 
