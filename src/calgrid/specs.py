@@ -149,49 +149,17 @@ EXTERNAL_FILES = ("val", "val_labels", "test", "test_labels", "head")
 EXTERNAL_READING = ("values_key", "label_key", "classes", "binary")
 
 
-class External(TypedDict):
-    """External logits: files below ``data_root``, their content, and the split of their rows.
+class ExternalSpec(TypedDict):
+    """An import of external logits.
 
-    Without ``val`` the rows of ``test`` are split; ``val_rows`` and ``val_seed`` select a subset of
-    the rows of val. ``group`` is a group of a file of CalArena, which has both. ``bank`` is a run
-    of a bank: its folder, and the SHA-256 of its files of logits.
+    ``external`` has the name of its entry, the names of the run, and the keys about its files, as
+    declared in ``calgrid.configuration.model``; ``test`` is the file of every form. ``val_rows``
+    and ``val_seed`` are those of the run. ``group`` is a group of a file of CalArena, and ``bank``
+    a run of a bank: its folder, and the SHA-256 of its files of logits.
     """
 
-    name: str
-    test: str
-    kind: Literal["logits", "probabilities"]
-    backbone: str
-    method: str
-    seed: int
-    dataset: NotRequired[str]
-    val: NotRequired[str]
-    val_labels: NotRequired[str]
-    test_labels: NotRequired[str]
-    head: NotRequired[str]
-    values_key: NotRequired[str]
-    label_key: NotRequired[str]
-    classes: NotRequired[list[str]]
-    binary: NotRequired[bool]
-    split_seed: NotRequired[int]
-    val_fraction: NotRequired[float]
-    val_rows: NotRequired[int]
-    val_seed: NotRequired[int]
-    group: NotRequired[str]
-    bank: NotRequired["TakenRun"]
-
-
-class TakenRun(TypedDict):
-    """Where the logits of a run are in a bank, and the SHA-256 of each file."""
-
-    folder: str
-    files: Mapping[str, str]
-
-
-class ExternalSpec(TypedDict):
-    """An import of external logits."""
-
     key: Key
-    external: External
+    external: Mapping[str, Any]
     sources: list[str]
     code: NotRequired[str]
     fingerprint: str
@@ -232,26 +200,13 @@ class LabelCounts(TypedDict):
     sha256: str
 
 
-class ScoringStatistics(TypedDict):
-    """Options of metrics and confidence intervals; ``metrics`` are those of plugins, ``conformal``
-    the scores of prediction sets.
-    """
-
-    bins: int
-    bootstrap: int
-    level: float
-    seed: int
-    metrics: NotRequired[list[str]]
-    conformal: NotRequired[list[str]]
-
-
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
     ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
     ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
-    is a part of that block of the configuration; ``diagnostics`` are modules
-    (``calgrid.jobs.diagnostics``).
+    has the keys of ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics``
+    are modules (``calgrid.jobs.diagnostics``).
     """
 
     key: Key
@@ -260,7 +215,7 @@ class CalibrateSpec(TypedDict):
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]
-    statistics: ScoringStatistics
+    statistics: dict[str, Any]
     run_fingerprint: str
     logits: dict[str, str]
     label_counts: LabelCounts | None

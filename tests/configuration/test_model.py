@@ -1,4 +1,4 @@
-"""Models of configurations: descriptions, defaults, and the same keys in specifications of jobs."""
+"""Models of configurations: descriptions and defaults."""
 
 import re
 from typing import get_args
@@ -6,10 +6,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from calgrid import specs
 from calgrid.components.validation import Model
 from calgrid.configuration import model, paper_model
-from calgrid.configuration.manifest import Comparison, PaperFigure, Statistics, UncheckedClaim
 from calgrid.configuration.study import Study
 from calgrid.training import protocol
 
@@ -70,22 +68,3 @@ def test_the_given_configuration_is_left_alone(make_config, home):
     before = yaml.safe_dump(config)
     Study(config, home)
     assert yaml.safe_dump(config) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "of_jobs", "different"),
-    [
-        (paper_model.PrintedFigure, PaperFigure, set()),
-        (paper_model.UncheckedClaim, UncheckedClaim, set()),
-        (model.Statistics, Statistics, set()),
-        (model.Comparison, Comparison, set()),
-        (
-            model.External,
-            specs.External,
-            {"name", "protocol", "calibrators", "calibrator_seeds", "val_seeds", "val_seed"}
-            | {"group", "bank"},
-        ),
-    ],
-)
-def test_specifications_of_jobs_have_the_keys_of_the_models(options, of_jobs, different):
-    assert set(options.model_fields) ^ set(of_jobs.__annotations__) == different

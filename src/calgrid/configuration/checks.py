@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
-from calgrid import specs
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import plugins, registry
 from calgrid.configuration.components import PLAIN, Method
@@ -287,7 +286,7 @@ def check_rows_of_bank(
 
 
 def check_rows_of_external(
-    runs: Sequence[specs.External], given: Mapping[str, Path], conformal: bool, where: str
+    runs: Sequence[Mapping[str, Any]], given: Mapping[str, Path], conformal: bool, where: str
 ) -> str:
     """Read the files of runs that differ in their subset of the validation rows alone, and return
     the identity of their test rows: their numbers must be of the stated kind, and the rows enough
@@ -298,7 +297,7 @@ def check_rows_of_external(
     subset = {"val_rows", "val_seed"}
     whole = {name: value for name, value in runs[0].items() if name not in subset}
     try:
-        val, test, _ = read_external(cast(specs.External, whole), given)
+        val, test, _ = read_external(whole, given)
         for run in runs:
             rows = val
             if "val_rows" in run:

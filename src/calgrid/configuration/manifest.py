@@ -2,10 +2,9 @@
 papers. :meth:`calgrid.configuration.plan.Plan.manifest` creates it.
 """
 
-from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
-from calgrid.specs import Key, NamedComponent, ScoringStatistics
+from calgrid.specs import Key, NamedComponent
 
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
@@ -63,57 +62,18 @@ class Claim(TypedDict):
     cases: list[ClaimCase]
 
 
-class PaperFigure(TypedDict):
-    """A published figure; ``figure`` is the identifier of our version, empty if there is none (see
-    ``note``).
-    """
-
-    number: str
-    shows: str
-    figure: str
-    needs: str
-    note: str
-    dataset: list[str]
-    backbone: list[str]
-    method: list[str]
-    calibrator: list[str]
-    shift: list[str]
-
-
-class UncheckedClaim(TypedDict):
-    """A claim without a verdict, and the reason."""
-
-    text: str
-    reason: str
-
-
 class Paper(TypedDict):
     """Tables, claims and figures of a paper; ``published`` is the path of the file with its
-    numbers.
+    numbers. ``unchecked`` and ``figures`` have the keys of ``UncheckedClaim`` and ``PrintedFigure``
+    of :mod:`calgrid.configuration.paper_model`.
     """
 
     name: str
     published: str
     tables: list[DeclaredTable]
     claims: list[Claim]
-    unchecked: list[UncheckedClaim]
-    figures: list[PaperFigure]
-
-
-class Comparison(TypedDict):
-    """A paired comparison of two methods or, with ``calibrator``, of two calibrators."""
-
-    question: str
-    method: NotRequired[str]
-    calibrator: NotRequired[str]
-    against: str
-
-
-class Statistics(ScoringStatistics):
-    """Options of metrics, confidence intervals and tests."""
-
-    baseline: str
-    comparisons: Sequence[Comparison]
+    unchecked: list[dict[str, Any]]
+    figures: list[dict[str, Any]]
 
 
 class FirstStageRun(TypedDict):
@@ -176,14 +136,14 @@ class ManifestPaper(Paper):
 class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
-    ``protocols`` maps protocols to descriptions of what they do (see
+    ``statistics`` and ``configuration`` have the keys of :mod:`calgrid.configuration.model` that
+    have a value. ``protocols`` maps protocols to descriptions of what they do (see
     :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
-    ``diagnostics`` are modules of papers
-    (``calgrid.jobs.diagnostics``).
+    ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
     """
 
     study: str
-    statistics: Statistics
+    statistics: dict[str, Any]
     published: list[str]
     papers: NotRequired[list[ManifestPaper]]
     protocols: NotRequired[dict[str, str]]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from calgrid.components.validation import validated
 from calgrid.configuration.files import read_yaml
@@ -22,8 +22,6 @@ from calgrid.configuration.manifest import (
     DeclaredTable,
     Entry,
     Paper,
-    PaperFigure,
-    UncheckedClaim,
 )
 from calgrid.configuration.model import Config
 from calgrid.configuration.paper_model import (
@@ -239,7 +237,7 @@ def _check_table(table: DeclaredTable, what: str) -> None:
 
 def load_claims(
     path: Path, tables: Sequence[DeclaredTable]
-) -> tuple[list[Claim], list[UncheckedClaim]]:
+) -> tuple[list[Claim], list[dict[str, Any]]]:
     """Read the claims of a paper: those about its tables, which are checked, and those that no
     comparison of cells can decide.
     """
@@ -248,7 +246,7 @@ def load_claims(
     _check_distinct([claim.id for claim in content.claims], f"{what}: the id", "rename one")
     by_number = {table["table"]: table for table in tables}
     claims = [_claim(claim, by_number, f"{what}: {claim.id}") for claim in content.claims]
-    return claims, [cast(UncheckedClaim, claim.model_dump()) for claim in content.unchecked]
+    return claims, [claim.model_dump() for claim in content.unchecked]
 
 
 def _check_distinct(names: Sequence[str], what: str, fix: str) -> None:
@@ -304,7 +302,7 @@ def _rivals(
 # --------------------------------------------------------------------------------------------------
 
 
-def load_figures(path: Path) -> list[PaperFigure]:
+def load_figures(path: Path) -> list[dict[str, Any]]:
     """Read and check the figures of a paper."""
     what = f"figures {path.parent.name}/{path.name}"
     entries = _figures_file(path).figures
@@ -317,7 +315,7 @@ def load_figures(path: Path) -> list[PaperFigure]:
                 f"{what}: '{entry.number}' has no figure of ours; set 'figure', or explain it in "
                 "'note'."
             )
-    return [cast(PaperFigure, entry.model_dump()) for entry in entries]
+    return [entry.model_dump() for entry in entries]
 
 
 # modules

@@ -326,9 +326,7 @@ class Plan:
             self.study.evaluations[key],
             self.study.label_counts(key),
         )
-        statistics = self.study.config.statistics.model_dump(
-            include=SCORING_KEYS, exclude_none=True
-        )
+        statistics = self.study.config.statistics
         seeds = wanted.calibrator_seeds
         spec: specs.CalibrateSpec = {
             "key": _key(key),
@@ -337,7 +335,7 @@ class Plan:
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
-            "statistics": cast(specs.ScoringStatistics, statistics),
+            "statistics": statistics.model_dump(include=SCORING_KEYS, exclude_none=True),
             "run_fingerprint": self.run_fingerprint(key),
             "logits": self._logits(key),
             "label_counts": None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from calgrid.components import plugins, registry
 from calgrid.components.validation import validated
@@ -33,8 +33,15 @@ from calgrid.configuration.ensembles import (
 from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import Bank, CalArena, Config, Ensembles, Evaluated, Grid
-from calgrid.configuration.model import External as ExternalOptions
+from calgrid.configuration.model import (
+    Bank,
+    CalArena,
+    Config,
+    Ensembles,
+    Evaluated,
+    External,
+    Grid,
+)
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
@@ -45,7 +52,7 @@ from calgrid.configuration.protocols import (
     weights_file,
 )
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, External, NamedComponent
+from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent
 from calgrid.storage.layout import (
     EXTERNAL,
     EXTERNAL_CHECKPOINT,
@@ -90,12 +97,13 @@ class Run:
 
 @dataclass(frozen=True)
 class ExternalRun:
-    """External logits, in the place of a run; the last three are facts of the training of a run of
-    a bank.
+    """External logits, in the place of a run; ``external`` is that of
+    :class:`calgrid.specs.ExternalSpec`, the last three are facts of how a run of a bank was
+    trained.
     """
 
     key: RunKey
-    external: External
+    external: Mapping[str, Any]
     checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
     disjoint_validation: bool = False
     sees_validation: bool = False
@@ -404,7 +412,7 @@ class Study:
     # external logits
     # --------------------------------------------------------------------------------------------
 
-    def _add_external(self, name: str, external: ExternalOptions) -> None:
+    def _add_external(self, name: str, external: External) -> None:
         where = f"external.{name}"
         calibrators = self._resolved_calibrators(external.calibrators, where)
         for calibrator in calibrators.values():
@@ -422,7 +430,7 @@ class Study:
             for rows, seed in itertools.product(external.val_rows, external.val_seeds):
                 subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
                 runs[subset] = {**options, "val_rows": rows, "val_seed": seed}
-        made = [ExternalRun(key, cast(External, each)) for key, each in runs.items()]
+        made = [ExternalRun(key, each) for key, each in runs.items()]
         self._add_runs(made, calibrators, external, where)
 
     def _add_calarena(self, name: str, external: CalArena) -> None:
@@ -439,7 +447,7 @@ class Study:
                 "kind": "probabilities",
                 **_shown(key),
             }
-            runs.append(ExternalRun(key, cast(External, options)))
+            runs.append(ExternalRun(key, options))
         self._add_runs(runs, calibrators, external, where)
 
     def _add_bank(self, name: str, external: Bank) -> None:
@@ -456,7 +464,7 @@ class Study:
             }
             run = ExternalRun(
                 taken.key,
-                cast(External, options),
+                options,
                 taken.checkpoints,
                 taken.disjoint_validation,
                 taken.sees_validation,
@@ -510,7 +518,7 @@ class Study:
 
     def external_files(self, key: RunKey) -> list[Path]:
         """Files of an external run, in the order of ``EXTERNAL_FILES``."""
-        external: Mapping[str, Any] = self.external[key].external
+        external = self.external[key].external
         return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:

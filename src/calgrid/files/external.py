@@ -9,16 +9,17 @@ import numpy as np
 from calgrid.errors import DataError
 from calgrid.files.calarena import read_group
 from calgrid.files.logits import read_any, share_rows
-from calgrid.specs import EXTERNAL_READING, External
+from calgrid.specs import EXTERNAL_READING
 from calgrid.storage.logits import Logits, validate_logits
 
 
 def read_external(
-    external: External, given: Mapping[str, Path]
+    external: Mapping[str, Any], given: Mapping[str, Path]
 ) -> tuple[Logits, Logits, Sequence[str] | None]:
     """Return the rows of val and test, checked, and the names of the classes, if known.
 
-    ``given`` has the paths of the files of an entry that is no run of a bank.
+    ``external`` is that of :class:`calgrid.specs.ExternalSpec`, no run of a bank; ``given`` has the
+    paths of its files.
 
     Raises
     ------
@@ -27,9 +28,7 @@ def read_external(
     """
     if "group" in external:
         return *read_group(given["test"], external["group"]), None
-    how: dict[str, Any] = {
-        name: value for name, value in external.items() if name in EXTERNAL_READING
-    }
+    how = {name: external[name] for name in EXTERNAL_READING if name in external}
     test = read_any(given["test"], external["kind"], given.get("test_labels"), **how)
     classes = test.metadata.get("classes")
     if "val" in given:

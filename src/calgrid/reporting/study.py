@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.configuration.manifest import Comparison, Manifest, ManifestRun
+from calgrid.configuration.manifest import Manifest, ManifestRun
 from calgrid.errors import DataError
 from calgrid.storage.layout import RunKey
 from calgrid.storage.records import Record, read_record, summary_record
@@ -61,7 +61,7 @@ class StudyData:
         self.baseline: str = statistics["baseline"]
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
-        self.comparisons: Sequence[Comparison] = statistics.get("comparisons", ())
+        self.comparisons: Sequence[Mapping[str, Any]] = statistics.get("comparisons", ())
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from calgrid.configuration.manifest import Paper, PaperFigure
+from calgrid.configuration.manifest import Paper
 from calgrid.reporting import text
 from calgrid.reporting.index import PAPER_FIGURES
 from calgrid.reporting.study import StudyData
@@ -66,7 +66,9 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
     )
 
 
-def _rows(data: StudyData, wanted: PaperFigure, drawn: Sequence[Entry]) -> Iterator[dict[str, str]]:
+def _rows(
+    data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]
+) -> Iterator[dict[str, str]]:
     """One row per file of ours that shows a figure of the paper, or one row that says why there is
     none.
     """
