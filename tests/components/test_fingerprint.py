@@ -233,7 +233,7 @@ from calgrid.configuration.study import Study
 def fingerprints(config, home):
     study = Study(config, home)
     plan = Plan(study)
-    found = {"data": plan.data("digits")}
+    found = {"data": plan.data_spec("digits")["fingerprint"]}
     found |= {name: plan._code(name) for name in ("tables", "figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"

@@ -137,7 +137,7 @@ def test_a_configured_set_can_be_the_out_of_distribution_set_of_another(study):
 
 
 def fingerprint(study, **changes):
-    return Plan(study({"mine": {**PARQUET, **changes}})).data("mine")
+    return Plan(study({"mine": {**PARQUET, **changes}})).data_spec("mine")["fingerprint"]
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,8 @@ def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
         )
 
     plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
-    assert plan.data("imagenet_238") != plan.data("imagenet")
+    resized, plain = plan.data_spec("imagenet_238"), plan.data_spec("imagenet")
+    assert resized["fingerprint"] != plain["fingerprint"]
     assert (
         plan.study.datasets.families("imagenet_238") == ()
     )  # corrupted pictures are scaled as in SMART

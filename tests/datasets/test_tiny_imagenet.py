@@ -152,7 +152,8 @@ def test_the_official_protocol_carries_its_warning_into_the_manifest_of_a_study(
     assert "the validation split is the test split" in run["warning"]
     (run,) = plan(val="drawn").manifest()["runs"]
     assert run["warning"] == ""
-    assert plan().data("tiny_fc") != plan(val="drawn").data("tiny_fc")
+    fixed, drawn = plan().data_spec("tiny_fc"), plan(val="drawn").data_spec("tiny_fc")
+    assert fixed["fingerprint"] != drawn["fingerprint"]
 
 
 def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):

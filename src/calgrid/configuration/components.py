@@ -135,6 +135,13 @@ class Method:
         """Whether the network ends in a linear layer on its features."""
         return has_linear_head(registry.describe("procedure", self.procedure))
 
+    @property
+    def sees_validation(self) -> bool:
+        """Whether its loss or procedure uses validation data in training."""
+        loss = registry.describe("loss", self.loss)
+        procedure = registry.describe("procedure", self.procedure)
+        return bool(loss.info["sees_validation"] or procedure.info["sees_validation"])
+
 
 @dataclass(frozen=True)
 class RunContext:

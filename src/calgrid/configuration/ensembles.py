@@ -45,6 +45,10 @@ class Ensemble:
     pool: Literal["probability", "logit", "calibrated"]
     calibrator: Calibrator | None
     checkpoints: tuple[str, ...]
+    #: whether a member does; members that draw their validation images form no ensemble
+    disjoint_validation: bool
+    sees_validation: bool
+    draws_validation: bool = False
 
 
 def ensemble_name(method: str, where: str = "methods") -> EnsembleName | None:

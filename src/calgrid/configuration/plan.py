@@ -105,56 +105,45 @@ class Plan:
         self.study = study
 
     @functools.cache
-    def data(self, image_set: str, val_seed: int | None = None) -> str:
-        """Fingerprint of a prepared data set, with a draw of validation images, or shift family."""
-        base = self.study.datasets.base(image_set)
-        definition = {
-            "image_set": image_set,
-            "base": self.data(base) if base else None,
-            **self.study.datasets.definition(image_set),
-        }
-        if val_seed is not None:
-            definition["val_seed"] = val_seed
-        return fingerprint.of_job(definition, self._data_modules(image_set))
-
-    @functools.cache
     def data_spec(self, image_set: str, val_seed: int | None = None) -> specs.DataSpec:
-        """Specification of a data set or shift family; see :meth:`data`."""
-        base = self.study.datasets.base(image_set)
+        """Specification of a data set, with a draw of validation images, or shift family.
+
+        Facts of a configured data set follow from what its fingerprint covers.
+        """
+        datasets = self.study.datasets
+        base, definition = datasets.base(image_set), datasets.definition(image_set)
+        description = datasets.describe(image_set)
+        modules = tuple(sorted([description.module, "calgrid.datasets.preparation"]))
+        content = {
+            "image_set": image_set,
+            "base": self.data_spec(base)["fingerprint"] if base else None,
+            **definition,
+        }
         spec: specs.DataSpec = {
             "image_set": image_set,
             "base": self.data_folder(base) if base else None,
-            "configured": self._configured(image_set, val_seed),
-            "code": fingerprint.code_digest(self._data_modules(image_set)),
-            "fingerprint": self.data(image_set, val_seed),
+            "configured": None,
+            "code": fingerprint.code_digest(modules),
+            "fingerprint": "",
         }
         if val_seed is not None:
-            spec["val_seed"] = val_seed
+            content["val_seed"] = spec["val_seed"] = val_seed
+        spec["fingerprint"] = fingerprint.of_job(content, modules)
+        if definition:
+            info = description.info
+            configured = {
+                "image_set": image_set,
+                **definition,
+                "info": {name: info[name] for name in PLANNED_FACTS if name in info},
+                "fingerprint": spec["fingerprint"],
+            }
+            spec["configured"] = cast(specs.ConfiguredData, configured)
         return spec
 
-    def _configured(self, image_set: str, val_seed: int | None) -> specs.ConfiguredData | None:
-        """Facts of a configured data set; None for a registered one."""
-        definition = self.study.datasets.definition(image_set)
-        if not definition:
-            return None
-        info = self.study.datasets.describe(image_set).info
-        return {
-            "image_set": image_set,
-            "kind": definition["kind"],
-            "options": definition["options"],
-            "sources": definition["sources"],
-            "info": {name: info[name] for name in PLANNED_FACTS if name in info},
-            "fingerprint": self.data(image_set, val_seed),
-        }
-
-    def _data_modules(self, image_set: str) -> tuple[str, ...]:
-        return tuple(
-            sorted([self.study.datasets.describe(image_set).module, "calgrid.datasets.preparation"])
-        )
-
     def data_folder(self, image_set: str, val_seed: int | None = None) -> str:
-        """Folder of a prepared data set or shift family; see :meth:`data`."""
-        return self.study.layout.data(image_set, self.data(image_set, val_seed))
+        """Folder of a prepared data set or shift family; see :meth:`data_spec`."""
+        digest = self.data_spec(image_set, val_seed)["fingerprint"]
+        return self.study.layout.data(image_set, digest)
 
     @functools.cache
     def train(self, key: RunKey) -> specs.TrainSpec:
@@ -168,7 +157,7 @@ class Plan:
             "key": _key(key),
             "protocol": training_options(run.protocol),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "data": self.data(key.dataset, self.study.val_seed(key)),
+            "data": self.data_spec(key.dataset, self.study.val_seed(key))["fingerprint"],
             "first_stage": None,
             "fingerprint": "",
         }
@@ -194,7 +183,7 @@ class Plan:
         """Specification of a prediction."""
         tested = self._of_test(key)
         run, families = self.study.trained[key], self.study.families(key)
-        shifts = {family: self.data(image_set_of(family)) for family in families}
+        shifts = {name: self.data_spec(image_set_of(name))["fingerprint"] for name in families}
         constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
@@ -281,7 +270,7 @@ class Plan:
             "families": list(self.study.evaluations[key].families),
             "pool": made.pool,
             "calibrator": calibrator,
-            "disjoint_validation": self._disjoint(made),
+            "disjoint_validation": made.disjoint_validation,
             "fingerprint": "",
         }
         return _sealed(spec, modules)
@@ -297,11 +286,9 @@ class Plan:
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint of a run in the tables of results."""
-        if key in self.study.ensembles:
-            return self.ensemble(key)["fingerprint"]
-        return (self.external(key) if key in self.study.external else self.train(key))[
-            "fingerprint"
-        ]
+        if key in self.study.trained:
+            return self.train(key)["fingerprint"]
+        return self._predicted(key)[1]["fingerprint"]
 
     @functools.cache
     def _calibrator(self, name: str, id: str, options: str) -> str:
@@ -341,20 +328,12 @@ class Plan:
             "label_counts": None
             if counts is None
             else {"file": str(counts), "sha256": self._file_digest(counts)},
-            "disjoint_validation": self._disjoint(run),
+            "disjoint_validation": run.disjoint_validation,
             "diagnostics": self._diagnostics,
             "fingerprint": "",
         }
         modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
         return _sealed(spec, modules)
-
-    def _disjoint(self, run: Run | Ensemble | ExternalRun) -> bool:
-        """Whether calibrators of a run are fitted on a part of its validation rows."""
-        if isinstance(run, Ensemble):
-            return any(self._disjoint(self.study.runs[member]) for member in run.members)
-        if isinstance(run, ExternalRun):
-            return run.disjoint_validation
-        return run.protocol.disjoint_validation
 
     @functools.cached_property
     def _of_papers(self) -> PaperModules:
@@ -382,28 +361,6 @@ class Plan:
     @functools.cache
     def _file_digest(self, path: Path) -> str:
         return sha256_of(path)
-
-    def _sees_validation(self, key: RunKey) -> bool:
-        """Whether loss or procedure of a run, or of its first stage, uses validation data in
-        training.
-        """
-        if key in self.study.ensembles:
-            return any(map(self._sees_validation, self.study.ensembles[key].members))
-        if key in self.study.external:
-            return self.study.external[key].sees_validation
-        run = self.study.trained[key]
-        parts = {"loss": run.method.loss, "procedure": run.method.procedure}
-        if any(registry.describe(kind, id).info["sees_validation"] for kind, id in parts.items()):
-            return True
-        return run.first_stage is not None and self._sees_validation(run.first_stage)
-
-    def _draws_validation(self, key: RunKey) -> bool:
-        """Whether the validation images of a run are drawn by its seed; those of an ensemble are
-        not.
-        """
-        if key in self.study.ensembles:
-            return False
-        return (self.study.external.get(key) or self.study.trained[key]).draws_validation
 
     @functools.cache
     def manifest(self) -> Manifest:
@@ -454,9 +411,9 @@ class Plan:
         return said
 
     def _manifest_run(self, key: RunKey) -> ManifestRun:
-        wanted = self.study.evaluations[key]
-        made = self.study.ensembles[key].members if key in self.study.ensembles else [key]
-        external = any(each in self.study.external for each in made)
+        made, wanted = self.study.runs[key], self.study.evaluations[key]
+        members = made.members if isinstance(made, Ensemble) else (key,)
+        external = any(each in self.study.external for each in members)
         run: ManifestRun = {
             "key": _key(key),
             "train": None,
@@ -466,24 +423,19 @@ class Plan:
             "fingerprint": self.calibrate(key)["fingerprint"],
             "external": external,
             "families": list(wanted.families),
-            "sees_validation": self._sees_validation(key),
-            "draws_validation": self._draws_validation(key),
+            "sees_validation": made.sees_validation,
+            "draws_validation": made.draws_validation,
             "warning": self.study.datasets.warning(key.dataset),
         }
-        if key in self.study.external:
-            run["bank"] = "bank" in self.study.external[key].external
-        if key in self.study.trained:
+        if isinstance(made, ExternalRun):
+            run["bank"] = "bank" in made.external
+        if isinstance(made, Run):
             run["train"] = self.train_folder(key)
-            first = self.study.trained[key].first_stage
-            if first is not None:
+            if (first := made.first_stage) is not None:
                 run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
-        if key in self.study.ensembles and not external:
-            trained = [self.study.trained[each] for each in made]
-            stages = [
-                *trained,
-                *(self.study.trained[r.first_stage] for r in trained if r.first_stage),
-            ]
-            run["members"] = [self.train_folder(each.key) for each in stages]
+        if isinstance(made, Ensemble) and not external:
+            stages = [*members, *(self.study.trained[member].first_stage for member in members)]
+            run["members"] = [self.train_folder(stage) for stage in stages if stage is not None]
         if wanted.probes:
             run["probes"] = []
             for name in wanted.probes:

@@ -72,17 +72,25 @@ EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_see
 
 @dataclass(frozen=True)
 class Run:
-    """A run with all options resolved; ``protocol`` is the protocol of its own stage."""
+    """A run with all options resolved; ``protocol`` is the protocol of its own stage, and
+    ``sees_validation`` says whether it or its first stage uses validation data in training.
+    """
 
     key: RunKey
     protocol: Protocol
     method: Method
     first_stage: RunKey | None
+    sees_validation: bool
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
         """Tested checkpoints: ``best``, ``refined``, ``last``."""
         return tuple(self.protocol.checkpoints)
+
+    @property
+    def disjoint_validation(self) -> bool:
+        """Whether calibrators are fitted on a part of the validation rows."""
+        return self.protocol.disjoint_validation
 
     @property
     def draws_validation(self) -> bool:
@@ -230,7 +238,7 @@ class Study:
                 info = self.datasets.describe(key.dataset).info
                 sizes = info.get("sizes") or self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
-                    n_fit = n_val // (3 if run.protocol.disjoint_validation else 1)
+                    n_fit = n_val // (3 if run.disjoint_validation else 1)
                     checks.check_conformal(n_fit, key.dataset)
         if self.config.tuning is not None:
             checks.check_tuning(self.config.tuning, self.evaluations)
@@ -332,7 +340,15 @@ class Study:
                     f"{where}.methods: the members of {key.path} have no checkpoint in common; "
                     "take others."
                 )
-            self.ensembles[key] = Ensemble(key, tuple(members), pool, first, checkpoints)
+            self.ensembles[key] = Ensemble(
+                key,
+                tuple(members),
+                pool,
+                first,
+                checkpoints,
+                disjoint_validation=any(run.disjoint_validation for run in made),
+                sees_validation=any(run.sees_validation for run in made),
+            )
             families = _common([self.evaluations[member].families for member in members])
             self._evaluate(key, replace(wanted, families=families))
 
@@ -349,26 +365,27 @@ class Study:
         info = self.datasets.describe(key.dataset).info
         if isinstance(protocol, TrainingProtocol):
             checks.check_training_images(key, protocol, info, where)
-        first = self.methods.split(key.method, f"{where}.methods").first_stage
+        inner = self.methods.split(key.method, f"{where}.methods").first_stage
+        first = None if inner is None else key._replace(method=inner)
         staged = for_stage(protocol, second=first is not None)
-        if isinstance(staged, TrainingProtocol) and (sizes := info.get("sizes")):
-            stage = "second stage of " if first else ""
-            check_batches(
-                staged,
-                sizes["train"],
-                f"{where}: {stage}protocol '{key.protocol}' on '{key.dataset}'",
-            )
         method = self.methods.resolve(key.method, self._context(key, staged))
-        run = Run(key, staged, method, key._replace(method=first) if first else None)
-        if run.gpus > 1:
-            checks.check_several_gpus(method.procedure, f"{where}: protocol '{key.protocol}'")
+        if isinstance(staged, TrainingProtocol):
+            named = f"protocol '{key.protocol}'"
+            if sizes := info.get("sizes"):
+                stage = "second stage of " if first else ""
+                at = f"{where}: {stage}{named} on '{key.dataset}'"
+                check_batches(staged, sizes["train"], at)
+            if staged.gpus > 1:
+                checks.check_several_gpus(method.procedure, f"{where}: {named}")
         if protocol.weights == FOCAL_CALIBRATION:
             checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         if protocol.weights_file is not None:
             self._check_weights_file(key, protocol.weights_file, where)
-        if run.first_stage is not None:
-            self._add_run(run.first_stage, protocol, where)
-        self.trained[key] = run
+        sees_validation = method.sees_validation
+        if first is not None:
+            self._add_run(first, protocol, where)
+            sees_validation |= self.trained[first].sees_validation
+        self.trained[key] = Run(key, staged, method, first, sees_validation)
         self.training[key] = self._training(key, where)
 
     def _check_weights_file(self, key: RunKey, pattern: str, where: str) -> None:
