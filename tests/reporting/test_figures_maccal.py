@@ -60,13 +60,16 @@ def test_a_sweep_in_the_first_stage_is_one_of_its_own(build):
 def test_overrides_count_and_two_values_are_no_course(build):
     # the override gives one of the three another width as well: what is left has two values
     overrides = [{"match": {"method": "maccal_l10"}, "set": {"bottleneck": 16}}]
+    # data sets of the configuration may be named as registered ones are
+    overrides.append({"match": {"dataset": "mine"}, "set": {"bottleneck": 8}})
+    files = {"base": "image_parquet", "train": "a.parquet", "test": "b.parquet", "val_size": 9}
     study = build(
         methods=("ce", "maccal", "maccal_l09", "maccal_l10"),
         seeds=(0,),
         shifts=(),
         ood=(),
         resamples=0,
-        configuration={"methods": FACTORS, "overrides": overrides},
+        configuration={"methods": FACTORS, "overrides": overrides, "datasets": {"mine": files}},
     )
     assert method_sweeps(*study.opened()) == []
     assert sensitivity.METHODS.collect(*study.opened()).empty

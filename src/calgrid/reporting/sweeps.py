@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog, RunContext
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
 from calgrid.reporting.study import Group, StudyData
 from calgrid.storage.schema import METRICS
@@ -36,7 +37,8 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     if not variants:
         return []
     overrides = [Override.model_validate(each) for each in configuration.get("overrides", ())]
-    catalog = MethodCatalog(variants, overrides)
+    datasets = DatasetCatalog(configuration.get("datasets", {}))
+    catalog = MethodCatalog(variants, overrides, datasets)
     place = RunContext(group.protocol, group.dataset, group.backbone)
     present = {run["key"]["method"] for run in data.runs(group) if not run["external"]}
     return _sweeps(
