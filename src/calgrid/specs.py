@@ -11,6 +11,8 @@ from calgrid.errors import ConfigError
 
 #: views of an image over which predictions are averaged
 Views = Literal["one", "mirror", "mirror_translate"]
+#: what an ensemble averages over its members
+Pool = Literal["probability", "logit", "calibrated"]
 
 
 class Key(TypedDict):
@@ -179,7 +181,7 @@ class EnsembleSpec(TypedDict):
     members: list[Member]
     checkpoints: list[str]
     families: list[str]
-    pool: Literal["probability", "logit", "calibrated"]
+    pool: Pool
     calibrator: "FittedCalibrator | None"
     disjoint_validation: bool
     code: NotRequired[str]

@@ -172,17 +172,13 @@ def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(stu
 
 
 def test_the_specification_for_the_preparation_is_json_and_complete(study):
-    spec = Plan(study({"mine": PARQUET})).data_spec("mine")["configured"]
+    plan = Plan(study({"mine": PARQUET}, {"datasets": ["mine", "digits"]}))
+    assert plan.data_spec("digits")["configured"] is None
+    spec = plan.data_spec("mine")["configured"]
     assert (spec["image_set"], spec["kind"]) == ("mine", "image_parquet")
     assert set(spec["sources"]) == {PARQUET["train"], PARQUET["test"]}
     given = {name: value for name, value in PARQUET.items() if name != "base"}
     assert spec["options"] == registry.describe("dataset", "image_parquet").resolve(given)
-
-
-def test_only_configured_sets_have_options_in_their_specification(study):
-    plan = Plan(study({"mine": PARQUET}, {"datasets": ["mine", "digits"]}))
-    assert plan.data_spec("mine")["configured"]["kind"] == "image_parquet"
-    assert plan.data_spec("digits")["configured"] is None
 
 
 # refusals

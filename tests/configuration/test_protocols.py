@@ -9,7 +9,6 @@ import pytest
 
 from calgrid.configuration.costs import count_jobs
 from calgrid.configuration.focal_calibration import NETWORKS
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog, for_stage, merge, training_options
 from calgrid.configuration.study import Study
@@ -307,19 +306,6 @@ def test_what_does_not_fit_published_weights_or_constants_is_refused(
 ):
     with refuses(ConfigError, *parts):
         study(grid, data_root=str(tmp_path), protocols={"mine": {"base": "fcline", **mine}})
-
-
-def test_taking_weights_asks_for_no_gpu_and_little_memory(make_config, home, monkeypatch):
-    jobs = Jobs(make_config(GRID, device="cuda"), home, local=False)
-    trained = Jobs(make_config(device="cuda"), home, local=False)
-    assert (
-        jobs.gpus
-        == trained.resources.gpus("train")(RunKey("digits", "digits", "resnet8", "ce", 1))
-        == 1
-    )
-    assert jobs.resources.gpus("train")(KEY) == 0
-    assert jobs.resources.memory("train")(KEY, 1) < 6000
-    assert jobs.resources.minutes("train")(KEY, 1) == 60
 
 
 @pytest.fixture

@@ -231,13 +231,6 @@ def test_runs_of_smart(smart):
     }
 
 
-def test_second_stages_start_from_the_runs_of_the_first(maccal):
-    for key, run in maccal.runs.items():
-        if run.first_stage is not None:
-            assert run.first_stage in maccal.runs
-            assert run.first_stage == key._replace(method=key.method.partition("+")[2] or "ce")
-
-
 def test_runs_of_maccal_are_those_of_any_study_with_its_protocol(maccal, make_config):
     grid = {
         "protocol": "fcline",

@@ -510,8 +510,10 @@ def test_what_the_labels_do_not_hold_cannot_be_asked_for(
 
 def test_labels_that_fit_pass_the_check(files):
     book = DatasetCatalog({"mine": PARQUET, "folders": FOLDERS}, str(files))
-    sizes = [book.sizes(name) for name in ("mine", "folders", "digits")]
-    assert sizes == [{"train": 51, "val": 9, "test": 30}] * 2 + [None]
+    sizes = [book.sizes(name) for name in ("mine", "folders")]
+    assert sizes == [{"train": 51, "val": 9, "test": 30}] * 2
+    assert book.sizes("cifar10") == {"train": 45_000, "val": 5_000, "test": 10_000}
+    assert book.sizes("imagenet_sketch") is None
     assert book.class_counts("folders")["val"] == {"ant": 3, "bee": 3, "cat": 3}
     assert book.class_counts("mine")["train"] == {"0": 17, "1": 17, "2": 17}
 

@@ -89,19 +89,20 @@ def check_folders(config: Config) -> None:
     _check_no_file(Path(config.data_root), "data_root")
 
 
-def check_data_root(data_root: str | None, downloads: Sequence[str], where: str) -> None:
+def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
     """Check the folder of the data of a study, into which the data sets ``downloads`` are
     downloaded.
     """
     if data_root is None and downloads:
         raise ConfigError(
-            f"{where}: '{downloads[0]}' is downloaded; set a folder for its files: data_root: data"
+            f"data_root: '{downloads[0]}' is downloaded; set a folder for its files: "
+            "data_root: data"
         )
     # the first download creates the folder; without one a missing folder is probably misspelt
     folder = Path(data_root or "")
     if not downloads and not folder.is_dir() and len(folder.parts) > 1:
         raise ConfigError(
-            f"{where}: the folder '{folder}' does not exist; create it or correct the path."
+            f"data_root: the folder '{folder}' does not exist; create it or correct the path."
         )
 
 

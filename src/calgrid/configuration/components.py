@@ -7,7 +7,7 @@ means cross-entropy).
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -92,15 +92,15 @@ class CalibratorCatalog(ComponentCatalog):
             found[name] = {**variant, "base": registry.calibrator_with(variant["base"], variant)}
         super().__init__("calibrator", found)
         for name in variants:
-            self.resolve(name, f"calibrators.{name}")
+            if "seed" in self.changes(name):
+                raise ConfigError(
+                    f"calibrators.{name}: set seeds of calibrators with calibrator_seeds, not with "
+                    "'seed'."
+                )
 
     def resolve(self, name: str, where: str) -> Calibrator:
         """Return a calibrator with all options except its seed."""
         base = self.base(name, where)
-        if "seed" in self.changes(name):
-            raise ConfigError(
-                f"{where}: set seeds of calibrators with calibrator_seeds, not with 'seed'."
-            )
         component = self.named(name, where)
         component["options"].pop("seed", None)
         return {**component, "stochastic": base.is_stochastic, "needs": list(base.info["needs"])}
@@ -152,16 +152,6 @@ class RunContext:
     backbone: str
     #: default of losses, from the protocol
     reduction: str = "mean"
-    #: data set whose default hyper-parameters apply, if not ``dataset``
-    defaults_of: str | None = None
-
-    def resolve(
-        self, component: registry.Description, values: Mapping[str, Any], where: str = ""
-    ) -> dict[str, Any]:
-        """Return all hyper-parameters of a component; see
-        :meth:`calgrid.components.registry.Description.resolve`.
-        """
-        return component.resolve(values, self.defaults_of or self.dataset, self.backbone, where)
 
     def matches(self, match: Match, method: str | None) -> bool:
         """Whether an override applies to a method (None: the loss of a procedure)."""
@@ -176,7 +166,7 @@ class RunContext:
 
 class MethodCatalog(ComponentCatalog):
     """Losses, procedures, second stages, and variants of them; ``datasets`` are those that
-    overrides can match.
+    overrides can match, and whose default hyper-parameters apply.
     """
 
     def __init__(
@@ -263,7 +253,7 @@ class MethodCatalog(ComponentCatalog):
             return Method(method, STANDARD, {}, base.id, options)
         if loss is None:  # the loss of a second stage is fixed
             fixed = registry.describe("loss", base.info.get("loss", PLAIN))
-            loss_options = context.resolve(fixed, {"reduction": context.reduction})
+            loss_options = self._with_defaults(fixed, {"reduction": context.reduction}, context)
             return Method(method, base.id, options, fixed.id, loss_options, first_stage)
         loss_options = self._options(None, loss, context)
         return Method(method, base.id, options, self.base(loss).id, loss_options)
@@ -282,17 +272,18 @@ class MethodCatalog(ComponentCatalog):
                 for option, value in override.set.items():
                     if override.match.method or option in base.options:
                         values[option] = value
-        return context.resolve(base, values, f"method '{method or name}'")
+        return self._with_defaults(base, values, context, f"method '{method or name}'")
 
-    def idle_overrides(self, runs: Collection[tuple[str, RunContext]]) -> list[int]:
-        """Indices of the overrides that match none of the runs, which are pairs of method and
-        context.
-        """
-        idle = []
-        for number, override in enumerate(self.overrides):
-            if not any(context.matches(override.match, method) for method, context in runs):
-                idle.append(number)
-        return idle
+    def _with_defaults(
+        self,
+        component: registry.Description,
+        values: Mapping[str, Any],
+        context: RunContext,
+        where: str = "",
+    ) -> dict[str, Any]:
+        """All hyper-parameters of a component; the default ones are those of the data set."""
+        dataset = self.datasets.defaults_of(context.dataset)
+        return component.resolve(values, dataset, context.backbone, where)
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its

@@ -137,8 +137,7 @@ def count_classes(study: Study, dataset: str) -> int:
 
 def image_counts(study: Study, dataset: str) -> dict[str, int]:
     """Images of each split of a data set; 0 if unknown before its preparation."""
-    sizes = study.datasets.describe(dataset).info.get("sizes") or study.datasets.sizes(dataset)
-    return {"train": 0, "val": 0, "test": 0, **(sizes or {})}
+    return {"train": 0, "val": 0, "test": 0, **(study.datasets.sizes(dataset) or {})}
 
 
 def scored_images(study: Study, image_set: str) -> int:

@@ -152,20 +152,20 @@ class DatasetCatalog:
         return "drawn_val" in info and "val" not in info.get("repeats", {})
 
     def sizes(self, image_set: str) -> Mapping[str, int] | None:
-        """Count the images of each split of the user's files; None for registered data sets,
-        variants and shifts.
+        """Images of each split: as registered, or counted in the user's files; None if they are
+        unknown before the preparation.
 
         Labels that do not fit the options raise ConfigError.
         """
         counts = self.class_counts(image_set)
         if counts is None:
-            return None
+            return self.describe(image_set).info.get("sizes")
         return {role: sum(of_split.values()) for role, of_split in counts.items()}
 
     @functools.cache  # noqa: B019
     def class_counts(self, image_set: str) -> Mapping[str, Mapping[str, int]] | None:
         """Count the images of each class, by its name or number, in each split of the user's files;
-        None and errors as in :meth:`sizes`.
+        None for registered data sets, variants and shifts; errors as in :meth:`sizes`.
         """
         if image_set not in self._of_files:
             return None

@@ -7,11 +7,11 @@ that ``ts`` has calibrated for each member.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from calgrid.configuration.model import Grid
 from calgrid.errors import ConfigError
-from calgrid.specs import Calibrator
+from calgrid.specs import Calibrator, Pool
 from calgrid.storage.layout import RunKey
 
 #: name after the comma that averages logits
@@ -32,6 +32,13 @@ class EnsembleName(NamedTuple):
     method: str
     then: str | None
 
+    @property
+    def pool(self) -> Pool:
+        """What is averaged."""
+        if self.then is None:
+            return "probability"
+        return "logit" if self.then == LOGIT else "calibrated"
+
 
 @dataclass(frozen=True)
 class Ensemble:
@@ -42,7 +49,7 @@ class Ensemble:
 
     key: RunKey
     members: tuple[RunKey, ...]
-    pool: Literal["probability", "logit", "calibrated"]
+    pool: Pool
     calibrator: Calibrator | None
     checkpoints: tuple[str, ...]
     #: whether a member does; members that draw their validation images form no ensemble

@@ -5,6 +5,7 @@ that was too low by a factor of two; a training gets no more time, because it co
 resume state. ``set-resources`` in a Snakemake profile overrides the constants.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -80,7 +81,6 @@ class Resources:
     def __init__(self, study: Study, gpus: int) -> None:
         self._study = study
         self._gpus = gpus
-        self._large: dict[str, bool] = {}
 
     def memory(self, job: str) -> Callable[[Any, int], int]:
         """Memory of a job in MB, all its processes together."""
@@ -145,11 +145,10 @@ class Resources:
         largest = max(settings.values(), default=0)
         return replace(need, memory=need.memory + need.threads * RUN_MB * largest)
 
+    @functools.cache  # noqa: B019  (resources live as long as their process)
     def _of_data(self, dataset: str) -> Mapping[str, Need]:
         """Needs of jobs that read a data set or shift."""
-        if dataset not in self._large:
-            info = self._study.datasets.describe(dataset).info
-            shape, classes = info.get("image_shape"), info.get("n_classes") or 0
-            many_pixels = shape is None or max(shape[1:]) > LARGE_SIDE
-            self._large[dataset] = many_pixels or classes >= LARGE_CLASSES
-        return LARGE_NEEDS if self._large[dataset] else NEEDS
+        info = self._study.datasets.describe(dataset).info
+        shape, classes = info.get("image_shape"), info.get("n_classes") or 0
+        many_pixels = shape is None or max(shape[1:]) > LARGE_SIDE
+        return LARGE_NEEDS if many_pixels or classes >= LARGE_CLASSES else NEEDS

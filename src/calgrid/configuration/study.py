@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from calgrid.components import plugins, registry
 from calgrid.components.validation import validated
@@ -23,7 +23,6 @@ from calgrid.configuration.components import (
 )
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.ensembles import (
-    LOGIT,
     Ensemble,
     EnsembleName,
     ensemble_name,
@@ -194,7 +193,7 @@ class Study:
             for image_set in image_sets
             if self.datasets.describe(image_set).info.get("download", False)
         ]
-        checks.check_data_root(self.config.data_root, downloads, "data_root")
+        checks.check_data_root(self.config.data_root, downloads)
         for image_set in image_sets:
             self.datasets.definition(image_set)
         for name, external in self.config.external.items():
@@ -235,8 +234,7 @@ class Study:
         checks.check_lines(self.config.lines, self.evaluations)
         if statistics.conformal is not None:
             for key, run in self.trained.items():
-                info = self.datasets.describe(key.dataset).info
-                sizes = info.get("sizes") or self.datasets.sizes(key.dataset) or {}
+                sizes = self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
                     n_fit = n_val // (3 if run.disjoint_validation else 1)
                     checks.check_conformal(n_fit, key.dataset)
@@ -310,7 +308,7 @@ class Study:
     ) -> None:
         """Add the ensembles of a method, whose members are some of the runs."""
         first = None
-        if name.then not in (None, LOGIT):
+        if name.pool == "calibrated":
             first = self.calibrators.resolve(str(name.then), f"{where}.methods")
         for calibrator in (*wanted.calibrators.values(), *([first] if first else [])):
             if calibrator["needs"] != ["logits"]:
@@ -318,9 +316,6 @@ class Study:
                     f"{where}: '{calibrator['name']}' needs features, which the ensemble "
                     f"'{method}' does not have; give ensembles a grid of their own."
                 )
-        pool: Literal["probability", "logit", "calibrated"] = "probability"
-        if name.then is not None:
-            pool = "logit" if name.then == LOGIT else "calibrated"
         for key, members in groups(runs, method, name, where):
             if key in self.external:
                 raise ConfigError(
@@ -343,7 +338,7 @@ class Study:
             self.ensembles[key] = Ensemble(
                 key,
                 tuple(members),
-                pool,
+                name.pool,
                 first,
                 checkpoints,
                 disjoint_validation=any(run.disjoint_validation for run in made),
@@ -423,8 +418,7 @@ class Study:
 
     def _context(self, key: RunKey, protocol: Protocol) -> RunContext:
         reduction = protocol.reduction if isinstance(protocol, TrainingProtocol) else "mean"
-        defaults_of = self.datasets.defaults_of(key.dataset)
-        return RunContext(key.protocol, key.dataset, key.backbone, reduction, defaults_of)
+        return RunContext(key.protocol, key.dataset, key.backbone, reduction)
 
     # external logits
     # --------------------------------------------------------------------------------------------
@@ -600,9 +594,12 @@ class Study:
         """Indices of the overrides that match no run; not an error, a grid may have been removed
         for a while.
         """
-        return self.methods.idle_overrides(
-            {(key.method, self._context(key, run.protocol)) for key, run in self.trained.items()}
-        )
+        runs = {(key.method, self._context(key, run.protocol)) for key, run in self.trained.items()}
+        idle = []
+        for number, override in enumerate(self.config.overrides):
+            if not any(context.matches(override.match, method) for method, context in runs):
+                idle.append(number)
+        return idle
 
     def check_all(self) -> None:
         """Check plugins, the user's labels, banks, external logits and published weights, which may
@@ -686,10 +683,7 @@ class Study:
         Damaged files, rows of another split than those of the runs that they are compared with, and
         too few rows raise ConfigError. This may take seconds, so jobs skip it.
         """
-        sizes: dict[tuple[str, ...], Mapping[str, int] | None] = {}
-        for key in self.trained:
-            counts = self.datasets.describe(key.dataset).info.get("sizes")
-            sizes[key[:3]] = counts or self.datasets.sizes(key.dataset)
+        sizes = {key[:3]: self.datasets.sizes(key.dataset) for key in self.trained}
         conformal = self.config.statistics.conformal is not None
         found: dict[tuple[object, ...], str] = {}
         for name, external in self.config.external.items():
@@ -749,13 +743,12 @@ class Study:
         This may take seconds, so jobs skip it.
         """
         for image_set in self.image_sets():
-            sizes = self.datasets.sizes(image_set)
-            if sizes is None:
-                continue
-            for key, run in self.trained.items():
-                protocol, where = run.protocol, f"protocol '{key.protocol}' on '{image_set}'"
-                if key.dataset == image_set and isinstance(protocol, TrainingProtocol):
-                    check_batches(protocol, sizes["train"], where)
+            self.datasets.sizes(image_set)
+        for key, run in self.trained.items():
+            sizes = self.datasets.sizes(key.dataset)
+            if sizes is not None and isinstance(run.protocol, TrainingProtocol):
+                where = f"protocol '{key.protocol}' on '{key.dataset}'"
+                check_batches(run.protocol, sizes["train"], where)
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
