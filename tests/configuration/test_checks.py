@@ -524,8 +524,8 @@ def test_too_few_validation_rows_for_conformal_sets(refuses):
     with refuses(
         ConfigError, "statistics.conformal: digits: Conformal sets at level 0.05", "got 14"
     ):
-        checks.check_conformal(40, "digits")
-    checks.check_conformal(54, "digits")
+        checks.check_conformal(40, False, "digits")
+    checks.check_conformal(54, False, "digits")
 
 
 def test_conformal_scores_are_those_of_the_list(make_config, home, refuses):

@@ -279,8 +279,7 @@ def check_rows_of_bank(
                             f"this study have {here:,}; take a bank of the same split."
                         )
                     if conformal and split == "val":
-                        n_fit = count // (3 if run.disjoint_validation else 1)
-                        check_conformal(n_fit, run.key.path)
+                        check_conformal(count, run.disjoint_validation, run.key.path)
     except DataError as error:
         raise ConfigError(f"{where}.file: {error}") from None
     return {shared: identity for shared, (_, identity) in rows.items()}
@@ -304,18 +303,20 @@ def check_rows_of_external(
             if "val_rows" in run:
                 rows = first_rows(val, run["val_rows"], run["val_seed"])
             if conformal:
-                check_conformal(len(rows), where)
+                check_conformal(len(rows), False, where)
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
     return test.identity()
 
 
-def check_conformal(n_val: int, where: str) -> None:
-    """Check that a half of the validation rows is enough for conformal sets."""
+def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
+    """Check that a half of the validation rows for calibrators, of ``disjoint`` validation of a
+    third, is enough for conformal sets.
+    """
     from calgrid.metrics.conformal import check_rows_of_sets  # noqa: PLC0415  (NumPy)
 
     try:
-        check_rows_of_sets(n_val // 2)
+        check_rows_of_sets(n_val // (3 if disjoint else 1) // 2)
     except DataError as error:
         raise ConfigError(f"statistics.conformal: {where}: {error}") from None
 

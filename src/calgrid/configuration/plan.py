@@ -16,7 +16,6 @@ from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.ensembles import Ensemble
-from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import (
     Manifest,
     ManifestPaper,
@@ -32,12 +31,7 @@ from calgrid.configuration.papers import (
     own_protocols,
     paper_modules,
 )
-from calgrid.configuration.protocols import (
-    FOCAL_CALIBRATION,
-    described,
-    training_options,
-    weights_file,
-)
+from calgrid.configuration.protocols import described, training_options
 from calgrid.configuration.study import ExternalRun, Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
@@ -170,12 +164,8 @@ class Plan:
             spec["loss"] = {"id": method.loss, "options": dict(method.loss_options)}
             job = "distributed" if run.gpus > 1 else "train"
             modules = [f"calgrid.jobs.{job}", registry.describe("loss", method.loss).module]
-        if run.protocol.weights == FOCAL_CALIBRATION:
-            spec["checkpoint"] = checkpoint_file(key.dataset, key.backbone, method, key.path)
-        if run.protocol.weights_file is not None:
-            file = weights_file(run.protocol.weights_file, key)
-            source = sources.identity(self.study.config.data_root, file)
-            spec["checkpoint"] = {"name": file, "folder": "", "source": source}
+        if run.checkpoint is not None:
+            spec["checkpoint"] = run.checkpoint
         return _sealed(spec, [*modules, *_network_modules(run)])
 
     @functools.cache

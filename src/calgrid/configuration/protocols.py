@@ -14,7 +14,6 @@ from calgrid.components import registry
 from calgrid.components.validation import validated
 from calgrid.configuration.files import read_mapping
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.storage.layout import RunKey
 from calgrid.training.protocol import READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
 
@@ -165,11 +164,6 @@ def _check_weights_file(protocol: Protocol, where: str) -> None:
 def parts_of(pattern: str) -> set[str]:
     """Names in braces in the name of a file of weights."""
     return set(re.findall(r"\{(.*?)\}", pattern))
-
-
-def weights_file(pattern: str, key: RunKey) -> str:
-    """Path below ``data_root`` of the user's file of weights of a run."""
-    return pattern.format(**key._asdict())
 
 
 def training_options(protocol: Protocol) -> dict[str, Any]:

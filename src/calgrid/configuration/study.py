@@ -48,10 +48,9 @@ from calgrid.configuration.protocols import (
     check_batches,
     for_stage,
     training_options,
-    weights_file,
 )
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent
+from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile, NamedComponent
 from calgrid.storage.layout import (
     EXTERNAL,
     EXTERNAL_CHECKPOINT,
@@ -71,8 +70,9 @@ EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_see
 
 @dataclass(frozen=True)
 class Run:
-    """A run with all options resolved; ``protocol`` is the protocol of its own stage, and
-    ``sees_validation`` says whether it or its first stage uses validation data in training.
+    """A run with all options resolved; ``protocol`` is the protocol of its own stage,
+    ``sees_validation`` says whether it or its first stage uses validation data in training, and
+    ``checkpoint`` is a file of weights in the place of a training.
     """
 
     key: RunKey
@@ -80,6 +80,7 @@ class Run:
     method: Method
     first_stage: RunKey | None
     sees_validation: bool
+    checkpoint: CheckpointFile | None
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
@@ -236,8 +237,7 @@ class Study:
             for key, run in self.trained.items():
                 sizes = self.datasets.sizes(key.dataset) or {}
                 if n_val := sizes.get("val"):
-                    n_fit = n_val // (3 if run.disjoint_validation else 1)
-                    checks.check_conformal(n_fit, key.dataset)
+                    checks.check_conformal(n_val, run.disjoint_validation, key.dataset)
         if self.config.tuning is not None:
             checks.check_tuning(self.config.tuning, self.evaluations)
         # a baseline in the configuration must be evaluated; without the default one, the tests are
@@ -372,28 +372,31 @@ class Study:
                 check_batches(staged, sizes["train"], at)
             if staged.gpus > 1:
                 checks.check_several_gpus(method.procedure, f"{where}: {named}")
+        checkpoint = None
         if protocol.weights == FOCAL_CALIBRATION:
-            checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
+            checkpoint = checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")
         if protocol.weights_file is not None:
-            self._check_weights_file(key, protocol.weights_file, where)
+            checkpoint = self._own_weights(key, protocol.weights_file, where)
         sees_validation = method.sees_validation
         if first is not None:
             self._add_run(first, protocol, where)
             sees_validation |= self.trained[first].sees_validation
-        self.trained[key] = Run(key, staged, method, first, sees_validation)
+        self.trained[key] = Run(key, staged, method, first, sees_validation, checkpoint)
         self.training[key] = self._training(key, where)
 
-    def _check_weights_file(self, key: RunKey, pattern: str, where: str) -> None:
-        """Check that the user's weights of a run exist, and that no training comes before them."""
+    def _own_weights(self, key: RunKey, pattern: str, where: str) -> CheckpointFile:
+        """The user's weights of a run, which must exist; no training comes before them."""
         if self.methods.split(key.method, where).first_stage is not None:
             raise ConfigError(
                 f"{where}.methods: protocol '{key.protocol}' trains nothing, so the second stage "
                 f"'{key.method}' cannot be trained; remove it."
             )
+        name = pattern.format(**key._asdict())
         try:
-            identity(self.config.data_root, weights_file(pattern, key))
+            source = identity(self.config.data_root, name)
         except ConfigError as error:
             raise ConfigError(f"{where}: weights_file: {error}") from None
+        return {"name": name, "folder": "", "source": source}
 
     def _training(self, key: RunKey, where: str) -> RunKey:
         """Run whose network a run tests, which is added to the trained ones."""
