@@ -6,7 +6,7 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 import csv
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
 from calgrid.components import plugins, registry
@@ -14,12 +14,9 @@ from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
 from calgrid.configuration.model import (
-    Bank,
-    CalArena,
     Candidate,
     Comparison,
     Config,
-    External,
     Grid,
     Tuning,
 )
@@ -30,16 +27,11 @@ from calgrid.configuration.protocols import (
     parts_of,
 )
 from calgrid.errors import ConfigError, DataError, unknown_id
-from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
-from calgrid.specs import EXTERNAL_FILES, Calibrator, NamedComponent
-from calgrid.storage.layout import OOD_PREFIX, RunKey, sharing_rows
-from calgrid.storage.records import sha256_of
+from calgrid.specs import Calibrator, NamedComponent
+from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
 from calgrid.training.protocol import Protocol, TrainingProtocol
-
-if TYPE_CHECKING:
-    from calgrid.files.bank import BankRun
 
 #: rows of the logits on which losses of plugins are computed
 EXAMPLE_ROWS = 8
@@ -158,157 +150,6 @@ def _check_row(columns: Sequence[str], row: Sequence[str], where: str) -> None:
             raise ConfigError(f"{where}: {name} must be a number, got {text!r}.") from None
 
 
-def check_external(external: External, path_of: PathOf, where: str) -> None:
-    """Check an entry of ``external``: files exist, val and test differ, all keys have effects."""
-    given = external.model_dump(exclude_unset=True, exclude_none=True)
-    for role in EXTERNAL_FILES:
-        if role in given:
-            formats = HEAD_FORMATS if role == "head" else FORMATS
-            try:
-                check_format(path_of(given[role]), formats)
-            except DataError as error:
-                raise ConfigError(f"{where}.{role}: {error}") from None
-            _check_file(given[role], path_of, f"{where}.{role}")
-    for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
-        if key in given and other not in given:
-            raise ConfigError(
-                f"{where}.{key} has no effect without '{other}'; give both or remove it."
-            )
-    if "val" not in given and "split_seed" not in given:
-        raise ConfigError(
-            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."
-        )
-    for key in ("split_seed", "val_fraction"):
-        if "val" in given and key in given:
-            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
-    if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
-        raise ConfigError(
-            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
-            "tested on different rows; give 'split_seed' instead of 'val' to split them."
-        )
-
-
-def check_calarena(external: CalArena, path_of: PathOf, where: str) -> None:
-    """Check that a file of CalArena exists and has the groups."""
-    _check_file(external.file, path_of, f"{where}.file")
-    try:
-        from calgrid.files.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
-
-        known = groups(path_of(external.file))
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
-    for group in external.group:
-        if group not in known:
-            raise unknown_id("group", group, known, f"{where}.group")
-
-
-def check_bank(external: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
-    """Check that a bank exists, after its download if it has an address, and return its runs that
-    are wanted.
-    """
-    from calgrid.files.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
-
-    path = path_of(external.file)
-    try:
-        if not path.exists() and external.url is not None:
-            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
-
-            file = {"name": path.name, "url": external.url, "sha256": external.sha256}
-            download(cast(Any, file), path.parent)
-        if not path.is_dir():
-            _check_file(external.file, path_of, f"{where}.file")
-        with opened(path) as bank:
-            return _wanted_runs(bank.runs, external, where)
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
-
-
-def _wanted_runs(runs: "list[BankRun]", external: Bank, where: str) -> "list[BankRun]":
-    """Runs of a bank that an entry names, which must exist."""
-    filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
-    for field, option in filters.items():
-        wanted: Sequence[Any] | None = getattr(external, option)
-        known = {getattr(run.key, field) for run in runs}
-        for value in wanted or ():
-            if value not in known and "(" in str(value):
-                raise ConfigError(
-                    f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
-                    "an ensemble of them in 'ensembles: {methods: [...]}'."
-                )
-            if value not in known:
-                raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
-        runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
-    if not runs:
-        raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")
-    return runs
-
-
-def check_rows_of_bank(
-    external: Bank,
-    path_of: PathOf,
-    sizes: Mapping[tuple[str, ...], Mapping[str, int] | None],
-    conformal: bool,
-    where: str,
-) -> dict[tuple[object, ...], str]:
-    """Verify all files of the wanted runs of a bank; runs that are compared must share their rows,
-    have as many as the trained runs of their protocol, data set and backbone (``sizes``), and for
-    ``conformal`` sets enough.
-
-    Returns the identities of the rows, by what the runs have in common that share them.
-    """
-    from calgrid.files.bank import opened  # noqa: PLC0415
-
-    path = path_of(external.file)
-    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
-    try:
-        if external.sha256 not in (None, sha256_of(path) if path.is_file() else None):
-            raise DataError(f"'{path}' has not the SHA-256 {external.sha256}; get it again.")
-        with opened(path) as bank:
-            for run in _wanted_runs(bank.runs, external, where):
-                expected = sizes.get(run.key[:3]) or {}
-                for split, (count, identity) in bank.identity(run).items():
-                    first = rows.setdefault(sharing_rows(run.key, split), (run.key, identity))
-                    if identity != first[1]:
-                        raise ConfigError(
-                            f"{where}: {run.key.path} and {first[0].path} have other {split} "
-                            "images, so they cannot be compared image by image; take one of them."
-                        )
-                    if count != (here := expected.get(split, count)):
-                        raise ConfigError(
-                            f"{where}: {run.key.path} has {count:,} {split} rows, but the runs of "
-                            f"this study have {here:,}; take a bank of the same split."
-                        )
-                    if conformal and split == "val":
-                        check_conformal(count, run.disjoint_validation, run.key.path)
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
-    return {shared: identity for shared, (_, identity) in rows.items()}
-
-
-def check_rows_of_external(
-    runs: Sequence[Mapping[str, Any]], given: Mapping[str, Path], conformal: bool, where: str
-) -> str:
-    """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identity of their test rows: their numbers must be of the stated kind, and the rows enough
-    for the subsets and for ``conformal`` sets.
-    """
-    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
-
-    subset = {"val_rows", "val_seed"}
-    whole = {name: value for name, value in runs[0].items() if name not in subset}
-    try:
-        val, test, _ = read_external(whole, given)
-        for run in runs:
-            rows = val
-            if "val_rows" in run:
-                rows = first_rows(val, run["val_rows"], run["val_seed"])
-            if conformal:
-                check_conformal(len(rows), False, where)
-    except DataError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    return test.identity()
-
-
 def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
     """Check that a half of the validation rows for calibrators, of ``disjoint`` validation of a
     third, is enough for conformal sets.
@@ -328,10 +169,11 @@ def check_label_counts(
     for dataset, path in label_counts.items():
         if dataset not in known:
             raise unknown_id("data set", dataset, known, "label_counts")
-        _check_file(path, path_of, f"label_counts.{dataset}")
+        check_file(path, path_of, f"label_counts.{dataset}")
 
 
-def _check_file(name: str, path_of: PathOf, where: str) -> None:
+def check_file(name: str, path_of: PathOf, where: str) -> None:
+    """Check that a file below ``data_root`` exists."""
     if not path_of(name).is_file():
         raise ConfigError(
             f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}."

@@ -29,18 +29,18 @@ from calgrid.configuration.ensembles import (
     groups,
     member_methods,
 )
+from calgrid.configuration.external import (
+    Entry,
+    ExternalRun,
+    check_calibrators,
+    check_rows_of_bank,
+    check_rows_of_external,
+    runs_of,
+)
 from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import (
-    Bank,
-    CalArena,
-    Config,
-    Ensembles,
-    Evaluated,
-    External,
-    Grid,
-)
+from calgrid.configuration.model import Bank, Config, Ensembles, Grid
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
@@ -51,21 +51,12 @@ from calgrid.configuration.protocols import (
 )
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile, NamedComponent
-from calgrid.storage.layout import (
-    EXTERNAL,
-    EXTERNAL_CHECKPOINT,
-    Layout,
-    RunKey,
-    image_set_of,
-    sharing_rows,
-)
+from calgrid.storage.layout import Layout, RunKey, image_set_of, sharing_rows
 from calgrid.storage.sources import identity
 from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: classes of the example for data sets whose number of classes is read from their files
 EXAMPLE_CLASSES = 10
-#: keys of external logits that set their evaluation
-EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 
 
 @dataclass(frozen=True)
@@ -101,21 +92,6 @@ class Run:
     def gpus(self) -> int:
         """GPUs that share each training batch."""
         return self.protocol.gpus if isinstance(self.protocol, TrainingProtocol) else 1
-
-
-@dataclass(frozen=True)
-class ExternalRun:
-    """External logits, in the place of a run; ``external`` is that of
-    :class:`calgrid.specs.ExternalSpec`, the last three are facts of how a run of a bank was
-    trained.
-    """
-
-    key: RunKey
-    external: Mapping[str, Any]
-    checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
-    disjoint_validation: bool = False
-    sees_validation: bool = False
-    draws_validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,15 +173,8 @@ class Study:
         checks.check_data_root(self.config.data_root, downloads)
         for image_set in image_sets:
             self.datasets.definition(image_set)
-        for name, external in self.config.external.items():
-            if isinstance(external, Bank):
-                self._add_bank(name, external)
-            elif isinstance(external, CalArena):
-                checks.check_calarena(external, self.external_path, f"external.{name}")
-                self._add_calarena(name, external)
-            else:
-                checks.check_external(external, self.external_path, f"external.{name}")
-                self._add_external(name, external)
+        for name, entry in self.config.external.items():
+            self._add_external(name, entry)
         if self.config.ensembles is not None:
             self._add_external_ensembles(self.config.ensembles)
         self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
@@ -426,87 +395,12 @@ class Study:
     # external logits
     # --------------------------------------------------------------------------------------------
 
-    def _add_external(self, name: str, external: External) -> None:
+    def _add_external(self, name: str, entry: Entry) -> None:
         where = f"external.{name}"
-        calibrators = self._resolved_calibrators(external.calibrators, where)
-        for calibrator in calibrators.values():
-            if "head" in calibrator["needs"] and external.head is None:
-                raise ConfigError(
-                    f"{where}.calibrators: '{calibrator['name']}' needs the last linear layer; "
-                    "give its file as 'head'."
-                )
-        dataset = external.dataset or name
-        key = RunKey(external.protocol, dataset, external.backbone, external.method, external.seed)
-        options = {"name": name, **external.model_dump(exclude=EVALUATED, exclude_none=True)}
-        runs = {key: options}
-        if external.val_rows is not None:
-            runs = {}
-            for rows, seed in itertools.product(external.val_rows, external.val_seeds):
-                subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
-                runs[subset] = {**options, "val_rows": rows, "val_seed": seed}
-        made = [ExternalRun(key, each) for key, each in runs.items()]
-        self._add_runs(made, calibrators, external, where)
-
-    def _add_calarena(self, name: str, external: CalArena) -> None:
-        where = f"external.{name}"
-        calibrators = self._calibrators_of_logits(external, where)
-        runs = []
-        for group in external.group:
-            dataset, backbone = group.split("/")
-            key = RunKey(EXTERNAL, dataset, backbone, external.method, external.seed)
-            options = {
-                "name": name,
-                "test": external.file,
-                "group": group,
-                "kind": "probabilities",
-                **_shown(key),
-            }
-            runs.append(ExternalRun(key, options))
-        self._add_runs(runs, calibrators, external, where)
-
-    def _add_bank(self, name: str, external: Bank) -> None:
-        where = f"external.{name}"
-        calibrators = self._calibrators_of_logits(external, where)
-        runs = []
-        for taken in checks.check_bank(external, self.external_path, where):
-            options = {
-                "name": name,
-                "test": external.file,
-                "bank": {"folder": taken.folder, "files": taken.files},
-                "kind": "logits",
-                **_shown(taken.key),
-            }
-            run = ExternalRun(
-                taken.key,
-                options,
-                taken.checkpoints,
-                taken.disjoint_validation,
-                taken.sees_validation,
-                taken.draws_validation,
-            )
-            runs.append(run)
-        self._add_runs(runs, calibrators, external, where)
-
-    def _calibrators_of_logits(self, external: Evaluated, where: str) -> dict[str, Calibrator]:
-        """Calibrators of predictions without features."""
-        calibrators = self._resolved_calibrators(external.calibrators, where)
-        for calibrator in calibrators.values():
-            if calibrator["needs"] != ["logits"]:
-                raise ConfigError(
-                    f"{where}.calibrators: '{calibrator['name']}' needs features, which these "
-                    "predictions do not have; remove it."
-                )
-        return calibrators
-
-    def _add_runs(
-        self,
-        runs: Iterable[ExternalRun],
-        calibrators: Mapping[str, Calibrator],
-        external: Evaluated,
-        where: str,
-    ) -> None:
-        evaluation = Evaluation(dict(calibrators), external.calibrator_seeds, fit_on=["val"])
-        for run in runs:
+        calibrators = self._resolved_calibrators(entry.calibrators, where)
+        check_calibrators(entry, calibrators.values(), where)
+        evaluation = Evaluation(calibrators, entry.calibrator_seeds, fit_on=["val"])
+        for run in runs_of(name, entry, self.external_path, where):
             key = run.key
             if key in self.trained and key not in self.evaluations:
                 raise ConfigError(
@@ -691,7 +585,7 @@ class Study:
         found: dict[tuple[object, ...], str] = {}
         for name, external in self.config.external.items():
             if isinstance(external, Bank):
-                found |= checks.check_rows_of_bank(
+                found |= check_rows_of_bank(
                     external, self.external_path, sizes, conformal, f"external.{name}"
                 )
         for key, made in self.ensembles.items():
@@ -723,7 +617,7 @@ class Study:
             names = [name for name in EXTERNAL_FILES if name in runs[0]]
             given = dict(zip(names, self.external_files(keys[0]), strict=True))
             where = f"external.{name}" + (f", group {group}" if group else "")
-            identity = checks.check_rows_of_external(runs, given, conformal, where)
+            identity = check_rows_of_external(runs, given, conformal, where)
             for key, external in zip(keys, runs, strict=True):
                 first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
                 if identity != expected:
@@ -758,11 +652,6 @@ def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Names that all lists have, in the order of the first."""
     common = set(lists[0]).intersection(*lists)
     return tuple(name for name in lists[0] if name in common)
-
-
-def _shown(key: RunKey) -> Any:
-    """Names of an external run in the tables."""
-    return {name: value for name, value in key._asdict().items() if name != "protocol"}
 
 
 def _keys(grid: Grid, where: str) -> Iterator[RunKey]:

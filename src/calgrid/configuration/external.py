@@ -1,0 +1,271 @@
+"""Entries of ``external``, logits made elsewhere: their runs, and checks of their files.
+
+All functions raise ConfigError.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from calgrid.configuration.checks import PathOf, check_conformal, check_file
+from calgrid.configuration.model import Bank, CalArena, External
+from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
+from calgrid.specs import EXTERNAL_FILES, Calibrator
+from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, RunKey, sharing_rows
+from calgrid.storage.records import sha256_of
+
+if TYPE_CHECKING:
+    from calgrid.files.bank import BankRun
+
+#: keys of an entry that set its evaluation
+EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
+Entry = Bank | CalArena | External
+
+
+@dataclass(frozen=True)
+class ExternalRun:
+    """External logits, in the place of a run; ``external`` is that of
+    :class:`calgrid.specs.ExternalSpec`, the last three are facts of how a run of a bank was
+    trained.
+    """
+
+    key: RunKey
+    external: Mapping[str, Any]
+    checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
+    disjoint_validation: bool = False
+    sees_validation: bool = False
+    draws_validation: bool = False
+
+
+def check_calibrators(entry: Entry, calibrators: Iterable[Calibrator], where: str) -> None:
+    """Check that an entry has what its calibrators need."""
+    for calibrator in calibrators:
+        name, needs = calibrator["name"], calibrator["needs"]
+        if not isinstance(entry, External) and needs != ["logits"]:
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs features, which these predictions do not "
+                "have; remove it."
+            )
+        if isinstance(entry, External) and "head" in needs and entry.head is None:
+            raise ConfigError(
+                f"{where}.calibrators: '{name}' needs the last linear layer; give its file as "
+                "'head'."
+            )
+
+
+def runs_of(name: str, entry: Entry, path_of: PathOf, where: str) -> list[ExternalRun]:
+    """Runs of an entry, whose files must exist."""
+    if isinstance(entry, Bank):
+        return _of_bank(name, entry, path_of, where)
+    if isinstance(entry, CalArena):
+        return _of_calarena(name, entry, path_of, where)
+    return _of_files(name, entry, path_of, where)
+
+
+def _of_files(name: str, entry: External, path_of: PathOf, where: str) -> list[ExternalRun]:
+    """A run of files of logits, or a run for each subset of the validation rows."""
+    _check_files(entry, path_of, where)
+    dataset = entry.dataset or name
+    key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
+    options = {"name": name, **entry.model_dump(exclude=EVALUATED, exclude_none=True)}
+    if entry.val_rows is None:
+        return [ExternalRun(key, options)]
+    runs = []
+    for rows, seed in itertools.product(entry.val_rows, entry.val_seeds):
+        subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
+        runs.append(ExternalRun(subset, {**options, "val_rows": rows, "val_seed": seed}))
+    return runs
+
+
+def _of_calarena(name: str, entry: CalArena, path_of: PathOf, where: str) -> list[ExternalRun]:
+    """A run for each wanted group of a file of CalArena."""
+    from calgrid.files.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
+
+    check_file(entry.file, path_of, f"{where}.file")
+    try:
+        known = groups(path_of(entry.file))
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+    runs = []
+    for group in entry.group:
+        if group not in known:
+            raise unknown_id("group", group, known, f"{where}.group")
+        dataset, backbone = group.split("/")
+        key = RunKey(EXTERNAL, dataset, backbone, entry.method, entry.seed)
+        options = {
+            "name": name,
+            "test": entry.file,
+            "group": group,
+            "kind": "probabilities",
+            **_shown(key),
+        }
+        runs.append(ExternalRun(key, options))
+    return runs
+
+
+def _of_bank(name: str, entry: Bank, path_of: PathOf, where: str) -> list[ExternalRun]:
+    """The wanted runs of a bank."""
+    runs = []
+    for taken in _taken(entry, path_of, where):
+        options = {
+            "name": name,
+            "test": entry.file,
+            "bank": {"folder": taken.folder, "files": taken.files},
+            "kind": "logits",
+            **_shown(taken.key),
+        }
+        run = ExternalRun(
+            taken.key,
+            options,
+            taken.checkpoints,
+            taken.disjoint_validation,
+            taken.sees_validation,
+            taken.draws_validation,
+        )
+        runs.append(run)
+    return runs
+
+
+def _shown(key: RunKey) -> Any:
+    """Names of an external run in the tables."""
+    return {name: value for name, value in key._asdict().items() if name != "protocol"}
+
+
+def _check_files(entry: External, path_of: PathOf, where: str) -> None:
+    """Check an entry of files: they exist, val and test differ, all keys have effects."""
+    given = entry.model_dump(exclude_unset=True, exclude_none=True)
+    for role in EXTERNAL_FILES:
+        if role in given:
+            formats = HEAD_FORMATS if role == "head" else FORMATS
+            try:
+                check_format(path_of(given[role]), formats)
+            except DataError as error:
+                raise ConfigError(f"{where}.{role}: {error}") from None
+            check_file(given[role], path_of, f"{where}.{role}")
+    for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
+        if key in given and other not in given:
+            raise ConfigError(
+                f"{where}.{key} has no effect without '{other}'; give both or remove it."
+            )
+    if "val" not in given and "split_seed" not in given:
+        raise ConfigError(
+            f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."
+        )
+    for key in ("split_seed", "val_fraction"):
+        if "val" in given and key in given:
+            raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
+    if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
+        raise ConfigError(
+            f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
+            "tested on different rows; give 'split_seed' instead of 'val' to split them."
+        )
+
+
+def _taken(entry: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
+    """Check that a bank exists, after its download if it has an address, and return its runs that
+    are wanted.
+    """
+    from calgrid.files.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = path_of(entry.file)
+    try:
+        if not path.exists() and entry.url is not None:
+            from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
+
+            file = {"name": path.name, "url": entry.url, "sha256": entry.sha256}
+            download(cast(Any, file), path.parent)
+        if not path.is_dir():
+            check_file(entry.file, path_of, f"{where}.file")
+        with opened(path) as bank:
+            return _wanted_runs(bank.runs, entry, where)
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+
+
+def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRun]":
+    """Runs of a bank that an entry names, which must exist."""
+    filters = {"method": "methods", "dataset": "datasets", "backbone": "backbones", "seed": "seeds"}
+    for field, option in filters.items():
+        wanted: Sequence[Any] | None = getattr(entry, option)
+        known = {getattr(run.key, field) for run in runs}
+        for value in wanted or ():
+            if value not in known and "(" in str(value):
+                raise ConfigError(
+                    f"{where}.{option}: the bank has no run '{value}'; name its {option} here, and "
+                    "an ensemble of them in 'ensembles: {methods: [...]}'."
+                )
+            if value not in known:
+                raise unknown_id(field, str(value), map(str, known), f"{where}.{option}")
+        runs = [run for run in runs if wanted is None or getattr(run.key, field) in wanted]
+    if not runs:
+        raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")
+    return runs
+
+
+def check_rows_of_bank(
+    entry: Bank,
+    path_of: PathOf,
+    sizes: Mapping[tuple[str, ...], Mapping[str, int] | None],
+    conformal: bool,
+    where: str,
+) -> dict[tuple[object, ...], str]:
+    """Verify all files of the wanted runs of a bank; runs that are compared must share their rows,
+    have as many as the trained runs of their protocol, data set and backbone (``sizes``), and for
+    ``conformal`` sets enough.
+
+    Returns the identities of the rows, by what the runs have in common that share them.
+    """
+    from calgrid.files.bank import opened  # noqa: PLC0415
+
+    path = path_of(entry.file)
+    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    try:
+        if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):
+            raise DataError(f"'{path}' has not the SHA-256 {entry.sha256}; get it again.")
+        with opened(path) as bank:
+            for run in _wanted_runs(bank.runs, entry, where):
+                expected = sizes.get(run.key[:3]) or {}
+                for split, (count, identity) in bank.identity(run).items():
+                    first = rows.setdefault(sharing_rows(run.key, split), (run.key, identity))
+                    if identity != first[1]:
+                        raise ConfigError(
+                            f"{where}: {run.key.path} and {first[0].path} have other {split} "
+                            "images, so they cannot be compared image by image; take one of them."
+                        )
+                    if count != (here := expected.get(split, count)):
+                        raise ConfigError(
+                            f"{where}: {run.key.path} has {count:,} {split} rows, but the runs of "
+                            f"this study have {here:,}; take a bank of the same split."
+                        )
+                    if conformal and split == "val":
+                        check_conformal(count, run.disjoint_validation, run.key.path)
+    except DataError as error:
+        raise ConfigError(f"{where}.file: {error}") from None
+    return {shared: identity for shared, (_, identity) in rows.items()}
+
+
+def check_rows_of_external(
+    runs: Sequence[Mapping[str, Any]], given: Mapping[str, Path], conformal: bool, where: str
+) -> str:
+    """Read the files of runs that differ in their subset of the validation rows alone, and return
+    the identity of their test rows: their numbers must be of the stated kind, and the rows enough
+    for the subsets and for ``conformal`` sets.
+    """
+    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+
+    subset = {"val_rows", "val_seed"}
+    whole = {name: value for name, value in runs[0].items() if name not in subset}
+    try:
+        val, test, _ = read_external(whole, given)
+        for run in runs:
+            rows = val
+            if "val_rows" in run:
+                rows = first_rows(val, run["val_rows"], run["val_seed"])
+            if conformal:
+                check_conformal(len(rows), False, where)
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return test.identity()
