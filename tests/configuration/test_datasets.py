@@ -55,6 +55,11 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
     )
 
 
+def test_the_registered_data_set_that_a_shift_corrupts_is_prepared_too(study):
+    made = study({"mine": {**PARQUET, "like": "cifar10"}}, {"shifts": ["cifar10_c"]})
+    assert made.image_sets() == ["cifar10", "cifar10_c", "mine"]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

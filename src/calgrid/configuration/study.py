@@ -464,12 +464,8 @@ class Study:
         return self.config.statistics.metrics or []
 
     def image_sets(self) -> list[str]:
-        """Data sets and shifts that must be prepared."""
-        image_sets = set()
-        for key in self.trained:
-            image_sets.add(key.dataset)
-            image_sets.update(map(image_set_of, self.families(key)))
-        return sorted(image_sets)
+        """Data sets and shifts that must be prepared, also those that a shift corrupts."""
+        return sorted({image_set for image_set, _ in self.prepared()})
 
     def prepared(self) -> list[tuple[str, int | None]]:
         """Data sets and shifts that must be prepared, each with the seed of its draw of validation
