@@ -208,7 +208,7 @@ def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRu
 def check_rows_of_bank(
     entry: Bank,
     path_of: PathOf,
-    sizes: Mapping[tuple[str, ...], Mapping[str, int] | None],
+    sizes: Mapping[tuple[str, str, str], Mapping[str, int] | None],
     conformal: bool,
     where: str,
 ) -> dict[tuple[object, ...], str]:

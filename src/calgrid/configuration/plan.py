@@ -16,6 +16,7 @@ from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
 from calgrid.configuration.ensembles import Ensemble
+from calgrid.configuration.external import ExternalRun
 from calgrid.configuration.manifest import (
     Manifest,
     ManifestPaper,
@@ -32,7 +33,7 @@ from calgrid.configuration.papers import (
     paper_modules,
 )
 from calgrid.configuration.protocols import described, training_options
-from calgrid.configuration.study import ExternalRun, Run, Study
+from calgrid.configuration.study import Run, Study
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.storage import sources
 from calgrid.storage.layout import (

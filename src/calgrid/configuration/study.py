@@ -304,14 +304,10 @@ class Study:
                     f"{where}.methods: the members of {key.path} have no checkpoint in common; "
                     "take others."
                 )
+            disjoint = any(run.disjoint_validation for run in made)
+            sees = any(run.sees_validation for run in made)
             self.ensembles[key] = Ensemble(
-                key,
-                tuple(members),
-                name.pool,
-                first,
-                checkpoints,
-                disjoint_validation=any(run.disjoint_validation for run in made),
-                sees_validation=any(run.sees_validation for run in made),
+                key, tuple(members), name.pool, first, checkpoints, disjoint, sees
             )
             families = _common([self.evaluations[member].families for member in members])
             self._evaluate(key, replace(wanted, families=families))
