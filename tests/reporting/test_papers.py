@@ -57,8 +57,18 @@ def write_study(folder, rows=(), costs=(), resamples=()):
     write_frame(folder / RESAMPLES, pd.DataFrame(resamples, columns=[*RUN_KEY, *RESAMPLE_COLUMNS]))
 
 
-def tables_of(folder, *names, **manifested):
-    papers = [paper(HOME, name, "papers") for name in names]
+def part(name, numbers=(), claims=()):
+    """A paper with these of its tables and claims alone, as each takes its time."""
+    whole = paper(HOME, name, "papers")
+    return {
+        **whole,
+        "tables": [each for each in whole["tables"] if each["table"] in numbers],
+        "claims": [each for each in whole["claims"] if each["id"] in claims],
+        "unchecked": [],
+    }
+
+
+def tables_of(folder, papers, **manifested):
     statistics = {"baseline": "ce", "level": 0.95, "bins": 15}
     return paper_tables(
         StudyData(folder, {"statistics": statistics, "runs": [], "papers": papers, **manifested})
@@ -66,29 +76,30 @@ def tables_of(folder, *names, **manifested):
 
 
 @pytest.fixture
-def tables(tmp_path):
-    """Tables of a paper for made metrics, by their number."""
+def fill(tmp_path):
+    """Table of a paper, by its number, for made metrics; ``own``: protocols of its study."""
 
-    def build(name, rows=(), costs=(), resamples=(), **manifested):
-        write_study(
-            tmp_path,
-            [{**RUN, **row} for row in rows],
-            [{**COST, **row} for row in costs],
-            resamples,
-        )
-        claims, *found = tables_of(tmp_path, name, **manifested)
-        names = [table.id.removeprefix(f"{name}_").removeprefix("table") for table in found]
-        return {"claims": claims, **dict(zip(names, found, strict=True))}
+    def build(name, number, rows=(), costs=(), own=(), **manifested):
+        write_study(tmp_path, [{**RUN, **row} for row in rows], [{**COST, **row} for row in costs])
+        declared = {**part(name, [number]), "own_protocols": own}
+        (found,) = tables_of(tmp_path, [declared], **manifested)
+        return found
 
     return build
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """All tables without any run of ours."""
+def printed(tmp_path_factory):
+    """Claims and all tables without any run of ours."""
     folder = tmp_path_factory.mktemp("alone")
     write_study(folder)
-    return {table.id: table for table in tables_of(folder, *PAPERS)[1:]}
+    return tables_of(folder, [paper(HOME, name, "papers") for name in PAPERS])
+
+
+@pytest.fixture(scope="module")
+def alone(printed):
+    """The tables, by identifier."""
+    return {table.id: table for table in printed[1:]}
 
 
 def best(table, **where):
@@ -105,6 +116,13 @@ def cell(table, **where):
     ]
     assert len(rows) == 1
     return rows.iloc[0]
+
+
+def line(table, text):
+    """Row of a claim in the Markdown table, by heading."""
+    header, _, *rows = [row for row in table.markdown.splitlines() if row.startswith("| ")]
+    (found,) = [row for row in rows if row.startswith(f"| {text} |")]
+    return dict(zip(header.strip("| ").split(" | "), found.strip("| ").split(" | "), strict=True))
 
 
 # published numbers alone
@@ -228,13 +246,38 @@ def test_tables_say_that_nothing_of_ours_is_there(alone):
         assert "no run of ours is here" in table.markdown
 
 
+def test_claims_that_hold_in_fewer_printed_cells_than_claimed(printed):
+    """Those that config/papers/README.md lists."""
+    fewer = {}
+    for name in PAPERS:
+        for claim in paper(HOME, name, "papers")["claims"]:
+            held, known = (
+                int(number) for number in line(printed[0], claim["text"])["In print"].split(" of ")
+            )
+            doubted = len(claim["cases"]) - known
+            if held < claim["at_least"] - doubted:
+                fewer[claim["id"]] = f"{held} of {known}"
+    assert fewer == {
+        "fedlas_ls_ece": "4 of 6",
+        "fedlas_ls_fine_grained": "3 of 4",
+        "fedlas_ls_over_confidence": "1 of 3",
+        "fedlas_mbls_over_confidence": "2 of 3",
+        "maccal_accuracy": "28 of 29",
+        "maccal_a3_ablation": "1 of 2",
+        "maccal_time_stages": "4 of 6",
+        "smart_best_aece": "19 of 26",
+        "smart_delta_resnet_narrow": "2 of 3",
+        "smart_margin": "4 of 5",
+    }
+
+
 # ours
 # --------------------------------------------------------------------------------------------------
 
 
-def test_ours_stand_beside_published(tables):
+def test_ours_stand_beside_published(fill):
     rows = [{"seed": seed, "value": value} for seed, value in ((1, 0.05), (2, 0.06), (3, 0.07))]
-    table = tables("fedlas", rows)["1"]
+    table = fill("fedlas", "1", rows)
     row = cell(
         table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none", metric="ece"
     )
@@ -249,7 +292,7 @@ def test_ours_stand_beside_published(tables):
     assert "– \\| 3.73" in table.markdown  # what is missing stays empty beside the printed number
 
 
-def test_no_difference_to_a_suspect_number(tables):
+def test_no_difference_to_a_suspect_number(fill):
     rows = [
         {
             "dataset": "tiny_imagenet",
@@ -258,13 +301,13 @@ def test_no_difference_to_a_suspect_number(tables):
             "protocol": "fcline",
         }
     ]
-    row = cell(tables("maccal", rows)["1"], dataset="tiny_imagenet", method="mixup")
+    row = cell(fill("maccal", "1", rows), dataset="tiny_imagenet", method="mixup")
     assert (row["ours"], row["suspect"]) == (0.05, "contradicts Table 3")
     assert math.isnan(row["difference"])
 
 
-def test_protocols_and_checkpoints_fill_tables_of_their_own(tables):
-    table = tables("fedlas", [{}, {"checkpoint": "last", "value": 0.08}])["1"]
+def test_protocols_and_checkpoints_fill_tables_of_their_own(fill):
+    table = fill("fedlas", "1", [{}, {"checkpoint": "last", "value": 0.08}])
     assert re.findall("^## (.*)$", table.markdown, flags=re.MULTILINE) == [
         "Protocol aclsline, best checkpoint",
         "Protocol aclsline, last checkpoint",
@@ -272,7 +315,7 @@ def test_protocols_and_checkpoints_fill_tables_of_their_own(tables):
     assert len(table.frame) == 2 * 240
 
 
-def test_ranks_are_among_the_rows_that_we_have(tables):
+def test_ranks_are_among_the_rows_that_we_have(fill):
     values = {"ce": 0.05, "ls": 0.03, "mbls": 0.03001, "acls": 0.01}
     rows = [
         {"dataset": data, "backbone": net, "method": method, "value": value}
@@ -280,7 +323,7 @@ def test_ranks_are_among_the_rows_that_we_have(tables):
         for method, value in values.items()
         if method != "acls" or data != "cifar10"  # one that lacks a column has no rank
     ]
-    table = tables("fedlas", rows)["1"]
+    table = fill("fedlas", "1", rows)
     ranks = table.frame.query("metric == 'mean_rank_ece'").set_index("method")
     assert ranks["ours"].dropna().to_dict() == {
         "ce": 3,
@@ -298,17 +341,16 @@ DONE = {
 }
 
 
-def test_the_note_on_the_papers_study_is_shown_for_its_runs_only(tables):
+def test_the_note_on_the_papers_study_is_shown_for_its_runs_only(fill):
     """Another protocol is described as the plan does; the note names the sections that it is about
     if there are both.
     """
-    own = {**paper(HOME, "maccal", "papers"), "own_protocols": ["fcline_code"]}
     noted = "losses of first stages summed over the batch"
     other = "Protocol aclsline: 350 epochs, the mean of the loss over a batch."
 
     def caption(*protocols):
         rows = [{"protocol": each} for each in protocols]
-        return tables("maccal", rows, papers=[own], protocols=DONE)["1"].caption
+        return fill("maccal", "1", rows, own=["fcline_code"], protocols=DONE).caption
 
     of_paper, of_other = caption("fcline_code"), caption("aclsline")
     assert noted in of_paper
@@ -321,11 +363,10 @@ def test_the_note_on_the_papers_study_is_shown_for_its_runs_only(tables):
     assert other in of_both
 
 
-def test_the_note_on_the_papers_study_is_not_shown_for_a_line_with_another_protocol(tables):
-    own = {**paper(HOME, "maccal", "papers"), "own_protocols": ["fcline_code"]}
+def test_the_note_on_the_papers_study_is_not_shown_for_a_line_with_another_protocol(fill):
     lines = dict.fromkeys(DONE, "both")
     rows = [{"protocol": "fcline_code"}, {"protocol": "aclsline", "backbone": "resnet110"}]
-    table = tables("maccal", rows, papers=[own], protocols=DONE, lines=lines)["1"]
+    table = fill("maccal", "1", rows, own=["fcline_code"], protocols=DONE, lines=lines)
     assert "summed over the batch" not in table.caption
     assert all(f"Protocol {name}: {said}." in table.caption for name, said in DONE.items())
 
@@ -338,7 +379,7 @@ def test_a_deviation_covers_the_images_that_fit_only_where_each_seed_draws_them(
     }
 
 
-def test_protocols_of_one_line_fill_one_table(tables):
+def test_protocols_of_one_line_fill_one_table(fill):
     rows = [
         {
             "dataset": data,
@@ -353,10 +394,10 @@ def test_protocols_of_one_line_fill_one_table(tables):
         for metric in ("ece", "accuracy")
         for protocol in ["aclsline_tiny" if data == "tiny_imagenet" else "aclsline"]
     ]
-    apart = tables("fedlas", rows)["1"]
+    apart = fill("fedlas", "1", rows)
     assert apart.frame.query("metric in ('accuracy', 'mean_rank_ece')")["ours"].isna().all()
     lines = {"aclsline": "cifar_and_tiny", "aclsline_tiny": "cifar_and_tiny"}
-    table = tables("fedlas", rows, lines=lines)["1"]
+    table = fill("fedlas", "1", rows, lines=lines)
     assert table.markdown.count("Protocol cifar_and_tiny, best checkpoint") == 1
     assert len(table.frame) == 240
     found = table.frame.query("method == 'ce' and calibrator == 'none'").set_index(
@@ -367,7 +408,7 @@ def test_protocols_of_one_line_fill_one_table(tables):
     assert found.loc[("tiny_imagenet", "resnet50", "ece"), "published"] == pytest.approx(0.0373)
 
 
-def test_a_mean_goes_through_other_names_of_its_parts(tables):
+def test_a_mean_goes_through_other_names_of_its_parts(fill):
     fine = [
         *((data, "imagenet_resnet101") for data in ("cub200", "fgvc_aircraft")),
         *((data, "vit_b16_384") for data in ("cub200_448", "fgvc_aircraft_448")),
@@ -384,18 +425,15 @@ def test_a_mean_goes_through_other_names_of_its_parts(tables):
         for method in ("ce", "ls")
         for metric in ("accuracy", "ece")
     ]
-    frame = (
-        tables("fedlas", rows)["2"]
-        .frame.query("method == 'ce'")
-        .set_index(["dataset", "backbone", "metric"])
-    )
+    found = fill("fedlas", "2", rows).frame.query("method == 'ce'")
+    frame = found.set_index(["dataset", "backbone", "metric"])
     assert frame.loc[("average", "average", "accuracy"), "ours"] == pytest.approx(0.25)
     assert frame.loc[("cub200", "vit_b16_384", "ece"), "ours"] == pytest.approx(0.3)
     assert frame.loc[("fgvc_aircraft", "resnet101", "ece"), "ours"] == pytest.approx(0.2)
     assert frame.loc[("average", "average", "mean_rank_ece"), "n_ranked"] == 2
 
 
-def test_means_need_all_their_parts(tables):
+def test_means_need_all_their_parts(fill):
     def rows(*nets, method):
         return [
             {"backbone": net, "method": method, "value": 0.01 * (n + 1)}
@@ -403,28 +441,27 @@ def test_means_need_all_their_parts(tables):
         ]
 
     four = ("resnet50", "resnet110", "wrn26_10", "densenet121")
-    frame = tables("maccal", [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")])[
-        "3"
-    ].frame
+    both = [*rows(*four, method="ls_005"), *rows(*four, method="maccal+ls_005")]
+    frame = fill("maccal", "3", both).frame
     own = frame.query("dataset == 'cifar10' and method == 'ls_005' and metric == 'ece'").set_index(
         "stage"
     )
     assert own["ours"].to_dict() == {"none": pytest.approx(0.025), "maccal": pytest.approx(0.025)}
-    partial = tables("maccal", rows(*four[:3], method="ls_005"))["3"].frame
+    partial = fill("maccal", "3", rows(*four[:3], method="ls_005")).frame
     assert partial["ours"].isna().all()
 
 
-def test_out_of_distribution_means_are_over_both_sets(tables):
+def test_out_of_distribution_means_are_over_both_sets(fill):
     rows = [
         {"backbone": net, "split": "ood", "shift": shift, "metric": "auroc", "value": value}
         for net in ("resnet50", "resnet110", "wrn26_10", "densenet121")
         for shift, value in (("ood/svhn", 0.9), ("ood/cifar100", 0.8))
     ]
-    row = cell(tables("maccal", rows)["2"], dataset="cifar10", method="ce", metric="auroc")
+    row = cell(fill("maccal", "2", rows), dataset="cifar10", method="ce", metric="auroc")
     assert row["ours"] == pytest.approx(0.85)
 
 
-def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
+def test_corruptions_are_averaged_and_fitted_on_their_own_rows(fill):
     place = {
         "dataset": "imagenet",
         "backbone": "imagenet_resnet50",
@@ -439,7 +476,7 @@ def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
         for seed in (0, 1)
     ]
     rows.append({**place, "dataset": "imagenet_sketch", "fit_on": "redrawn", "value": 0.07})
-    frame = tables("smart", rows)["1"].frame
+    frame = fill("smart", "1", rows).frame
     ours = frame[frame["ours"].notna()].set_index(["dataset", "shift"])["ours"]
     assert ours.to_dict() == {
         ("imagenet", "mean"): pytest.approx(0.03),
@@ -447,7 +484,7 @@ def test_corruptions_are_averaged_and_fitted_on_their_own_rows(tables):
     }
 
 
-def test_times_come_from_the_costs(tables):
+def test_times_come_from_the_costs(fill):
     net = {"protocol": "fcline", "dataset": "imagenet", "backbone": "imagenet_resnet50"}
     rows = [{"protocol": "fcline", "method": "tst"}, {**net, "calibrator": "ts"}]
     costs = [
@@ -465,11 +502,11 @@ def test_times_come_from_the_costs(tables):
             for n in (1, 1, 2, 3)
         ),
     ]
-    trained = tables("maccal", rows, costs)["4"]
+    trained = fill("maccal", "4", rows, costs)
     assert cell(trained, dataset="cifar10", backbone="resnet50", method="tst")["ours"] == 120
     assert "120 n=1 \\| 14959 (-14839)" in trained.markdown
 
-    fits = tables("smart", rows, costs)["5"]
+    fits = fill("smart", "5", rows, costs)
     once, often = (cell(fits, calibrator=name) for name in ("ts", "smart"))
     assert (once["ours"], once["n_seeds"], often["ours"], often["n_seeds"]) == (2, 1, 4, 3)
     assert math.isnan(once["std"])
@@ -478,8 +515,8 @@ def test_times_come_from_the_costs(tables):
     assert "4.00 ± 2.00 n=3 \\| <u>23.03</u> ± 0.41 (-19.03)" in fits.markdown
 
 
-def test_nll_is_shown_as_printed_and_kept_in_nats(tables):
-    table = tables("smart", [{"metric": "nll", "value": 0.25, "protocol": "external"}])["12"]
+def test_nll_is_shown_as_printed_and_kept_in_nats(fill):
+    table = fill("smart", "12", [{"metric": "nll", "value": 0.25, "protocol": "external"}])
     row = cell(table, dataset="cifar10", backbone="resnet50", method="ce", calibrator="none")
     assert row["ours"] == 0.25
     assert f"25.00 n=1 \\| {100 * row['published']:.2f}" in table.markdown
@@ -515,11 +552,9 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_formats_say_the_same(tables, tmp_path):
-    table = tables(
-        "fedlas",
-        [{"method": m, "value": v} for m, v in (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))],
-    )["1"]
+def test_formats_say_the_same(fill, tmp_path):
+    values = (("ce", 0.05), ("ls", 0.03), ("mbls", 0.01))
+    table = fill("fedlas", "1", [{"method": m, "value": v} for m, v in values])
     lines = [
         line[2:-2].split(" | ") for line in table.markdown.splitlines() if line.startswith("| ")
     ]
