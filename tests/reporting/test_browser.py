@@ -48,11 +48,9 @@ addEventListener("message", ({ data }) => (document.querySelector("pre").textCon
 
 
 @pytest.fixture(scope="module")
-def pages(study, tmp_path_factory):
+def pages(study, tables, figures, tmp_path_factory):
     """Report and board of a small study."""
     folder = tmp_path_factory.mktemp("pages")
-    study.tables()
-    study.figures()
     found = {name: folder / f"{name}.html" for name in ("report", "board")}
     write_report(study.folder, study.manifest, found["report"])
     write_board(calgrid.load_study(study.folder), found["board"])

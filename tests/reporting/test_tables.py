@@ -358,11 +358,15 @@ def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, rea
     assert list(frame["published"]) == [pytest.approx(0.0138)]
 
 
-def test_mean_ranks_of_two_settings(build, read_markdown):
-    out = build(
-        backbones=("resnet8", "resnet20"), checkpoints=("best", "last"), seeds=(0, 1)
-    ).tables()
-    (rows,) = read_markdown(out / "method_ranks.md").values()
+@pytest.fixture(scope="module")
+def settings(make):
+    """Tables of two networks with two checkpoints each."""
+    two = {"backbones": ("resnet8", "resnet20"), "checkpoints": ("best", "last")}
+    return make(**two, seeds=(0, 1), shifts=(), ood=(), resamples=0).tables()
+
+
+def test_mean_ranks_of_two_settings(settings, read_markdown):
+    (rows,) = read_markdown(settings / "method_ranks.md").values()
     assert {row["Settings"] for row in rows} == {"2"}
     ranks = [float(row["NLL rank ↓"].replace("**", "")) for row in rows]
     assert ranks == sorted(ranks)
@@ -372,15 +376,8 @@ def test_mean_ranks_of_two_settings(build, read_markdown):
     assert all(" ± " in row["Brier PHI ↑"] for row in rows if row is not base)
 
 
-def test_groups_are_told_apart_by_what_differs(build, read_markdown):
-    out = build(
-        backbones=("resnet8", "resnet20"),
-        checkpoints=("best", "last"),
-        seeds=(0,),
-        shifts=(),
-        ood=(),
-    ).tables()
-    assert list(read_markdown(out / "methods.md")) == [
+def test_groups_are_told_apart_by_what_differs(settings, read_markdown):
+    assert list(read_markdown(settings / "methods.md")) == [
         "digits, resnet8, best checkpoint",
         "digits, resnet8, last checkpoint",
         "digits, resnet20, best checkpoint",

@@ -4,15 +4,16 @@ the default.
 
 import pandas as pd
 import pytest
+from tests.reporting.conftest import Written
 
 from calgrid.reporting.findings import findings
 
 LISTS = {"ce": ["ce", "mbls"], "ls": ["ls", "fl3"]}
 
 
-@pytest.fixture
-def written(build):
-    study = build(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
+@pytest.fixture(scope="module")
+def written(make):
+    study = make(methods=("ce", "mbls", "ls", "fl3"), shifts=(), ood=(), resamples=0)
     candidates = {name: [["quick", method] for method in listed] for name, listed in LISTS.items()}
     study.manifest["tuning"] = {"metric": "nll", "protocol": "quick", "candidates": candidates}
     return study, study.tables()
@@ -73,5 +74,5 @@ def test_the_finding_says_what_is_left_of_the_differences(written):
         f"{table.loc['ce', 'nll_mean']:.4f} nats, {survive} of 1 differences are significant over "
         "seeds and test images."
     ]
-    del study.manifest["tuning"]
-    assert not [sentence for sentence in findings(*study.opened()) if "Tuned" in sentence]
+    untuned = Written(study.folder, {**study.manifest, "tuning": None})
+    assert not [sentence for sentence in findings(*untuned.opened()) if "Tuned" in sentence]
