@@ -33,14 +33,20 @@ def main() -> int:
         yaml.safe_load(Path(f"config/{name}.yaml").read_text())["grids"] for name in STUDIES
     )
     others = [name for name in registered_methods() if name not in default["methods"]]
-    grid |= {"seeds": [1], "protocol": "once", "methods": ["ce", *others]}
-    config = {"study": STUDY, "protocols": {"once": PROTOCOL}, "grids": [grid]}
+    grid |= {"seeds": [1], "protocol": "once", "methods": ["ce", *others], "calibrators": ["none"]}
+    config = {
+        "study": STUDY,
+        "protocols": {"once": PROTOCOL},
+        "grids": [grid],
+        "statistics": {"bootstrap": 0},
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "once.yaml")
         path.write_text(yaml.safe_dump(config))
         snakemake = Path(sys.executable).with_name("snakemake")
         subprocess.run(
-            [snakemake, "--cores", "all", "--quiet", "all", "--configfile", path], check=True
+            [snakemake, "--cores", "all", "--quiet", "all", "--configfile", path, "--", "tables"],
+            check=True,
         )
     results = Path("results", STUDY)
     metrics = pd.read_parquet(results / "metrics.parquet")
