@@ -82,8 +82,9 @@ clean-results: ## remove ALL results, trained models included, and what Snakemak
 $(READY): $(LOCK) pyproject.toml
 	@"$(BIN)/python" -c 'import pip; $(NEW_ENOUGH)' 2> /dev/null || $(MAKE) venv
 	@echo "Installing $$(grep -c == $(LOCK)) pinned packages into $(VENV): some minutes, about 6 GB; the large ones are:"
-	@"$(BIN)/python" -m pip install --disable-pip-version-check --progress-bar off -r $(LOCK) \
+	@"$(BIN)/python" -m pip install --disable-pip-version-check --progress-bar off --no-compile -r $(LOCK) \
 	  | sed -unE 's/^ *(Downloading|Using cached) (.*\([0-9.]+ [MG]B\)).*/  \2/p'
+	@"$(BIN)/python" -m compileall -qq -j 0 "$(VENV)/lib" || true  # pip would do it on one core
 	@"$(BIN)/python" -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
 	@touch "$(READY)"
 	@echo "Installed."
