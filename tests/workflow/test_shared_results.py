@@ -50,13 +50,13 @@ def test_three_calls_of_two_studies_at_once_compute_each_result_once(null):
 
 def test_shift_sets_one_by_one_in_one_study_and_in_studies_that_share_runs_train_once(null):
     both = ["ood/photos", "digits_c"]
-    for shifts in ([], both[1:], both):
+    for shifts in (both[1:], both):
         null.configure(changed(methods=["ce"], shifts=shifts))
         null.run("tiny.yaml", "aggregate")
     assert null.plan("tiny.yaml", "aggregate") == set()
     times = computed(null)
     assert times["train ce"] == 1
-    assert times["predict ce"] == 3
+    assert times["predict ce"] == 2
     null.configure(changed("other", methods=["ce"], shifts=both[1:]), "other.yaml")
     assert null.plan("other.yaml") == AGGREGATION
 
