@@ -3,12 +3,14 @@
 import contextlib
 import copy
 import fcntl
+import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,24 @@ CONFIG = {
 
 
 METHODS = tuple(CONFIG["grids"][0]["methods"])
+#: Snakemake is called in forks of one process that has imported it, which is half of a dry run
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["snakemake.cli"])
+
+
+def _call_snakemake(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], *files: Path
+) -> None:
+    """In a fork: what ``python -m snakemake`` does; its outputs go to two files."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in enumerate(files, 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
+    sys.argv = ["snakemake", *arguments]
+    from snakemake.cli import main
+
+    main()
 
 
 def changed(study: str = "tiny", **grid: Any) -> dict[str, Any]:
@@ -122,19 +142,19 @@ class Repository:
         path.write_text(yaml.safe_dump(config))
         return path
 
-    def _call(self, *arguments: str, **environment: str) -> dict[str, Any]:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **environment}
-        return {
-            "args": [sys.executable, "-m", "snakemake", *arguments],
-            "cwd": self.root,
-            "env": env,
-            "text": True,
-        }
+    def _environment(self, changes: Mapping[str, str]) -> dict[str, str]:
+        return {**os.environ, "OMP_NUM_THREADS": "1", **self.environment, **changes}
 
     def snakemake(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            **self._call(*arguments, **environment), capture_output=True, check=False
-        )
+        """A call that is waited for."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, name) for name in ("out", "err")]
+            call = (arguments, self.root, self._environment(environment), *files)
+            process = FORKS.Process(target=_call_snakemake, args=call)
+            process.start()
+            process.join()
+            output = [file.read_text() for file in files]
+        return subprocess.CompletedProcess(arguments, process.exitcode, *output)
 
     def shell(self, commands: str) -> str:
         """Run commands of a page of the documents, which must end well; return what they print."""
@@ -158,11 +178,15 @@ class Repository:
 
     def start(self, config: str, *arguments: str, **environment: str) -> subprocess.Popen:
         """A call in a process group of its own that is not waited for."""
-        call = self._call(
-            "--configfile", config, "--cores", "2", "--nolock", *arguments, **environment
-        )
+        call = [sys.executable, "-m", "snakemake", "--configfile", config, "--cores", "2"]
         return subprocess.Popen(
-            **call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            [*call, "--nolock", *arguments],
+            cwd=self.root,
+            env=self._environment(environment),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
     def run(self, config: str = "tiny.yaml", *arguments: str) -> subprocess.CompletedProcess:
