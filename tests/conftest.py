@@ -16,7 +16,7 @@ from calgrid.components import plugins
 
 HOME = Path(__file__).parents[1]
 #: what takes minutes: begun first, so that the many short tests fill what is left
-LONG = ("tests/slurm/", "tests/workflow/", "tests/reporting/")
+LONG = ("tests/slurm/", "tests/reporting/", "tests/workflow/")
 #: folders whose tests run in one process, as they share a cluster, or studies that are slow to make
 TOGETHER = ("tests/slurm/", "tests/reporting/")
 
