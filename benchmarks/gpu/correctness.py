@@ -96,6 +96,7 @@ def cuda_tests() -> dict[str, object]:
         "-p",
         "no:cacheprovider",
         "tests/training",
+        "tests/procedures",
     ]
     done = subprocess.run(command, check=False, cwd=HOME, capture_output=True, text=True)
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]

@@ -19,10 +19,11 @@ from calgrid.losses import build_loss
 from calgrid.probes import build_probe
 from calgrid.probes.base import Subject
 from calgrid.procedures import network as networks
+from calgrid.training import environment
 from calgrid.training.interrupt import StoppedError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 TRAININGS = {
     **{
         name: {"procedure": name, "procedure_options": OPTIONS.get(name)}
@@ -120,6 +121,36 @@ def test_a_training_is_that_of_the_cpu_and_its_steps_do_not_wait(training, start
     assert_same(found, expected)
     assert all(isinstance(each, Elsewhere) for each in tensors)
     assert waited[1:] == [[]] * (len(waited) - 1)  # the first checks the labels
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_deterministic_training_on_a_gpu_repeats_itself_and_its_steps_do_not_wait(
+    training, start
+):
+    environment.prepare(CUDA, 1, deterministic=True)
+    runs = []
+    for folder in ("one", "two"):
+        trainer = start(CUDA, folder, **TRAININGS[training])
+        trainer._train_step = never_waiting(trainer._train_step)
+        runs.append(results(trainer))
+    assert_same(*runs)
+
+
+def never_waiting(step):
+    """The step of a trainer, which may wait for the GPU only when it is taken first."""
+    taken = []
+
+    def checked(index):
+        torch.cuda.set_sync_debug_mode("error" if taken else "default")
+        try:
+            step(index)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        taken.append(index)
+
+    return checked
 
 
 @pytest.mark.parametrize("changes", [{"loss": "fedlas_ls"}, {"loss": "crl", "procedure": "plp"}])
