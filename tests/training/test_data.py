@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError
-from calgrid.training.data import AHEAD, DeviceImages, StreamedImages, augment, views
+from calgrid.training.data import AHEAD, DeviceImages, HostRows, StreamedImages, augment, views
 from calgrid.training.seeds import generator, stream
 
 
@@ -235,6 +235,34 @@ def test_streamed_images_are_read_a_few_batches_ahead_and_equal_those_on_the_dev
         assert torch.equal(left.labels, right.labels)
         assert torch.equal(left.index, right.index)
     assert sum(reads) == 45
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+            ],
+        ),
+    ],
+)
+def test_streamed_batches_and_collected_rows_survive_a_device_that_lags_behind(device):
+    """On a GPU, memory that the program has left must not be used again before its copy ended."""
+    rng, where = np.random.default_rng(0), torch.device(device)
+    pixels = rng.integers(0, 256, (512, 3, 8, 8), dtype=np.uint8)
+    split = StreamedImages(pixels, np.zeros(512), (0.0,) * 3, (1.0,) * 3, where, True)
+    order = rng.permutation(512)
+    batches = torch.from_numpy(order).to(where).split(8)
+    split.expect(batches)
+    rows, work = HostRows(512, where), torch.eye(2048 if device == "cuda" else 8, device=where)
+    for index in batches:
+        work = work @ work @ work @ work
+        rows.add("pixels", (255 * split.batch(index).images).round().flatten(1))
+    assert np.array_equal(rows.arrays()["pixels"], pixels[order].reshape(512, -1))
 
 
 @pytest.mark.parametrize(
