@@ -171,8 +171,8 @@ def test_without_gpus_batch_normalisation_is_refused_before_the_processes_start(
 
 
 def test_more_gpus_than_the_machine_has_are_refused(planned, data, monkeypatch, refuses):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(distributed.environment, "choose_device", torch.device)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with refuses(ConfigError, "'quick' trains on 4 GPUs and this machine has 2"):
-        distributed.check(planned("ce", 4), data / "digits", "auto")
-    distributed.check(planned("ce", 2, "resnet8"), data / "digits", "auto")
+        distributed.check(planned("ce", 4), data / "digits", "cuda")
+    distributed.check(planned("ce", 2, "resnet8"), data / "digits", "cuda")
