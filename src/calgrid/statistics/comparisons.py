@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from calgrid.statistics.checks import WORDS, check_metrics
+from calgrid.statistics.checks import WORDS, check_metrics, groups
 from calgrid.statistics.paired import (
     average_fit_seeds,
     check_level,
@@ -16,7 +16,7 @@ from calgrid.statistics.paired import (
     student_reach,
 )
 from calgrid.statistics.summary import FAMILY
-from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
+from calgrid.statistics.verdicts import judge_all
 from calgrid.storage.schema import NUMBER_KEY
 
 #: what a question can be about: columns of the metrics
@@ -83,32 +83,13 @@ def compare(
     draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
     tests = paired_tests(table.astype(kinds), (*PLACE, "family"), draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
-    return _judged(tests, level)[[*PLACE, *NUMBERS]]
-
-
-def _judged(tests: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Tests with their verdicts, which calibration errors have from the deciding metric."""
-    tests = tests.assign(
-        decided_by=decided_by(tests["metric"]),
-        p_seeds=seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]),
-    )
-    own = tests[tests["decided_by"] == tests["metric"]]
-    # questions about calibrators are one family, whatever the calibrators
-    of_methods = own["calibrator"].where(own["compared"] == METHOD, "")
-    families = own.assign(calibrator=of_methods).groupby(
-        [*FAMILY, "compared", "family"], sort=False
-    )
-    judged = judge(own, families.ngroup(), level)
-    place = [*(key for key in PLACE if key != "metric"), "family", "decided_by"]
-    shared = ["p_value", "p_holm", "detectable", "verdict"]
-    found = tests.merge(judged[[*place, *shared]], on=place, how="left")
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
-    ends = judged.set_index(own.index)[["ci_low", "ci_high"]].reindex(tests.index)
-    return found.assign(
-        ci_low=ends["ci_low"].fillna(tests["difference"] - reach),
-        ci_high=ends["ci_high"].fillna(tests["difference"] + reach),
-        verdict=found["verdict"].fillna(NO_VERDICT),
-    )
+    tests = tests.assign(ci_low=tests["difference"] - reach, ci_high=tests["difference"] + reach)
+    places = groups(tests, [*(key for key in PLACE if key != "metric"), "family"])
+    # questions about calibrators are one family, whatever the calibrators
+    of_methods = tests["calibrator"].where(tests["compared"] == METHOD, "")
+    families = groups(tests.assign(calibrator=of_methods), [*FAMILY, "compared", "family"])
+    return judge_all(tests, places, families, level)[[*PLACE, *NUMBERS]]
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:

@@ -25,9 +25,9 @@ from calgrid.metrics.intervals import (
     sampling_variance,
 )
 from calgrid.metrics.table import Metric
+from calgrid.statistics.checks import groups
 from calgrid.statistics.paired import check_level, student_reach
-from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
-from calgrid.storage.schema import INTERVAL
+from calgrid.statistics.verdicts import decided_by, judge_all
 
 Floats = NDArray[np.float64]
 
@@ -143,22 +143,12 @@ def against_one(
 def _judged(
     differences: Sequence[Mapping[str, Any]], level: float, metrics: Sequence[str], of_runs: bool
 ) -> pd.DataFrame:
-    """Rows of ``metrics`` with their verdicts, which errors have from the deciding metric."""
+    """Rows of ``metrics`` with their verdicts."""
     rows = pd.DataFrame(differences)
-    rows["decided_by"] = decided_by(rows["metric"])
-    own = rows[rows["decided_by"] == rows["metric"]]
-    judged = judge(own, own["metric"], level, of_runs)
-    rows = rows.assign(p_seeds=seed_test(rows["difference"], rows["std_seed"], rows["n_seeds"]))
-    for end in INTERVAL:
-        rows[end] = judged[end].reindex(rows.index).fillna(rows[end])
-    shared = ["p_value", "p_holm", "detectable", "verdict"]
-    place = ["method", "against", "decided_by"]
-    found = rows.merge(judged[[*place, *shared]], on=place, how="left")
+    places = groups(rows, ["method", "against"])
+    found = judge_all(rows, places, rows["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
-    found["verdict"] = found["verdict"].fillna(NO_VERDICT)
-    last = ["decided_by", "verdict"]
-    hidden = {*last, "df_test", "n_test"}
-    return found[[*(name for name in found if name not in hidden), *last]]
+    return found.drop(columns=["df_test", "n_test"])
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:

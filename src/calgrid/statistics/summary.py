@@ -18,7 +18,7 @@ from calgrid.statistics.paired import (
     seed_interval,
 )
 from calgrid.statistics.published import match_published
-from calgrid.statistics.verdicts import NO_VERDICT, decided_by, judge, seed_test
+from calgrid.statistics.verdicts import decided_by, judge_all
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 Ids = NDArray[np.int64]
@@ -118,24 +118,18 @@ def _tested(
     is_baseline = (summary["method"] == baseline_method).to_numpy()
     tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
     tests = tests.assign(metric=summary["metric"].astype(str))
-    compared = tests["difference"].notna() & ~is_baseline
-    by = decided_by(tests["metric"])
-    deciding = compared & (by == tests["metric"])
-    judged = judge(tests[deciding], groups(summary, FAMILY)[deciding], level)
-    place = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
-    judged.index = pd.MultiIndex.from_arrays([place[judged.index], judged["metric"]])
-    shared = judged.reindex(pd.MultiIndex.from_arrays([place, by])).reset_index(drop=True)
-    verdict = shared["verdict"].where(shared["verdict"].notna(), NO_VERDICT)
+    compared = (tests["difference"].notna() & ~is_baseline).to_numpy()
+    places = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
+    families = groups(summary, FAMILY)
+    judged = judge_all(tests[compared], places[compared], families[compared], level)
+    judged = judged.reindex(tests.index)
     return {
         "rank": losses.groupby(groups(summary, RANKED)).rank(method="average"),
         "diff_vs_baseline": tests["difference"],
         "n_common": tests["n_seeds"].astype(int),
-        "p_seeds": seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"]).where(
-            compared
-        ),
-        **{name: shared[name].where(compared) for name in ("p_value", "p_holm", "detectable")},
-        "decided_by": by,
-        "verdict": verdict.where(compared, ""),
+        **judged[["p_seeds", "p_value", "p_holm", "detectable"]],
+        "decided_by": decided_by(tests["metric"]),
+        "verdict": judged["verdict"].fillna(""),
     }
 
 

@@ -139,6 +139,43 @@ def judge(
     )
 
 
+def judge_all(
+    tests: pd.DataFrame,
+    places: ArrayLike,
+    families: ArrayLike,
+    level: float = 0.95,
+    of_runs: bool = False,
+) -> pd.DataFrame:
+    """Judge tests of all metrics; errors have the verdict of the metric that decides about them.
+
+    Parameters
+    ----------
+    tests : as in :func:`judge`.
+    places : label (n,) of what each test is about besides its metric.
+    families, level, of_runs : as in :func:`judge`.
+
+    Returns
+    -------
+    ``tests`` with p_seeds, see :func:`seed_test`; p_value, p_holm, detectable and verdict of the
+    test at the same place of the metric ``decided_by``; ``no verdict`` if there is none. If there
+    are ci_low and ci_high, those of :func:`judge` replace them where it gives some.
+    """
+    by, places = decided_by(tests["metric"]), np.asarray(places)
+    own = (by == tests["metric"]).to_numpy()
+    judged = judge(tests[own], np.asarray(families)[own], level, of_runs)
+    found = tests.assign(
+        p_seeds=seed_test(tests["difference"], tests["std_seed"], tests["n_seeds"])
+    )
+    found.update(judged[["ci_low", "ci_high"]])
+    judged.index = pd.MultiIndex.from_arrays([places[own], judged["metric"]])
+    shared = judged.reindex(pd.MultiIndex.from_arrays([places, by])).set_axis(tests.index)
+    return found.assign(
+        **shared[["p_value", "p_holm", "detectable"]],
+        decided_by=by,
+        verdict=shared["verdict"].fillna(NO_VERDICT),
+    )
+
+
 def _over_seeds(tests: pd.DataFrame, pool: pd.Series) -> tuple[Floats, Floats]:
     """Variance over seeds of each difference of means, moderated within pools, and its degrees of
     freedom; 0 for one seed.
