@@ -279,15 +279,6 @@ def test_a_tie_is_said_where_the_data_cannot_tell():
     }
 
 
-def test_verdicts_know_the_better_side():
-    low, high = [0.70, 0.72, 0.71, 0.69], [0.80, 0.83, 0.81, 0.80]
-    rows = frame(
-        *over_seeds(low, metric="accuracy"), *over_seeds(high, metric="accuracy", method="mbls")
-    )
-    summary = summarise(rows, resamples=resamples(rows)).set_index("method")
-    assert summary["verdict"].to_dict() == {"ce": "", "mbls": "better"}
-
-
 def test_one_seed_cannot_tell_and_a_reference_value_ranks_nobody():
     rows = frame(
         {"value": 0.5}, {"method": "mbls", "value": 0.1}, {"metric": "ece_null", "value": 0.1}

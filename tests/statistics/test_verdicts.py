@@ -62,6 +62,9 @@ def test_variances_of_four_tests_with_three_seeds_are_moderated():
         ({"difference": 0.1, "n_seeds": 1, "std_test": 0.02}, "no verdict"),
         ({"difference": 0.1, "std_test": 0.02, "metric": "ece_null"}, "no verdict"),
         ({"difference": 0.0}, "equivalent"),
+        # rounding in training: tiny, yet of one sign in all seeds
+        ({"difference": -1e-8, "std_seed": 1e-10}, "equivalent"),
+        ({"difference": 1e-8, "n_seeds": 2}, "equivalent"),
         ({"difference": 0.0, "metric": "accuracy", "n_test": 10_000}, "equivalent"),
         # 3.69 of 500 others may be right for one method only, more than the margin of .5 %
         ({"difference": 0.0, "metric": "accuracy", "n_test": 500}, "tie"),

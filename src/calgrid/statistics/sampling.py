@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,14 +102,7 @@ def paired_bootstrap(
     scores, n_test = {}, shape[0]
     for method, predictions in runs.items():
         scores[method] = _scores([resampled(probs, labels, **options) for probs in predictions])
-    by = dict(zip(metrics, decided_by(pd.Series(list(metrics), dtype=str)), strict=True))
-    needed = dict.fromkeys([*metrics, *filter(None, by.values())])
-    rows = []
-    for method, against in itertools.combinations(runs, 2):
-        for name in needed:
-            found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
-            rows.append({"method": method, "against": against, "metric": name, **found})
-    return _judged(rows, level, metrics, of_runs)
+    return _judged(scores, itertools.combinations(runs, 2), metrics, n_test, level, of_runs)
 
 
 def against_one(
@@ -127,26 +120,30 @@ def against_one(
     One row for each other model, in their order, with the columns of :func:`paired_bootstrap`; the
     family has all of them.
     """
-    (by,) = decided_by(pd.Series([metric]))
     scores = {name: _scores([model]) for name, model in models.items()}
-    rows = []
-    for method in models:
-        if method != against:
-            for name in dict.fromkeys(filter(None, [metric, by])):
-                found = _difference(
-                    find_metric(name), scores[method], scores[against], level, n_test
-                )
-                rows.append({"method": method, "against": against, "metric": name, **found})
-    return _judged(rows, level, [metric], of_runs=True)
+    pairs = [(name, against) for name in models if name != against]
+    return _judged(scores, pairs, [metric], n_test, level, of_runs=True)
 
 
 def _judged(
-    differences: Sequence[Mapping[str, Any]], level: float, metrics: Sequence[str], of_runs: bool
+    scores: Mapping[str, _Scores],
+    pairs: Iterable[tuple[str, str]],
+    metrics: Sequence[str],
+    n_test: int,
+    level: float,
+    of_runs: bool,
 ) -> pd.DataFrame:
-    """Rows of ``metrics`` with their verdicts."""
-    rows = pd.DataFrame(differences)
-    places = groups(rows, ["method", "against"])
-    found = judge_all(rows, places, rows["metric"], level, of_runs)
+    """Differences of pairs of methods in each metric, with their verdicts."""
+    deciding = filter(None, decided_by(pd.Series(list(metrics), dtype=str)))
+    needed = dict.fromkeys([*metrics, *deciding])
+    rows = []
+    for method, against in pairs:
+        for name in needed:
+            found = _difference(find_metric(name), scores[method], scores[against], level, n_test)
+            rows.append({"method": method, "against": against, "metric": name, **found})
+    tests = pd.DataFrame(rows)
+    places = groups(tests, ["method", "against"])
+    found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
     return found.drop(columns=["df_test", "n_test"])
 
