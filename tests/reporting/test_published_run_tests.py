@@ -43,11 +43,11 @@ def pairs(*rows, lower=True):
     )
 
 
-def claim_tests(runs, asked, draws=None, ratios=None, margin=0.0, level=0.95):
+def claim_tests(runs, asked, draws=None, redrawn=None, margin=0.0, level=0.95):
     """Tests of runs that do not vary over test samples by default."""
     zeros = runs.assign(draws=[np.zeros(200)] * len(runs), pairs=[[]] * len(runs))
     return run_tests.claim_tests(
-        runs, asked, zeros if draws is None else draws, ratios, margin, level
+        runs, asked, zeros if draws is None else draws, redrawn, margin, level
     )
 
 
@@ -149,8 +149,8 @@ def drawn(**cells):
     return pd.DataFrame(rows, columns=[*place, "cell", "draws"])
 
 
-def fit_tests(fits, asked, draws=None, ratios=None, margin=0.0):
-    return claim_tests(fits, asked, drawn() if draws is None else draws, ratios or {}, margin)
+def fit_tests(fits, asked, draws=None, redrawn=()):
+    return claim_tests(fits, asked, drawn() if draws is None else draws, redrawn)
 
 
 def test_deviation_is_that_of_the_difference_on_samples_and_of_the_fits():
@@ -180,9 +180,9 @@ def test_what_no_resample_tells_apart_is_open():
 
 def test_random_splits_are_tested_with_the_correction_for_their_overlap():
     mine, rival = (0.010, 0.012, 0.011, 0.013, 0.010), (0.030, 0.031, 0.034, 0.032, 0.029)
-    row = fit_tests(made(c0=mine, c1=rival), pairs((0, 0, 1)), None, {0: 4.0, 1: 4.0}).iloc[0]
+    row = fit_tests(made(c0=mine, c1=rival), pairs((0, 0, 1)), None, {0, 1}).iloc[0]
     gains = np.subtract(rival, mine)
-    std = gains.std(ddof=1) * math.sqrt(1 / 5 + 4)
+    std = gains.std(ddof=1) * math.sqrt(1 / 5 + 4)  # a fifth of the images fits
     assert row["p_value"] == pytest.approx(2 * stats.t.sf(gains.mean() / std, 4))
-    single = fit_tests(made(c0=mine[:1], c1=rival[:1]), pairs((0, 0, 1)), None, {0: 4.0, 1: 4.0})
+    single = fit_tests(made(c0=mine[:1], c1=rival[:1]), pairs((0, 0, 1)), None, {0, 1})
     assert math.isnan(single["p_value"].item())

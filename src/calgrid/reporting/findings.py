@@ -244,12 +244,8 @@ def _parts(data: StudyData, group: Group) -> str:
 
 def _against_baseline(data: StudyData, group: Group, metric: str, calibrator: str) -> pd.DataFrame:
     """Tests of the methods against the baseline, with the same calibrator."""
-    rows = data.tidy(group, "test", [calibrator])
-    return rows[
-        (rows["metric"] == metric)
-        & rows["diff_vs_baseline"].notna()
-        & (rows["method"] != data.baseline)
-    ]
+    rows = data.compared(data.tidy(group, "test", [calibrator]))
+    return rows[rows["metric"] == metric]
 
 
 def _verdicts(rows: pd.DataFrame) -> str:
@@ -420,9 +416,8 @@ def _shift(data: StudyData, group: Group) -> str:
 
 def _ood(data: StudyData, group: Group) -> str:
     rows = data.ood(group)
-    tests = data.tidy(group, "ood", [UNCALIBRATED])
-    tests = tests[(tests["metric"] == "auroc") & (tests["method"] != data.baseline)]
-    tests = tests[tests["diff_vs_baseline"].notna() & (tests["verdict"] != verdicts.NO_VERDICT)]
+    tests = data.compared(data.tidy(group, "ood", [UNCALIBRATED]))
+    tests = tests[(tests["metric"] == "auroc") & (tests["verdict"] != verdicts.NO_VERDICT)]
     parts = []
     for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]

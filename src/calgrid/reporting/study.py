@@ -75,7 +75,7 @@ class StudyData:
         group : selects the rows of a group; the file must have its columns.
         **where : column -> value or values to select; calibrators by their names in the file.
         """
-        return _named_calibrators(
+        return named_calibrators(
             read_rows(self.verified(name), f"file {name}", _wanted(group, where))
         )
 
@@ -91,7 +91,7 @@ class StudyData:
         appearance.
         """
         path, wanted = self.verified(name), _wanted(group, where)
-        return _named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
+        return named_calibrators(read_rows(path, f"file {name}", wanted, columns, distinct=True))
 
     def verified(self, name: str) -> Path:
         """Path of a file; at the first use its content is compared with its record."""
@@ -193,6 +193,10 @@ class StudyData:
     def runs(self, group: Group) -> list[ManifestRun]:
         """Entries of the manifest that belong to a group."""
         return [run for run in self.manifest["runs"] if RunKey(**run["key"])[:3] == group[:3]]
+
+    def networks(self, group: Group) -> list[Group]:
+        """Groups that differ from a group in their backbone alone, and itself."""
+        return [other for other in self.groups if other == group._replace(backbone=other.backbone)]
 
     def warning(self, group: Group) -> str:
         """Warning about the data set of a group, or an empty string."""
@@ -325,6 +329,10 @@ class StudyData:
         rows = rows[rows["split"] == split]
         return rows if calibrators is None else rows[rows["calibrator"].isin(list(calibrators))]
 
+    def compared(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows of the summary with a difference to the baseline, of other methods."""
+        return rows[rows["diff_vs_baseline"].notna() & (rows["method"] != self.baseline)]
+
     def few_calibrators(self) -> list[str]:
         """``none``, and temperature scaling or else the first calibrator of the study."""
         others = [name for name in self.calibrators if name != UNCALIBRATED]
@@ -360,7 +368,7 @@ def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collecti
     }
 
 
-def _named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
+def named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
     """Add to the names of calibrators that were not fitted on val what they were fitted on: ``ts
     (same_shift)``.
     """

@@ -42,7 +42,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
     Empty for data sets with a single backbone, whose calibrators are in other figures.
     """
-    alike = [other for other in data.groups if _place(other) == _place(group)]
+    alike = data.networks(group)
     if len(alike) < 2:
         return pd.DataFrame()
     clean = _chosen(data, alike, [data.tidy(each, "test") for each in alike])
@@ -71,21 +71,20 @@ def caption(frame: FigureData) -> str:
         if len(shown) < len(all_names)
         else ""
     )
-    lines = {
-        "seeds": "Lines: ± one standard deviation over seeds. ",
-        "fits": "Lines: ± one standard deviation over seeds of the calibrator, on one network and "
-        "one test set. ",
-        "none": "",
-    }
-    several = (
-        "seeds" if rows["n_seeds"].max() > 1 else "fits" if rows["n_fits"].max() > 1 else "none"
-    )
+    spread = ""
+    if rows["n_seeds"].max() > 1:
+        spread = "Lines: ± one standard deviation over seeds. "
+    elif rows["n_fits"].max() > 1:
+        spread = (
+            "Lines: ± one standard deviation over seeds of the calibrator, on one network and one "
+            "test set. "
+        )
     printed = "Black ticks: published numbers. " if rows["published"].notna().any() else ""
     return (
         f"Adaptive calibration error ({frame.study.bins} adaptive bins) of the calibrators on "
         f"{frame.group.dataset} by backbone, networks of "
         f"{text.listed(sorted(set(rows['method'])))}; {'; '.join(rows['panel'].unique())}. "
-        f"{lines[several]}{printed}The AECE of a perfectly calibrated network is above 0, too, and "
+        f"{spread}{printed}The AECE of a perfectly calibrated network is above 0, too, and "
         "falls with the number of images. Accuracy, NLL, Brier score and ECE with its null are in "
         f"the other figures.{left}"
     )
@@ -116,10 +115,6 @@ def draw(frame: FigureData) -> Figure:
         handles.append(style.handle(label="in print", **PRINTED))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure
-
-
-def _place(group: Group) -> tuple[str, ...]:
-    return (group.protocol, group.dataset, group.checkpoint)
 
 
 def _chosen(

@@ -34,7 +34,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Wide rows of the first method of each network, one row a calibrator; none if there are few
     networks.
     """
-    alike = [other for other in data.groups if other == group._replace(backbone=other.backbone)]
+    alike = data.networks(group)
     if len(alike) < FEWEST:
         return pd.DataFrame()
     parts = []

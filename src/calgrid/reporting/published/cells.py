@@ -9,12 +9,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.configuration.manifest import CellKey, DeclaredTable, Paper
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
-from calgrid.reporting.study import StudyData
+from calgrid.reporting.study import StudyData, named_calibrators
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (
@@ -44,15 +43,15 @@ class FilledTable(NamedTuple):
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
     says, of the metric that decides about each cell, with ranks for each seed that has all ranked
-    cells; ``draws`` has their resamples. If seeds are those of the calibrator, ``ratios`` is that
-    of :func:`split_ratios`.
+    cells; ``draws`` has their resamples. If seeds are those of the calibrator, ``redrawn`` has the
+    cells fitted on a random part of the scored images; else it is None.
     """
 
     declared: DeclaredTable
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
-    ratios: Mapping[int, float] | None
+    redrawn: Collection[int] | None
 
 
 def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
@@ -85,7 +84,8 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
         frame = _filled(declared, cells, cell_means(own, data.level))
         ranks = [_rank_runs(declared, cells, own)] if declared["ranks"] else []
         runs = pd.concat([runs, *ranks], ignore_index=True)
-        yield FilledTable(declared, frame, runs, draws, split_ratios(needed) if fits else None)
+        redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if fits else None
+        yield FilledTable(declared, frame, runs, draws, redrawn)
 
 
 def _deciding(places: pd.DataFrame) -> pd.DataFrame:
@@ -139,9 +139,8 @@ def printed_cells(data: StudyData) -> pd.DataFrame:
         return pd.DataFrame(columns=names)
     cells = pd.concat(parts, ignore_index=True)
     cells = cells[cells["published"].notna() & (cells["suspect"] == "")]
-    places = cells.to_dict("records")
-    methods, calibrators = map(run_method, places), map(_calibrator, places)
-    return cells.assign(method=list(methods), calibrator=list(calibrators))[names]
+    methods = list(map(run_method, cells.to_dict("records")))
+    return named_calibrators(cells.assign(method=methods))[names]
 
 
 def run_method(place: CellKey) -> str:
@@ -151,24 +150,13 @@ def run_method(place: CellKey) -> str:
     return place["stage"] if place["method"] == "ce" else f"{place['stage']}+{place['method']}"
 
 
-def _calibrator(place: CellKey) -> str:
-    """Name of the calibrator of a cell, followed by what it was fitted on unless val, as in
-    :meth:`StudyData.rows`.
-    """
-    return (
-        place["calibrator"]
-        if place["fit_on"] == "val"
-        else f"{place['calibrator']} ({place['fit_on']})"
-    )
-
-
 def _places(declared: DeclaredTable, cells: pd.DataFrame) -> pd.DataFrame:
     """Places that each cell averages over; without ranks, which are computed from other cells."""
     rows = []
     for number, cell in cells[~cells["metric"].isin(list(declared["ranks"]))].iterrows():
         places = expanded({**cell, "cell": number}, declared["means"])
-        rows += [{**at, "method": run_method(at), "calibrator": _calibrator(at)} for at in places]
-    return pd.DataFrame(rows)[["cell", *AXES]]
+        rows += [{**at, "method": run_method(at)} for at in places]
+    return named_calibrators(pd.DataFrame(rows))[["cell", *AXES]]
 
 
 def expanded(place: CellKey, means: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
@@ -256,12 +244,6 @@ def cell_draws(
             means = (draws.mean(axis=0, dtype=np.float64), pairs.mean(axis=0, dtype=np.float64))
             rows.append((*key, *means))
     return pd.DataFrame(rows, columns=[*SECTION, "cell", "seed", "draws", "pairs"])
-
-
-def split_ratios(places: pd.DataFrame) -> dict[int, float]:
-    """Cells fitted on a random part of the scored images -> ratio of scored to fitting images."""
-    redrawn = places.loc[places["fit_on"].isin(DRAWN), "cell"].unique()
-    return dict.fromkeys(map(int, redrawn), (1 - DRAWN_SHARE) / DRAWN_SHARE)
 
 
 def _rank_runs(declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -100,7 +100,7 @@ class _Checked:
         self.pairs = _pairs(claim, table)
         self.of_fits = table.declared["spread"] == FITS
         self.tests = claim_tests(
-            table.runs, self.pairs[_TESTED], table.draws, table.ratios, claim["margin"], level
+            table.runs, self.pairs[_TESTED], table.draws, table.redrawn, claim["margin"], level
         )
 
     @functools.cached_property

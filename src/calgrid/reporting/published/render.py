@@ -14,7 +14,6 @@ from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.storage.schema import DRAWN
 
-CATEGORY = "Published numbers"
 AXES = {
     "dataset": "Data set",
     "backbone": "Backbone",
@@ -55,9 +54,15 @@ def paper_table(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs
         _section(declared, _heading(*keys), part)
         for keys, part in frame.groupby(list(SECTION), sort=False)
     ]
-    caption = _caption(declared, frame, level, runs)
-    names = declared["id"], declared["title"], CATEGORY
-    return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
+    return Table(
+        declared["id"],
+        declared["title"],
+        "Published numbers",
+        _caption(declared, frame, level, runs),
+        frame[COLUMNS],
+        sections,
+        of_paper=True,
+    )
 
 
 def of_runs(

@@ -11,12 +11,13 @@ resampled t-test of Nadeau and Bengio (Machine Learning 52, 2003).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import TypedDict
 
 import numpy as np
 import pandas as pd
 
+from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.metrics.intervals import DECIDING_RESAMPLES
 from calgrid.reporting.published.means import SECTION
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
@@ -24,6 +25,8 @@ from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_n
 
 CONFIRMED, REFUTED, OPEN = "confirmed", "not confirmed", "cannot tell"
 CELL = (*SECTION, "cell")
+#: images that are scored for each one that a random split fits
+SCORED_PER_FITTED = (1 - DRAWN_SHARE) / DRAWN_SHARE
 #: metrics that do not depend on test samples
 TIMES = ("train_seconds", "runtime_seconds")
 
@@ -32,7 +35,7 @@ def claim_tests(
     runs: pd.DataFrame,
     pairs: pd.DataFrame,
     draws: pd.DataFrame,
-    ratios: Mapping[int, float] | None = None,
+    redrawn: Collection[int] | None = None,
     margin: float = 0.0,
     level: float = 0.95,
 ) -> pd.DataFrame:
@@ -44,8 +47,8 @@ def claim_tests(
     pairs : columns case, cell, rival, metric and lower_is_better, one row per comparison.
     draws : resamples of ``runs``, with the columns protocol, checkpoint, cell, seed, draws and
         pairs. Cells without resamples get no verdict, except those of times.
-    ratios : for claims about calibrators of one network, cells with random splits -> number of
-        scored samples per fitted sample; None for claims about training.
+    redrawn : for claims about calibrators of one network, cells whose seeds each draw a split; None
+        for claims about training.
     margin : 0 for the claim that the cell is better; else the claim is that it is worse by less
         than ``margin``.
     level : 1 - level is the family-wise error of the claim.
@@ -68,27 +71,27 @@ def claim_tests(
     values = runs[[*CELL, "seed", "value"]].astype({"cell": int, "value": "float64"})
     values = values.reset_index(drop=True)
     resamples = draws if len(draws) else None
-    if ratios is None:
-        tests = _of_training(values, pairs, resamples, margin)
+    if redrawn is None:
+        tests = _of_training(values, pairs, resamples)
     else:
-        tests = _of_fits(values, pairs, resamples, ratios, margin)
+        tests = _of_fits(values, pairs, resamples, redrawn)
+    sign = np.where(tests["lower_is_better"].astype(bool), -1.0, 1.0)
+    tests["gain"] = tests["difference"] = sign * tests["difference"] + margin
     tests["std_test"] = tests["std_test"].mask(tests["metric"].isin(TIMES), 0.0)
     section = tests.groupby(list(SECTION)).ngroup()
-    tests = tests.assign(
-        sign=-1.0, pool=tests.groupby([*SECTION, "case"]).ngroup(), difference=tests["gain"]
-    )
-    tests = judge(tests, section, level, of_runs=ratios is not None)
+    tests = tests.assign(sign=-1.0, pool=tests.groupby([*SECTION, "case"]).ngroup())
+    tests = judge(tests, section, level, of_runs=redrawn is not None)
     tests["p_seeds"] = seed_test(tests["gain"], tests["std_seed"], tests["n_seeds"])
     told = {BETTER: CONFIRMED, WORSE: REFUTED}
     tests["verdict"] = tests["verdict"].map(told).fillna(OPEN)
     needed = seeds_needed(tests, (1 - level) / max(len(pairs), 1))
-    asked = (tests["verdict"] == OPEN) & (ratios is None)
+    asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
     return tests.drop(columns=["sign", "pool", "difference", "df_test"], errors="ignore")
 
 
 def _of_training(
-    values: pd.DataFrame, pairs: pd.DataFrame, resamples: pd.DataFrame | None, margin: float
+    values: pd.DataFrame, pairs: pd.DataFrame, resamples: pd.DataFrame | None
 ) -> pd.DataFrame:
     """Paired differences over common seeds of training."""
     draws = run_draws(values, resamples, (*CELL, "seed"))
@@ -98,17 +101,14 @@ def _of_training(
         on=["rival", *SECTION, "seed"],
         suffixes=("", "_against"),
     )
-    tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
-    sign = np.where(tests["lower_is_better"].astype(bool), -1.0, 1.0)
-    return tests.assign(gain=sign * tests["difference"] + margin).drop(columns="difference")
+    return paired_tests(both, [*SECTION, *pairs.columns], draws)
 
 
 def _of_fits(
     values: pd.DataFrame,
     pairs: pd.DataFrame,
     resamples: pd.DataFrame | None,
-    ratios: Mapping[int, float],
-    margin: float,
+    redrawn: Collection[int],
 ) -> pd.DataFrame:
     """Differences of calibrators of the same networks."""
     means = values.groupby(list(CELL), as_index=False).agg(
@@ -124,19 +124,17 @@ def _of_fits(
     tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
     n = both[["n", "n_against"]].max(axis=1)
     error = both["var"].fillna(0) / both["n"] + both["var_against"].fillna(0) / both["n_against"]
-    sign = np.where(tests["lower_is_better"].astype(bool), -1.0, 1.0)
-    tests = tests.assign(
-        n_seeds=n, std_seed=np.sqrt(error * n), gain=sign * tests["difference"] + margin
-    )
-    if not ratios:
-        return tests.drop(columns="difference")
-    split = _of_training(values, pairs, None, margin)
-    ratio = split["cell"].map(ratios)
+    tests = tests.assign(n_seeds=n, std_seed=np.sqrt(error * n))
+    if not redrawn:
+        return tests
+    split = _of_training(values, pairs, None)
+    split = split[split["cell"].isin(redrawn)]
     split = split.assign(
-        std_test=np.sqrt(ratio) * split["std_seed"], df_test=(split["n_seeds"] - 1).clip(lower=1)
+        std_test=math.sqrt(SCORED_PER_FITTED) * split["std_seed"],
+        df_test=(split["n_seeds"] - 1).clip(lower=1),
     )
-    tests = tests.assign(df_test=float(DECIDING_RESAMPLES - 1)).drop(columns="difference")
-    parts = [tests[~tests["cell"].isin(ratios)], split[ratio.notna()]]
+    tests = tests.assign(df_test=float(DECIDING_RESAMPLES - 1))
+    parts = [tests[~tests["cell"].isin(redrawn)], split]
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 

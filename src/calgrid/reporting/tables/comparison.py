@@ -51,16 +51,10 @@ def tests(data: StudyData) -> Table | None:
     def select(group: Group) -> pd.DataFrame:
         shifted = data.shift_tidy(group)
         parts = [data.tidy(group, "test"), shifted[shifted["severity"] <= 0]]
-        rows = pd.concat(parts, ignore_index=True)
-        tested = (
-            rows["metric"].isin(shown)
-            & rows["diff_vs_baseline"].notna()
-            & (rows["method"] != data.baseline)
-        )
+        rows = data.compared(pd.concat(parts, ignore_index=True))
+        rows = rows[rows["metric"].isin(shown)]
         rows = rows.assign(n_seeds=rows["n_common"])  # those of the difference
-        return data.in_order(rows[tested], data.order(group), by=("calibrator", "method"))[
-            TEST_COLUMNS
-        ]
+        return data.in_order(rows, data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         metrics = [metric for metric in shown if (rows["metric"] == metric).any()]
