@@ -121,6 +121,8 @@ def test_one_run_is_spread_over_the_seeds_of_its_calibrator():
         "mean": 0.02,
         "std": np.nan,
         "std_fit": 0.004,
+        "ci_low": np.nan,
+        "ci_high": np.nan,
         "n_seeds": 1,
         "n_fits": 5,
     }

@@ -188,13 +188,10 @@ def rows_of(written, run_method, probe):
 
 
 @pytest.mark.slow
-def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, tmp_path, draw_only):
+def test_every_figure_is_drawn_with_a_caption(build_probed, tmp_path, draw_only):
     draw_only(*DRAWN)
-    for folder in ("a", "b"):
-        write_figures(build_probed.folder, build_probed.manifest, tmp_path / folder, (".png",))
-    entries = {
-        each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path / "a")
-    }
+    write_figures(build_probed.folder, build_probed.manifest, tmp_path, (".png",))
+    entries = {each["id"].removesuffix("_digits_resnet8"): each for each in read_index(tmp_path)}
     assert set(DRAWN) == set(entries)
     for name in DRAWN:
         entry = entries[name]
@@ -205,9 +202,7 @@ def test_every_figure_is_drawn_with_a_caption_and_the_same_bytes(build_probed, t
             else "3 seeds" in entry["caption"]
         )
         assert entry["caption"].endswith(".")
-        path = tmp_path / "a" / entry["file"]
-        assert path.read_bytes() == (tmp_path / "b" / entry["file"]).read_bytes()
-        with Image.open(path) as picture:
+        with Image.open(tmp_path / entry["file"]) as picture:
             assert 600 <= picture.size[0] <= 1400
             assert 0.005 < (np.asarray(picture.convert("L")) < 200).mean() < 0.7
 

@@ -13,7 +13,8 @@ from calgrid.papers.smart import (
     margin_temperature,
     val_size,
 )
-from calgrid.papers.smart.fits import margins
+from calgrid.papers.smart.diagnostics import MARGINS
+from calgrid.papers.smart.fits import diagnosed
 from calgrid.reporting.figures import write_figures
 from calgrid.reporting.index import read_index
 from calgrid.reporting.settings import on_most_rows, val_rows
@@ -105,7 +106,7 @@ def test_margin_figures_are_drawn_once_for_nested_sets(entries):
 
 
 def test_confidences_score_as_in_the_study(data, largest):
-    images = margins(data, largest).query("split == 'test'")
+    images = diagnosed(data, largest, MARGINS).query("split == 'test'")
     rows = data.metrics[
         (data.metrics["dataset"] == "digits_n200") & (data.metrics["split"] == "test")
     ]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics import check_probabilities, ece
-from calgrid.metrics.binning import BinSums, bin_sums
+from calgrid.metrics.binning import bin_sums
 from calgrid.reporting import text
 from calgrid.reporting.figures.reliability import curve, handles, histogram
 from calgrid.reporting.plotting import points, style
@@ -37,7 +37,7 @@ def plot_reliability(
     ------
     DataError, ConfigError : as in :func:`calgrid.metrics.ece`.
     """
-    sums = _of_one(probabilities, labels, n_bins)
+    sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
     with mpl.rc_context(style.RC):
         if ax is None:
             _, ax = plt.subplots(figsize=(style.COLUMN, 3.2), layout="constrained")
@@ -55,7 +55,7 @@ def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
     for place, ((upper, lower), (name, (probabilities, labels, line))) in enumerate(
         zip(pairs, parts.items(), strict=True)
     ):
-        sums = _of_one(probabilities, labels, n_bins)
+        sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
         curve(upper, sums)
         histogram(lower, sums)
         upper.set_title(f"{name}\n{line}".replace(" [", "\n["), fontsize=8, linespacing=1.3)
@@ -66,9 +66,3 @@ def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
     style.legend_above(figure, handles(several=False), 3)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure
-
-
-def _of_one(probabilities: ArrayLike, labels: ArrayLike, n_bins: int) -> BinSums:
-    """Sums (1, M) of the bins, as of one seed."""
-    sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
-    return BinSums(sums.count[None], sums.confidence[None], sums.correct[None])

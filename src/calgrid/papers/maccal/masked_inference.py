@@ -97,13 +97,9 @@ def draw(frame: FigureData) -> Figure:
         for name, table in tables.items():
             shade = style.colour(names, name)
             for mode, (line, _) in MODES.items():
-                _line(
-                    ax,
-                    table[table["mode"] == mode],
-                    column,
-                    factor,
-                    {"color": shade, "linestyle": line},
-                )
+                look = {"color": shade, "linestyle": line, "linewidth": 1.4}
+                part = table[table["mode"] == mode]
+                lines.course(ax, part, "ratio", column, factor, look, mode == "random")
             own = (
                 trained[trained["method"] == table["method"].iloc[0]]
                 .groupby("ratio")[column]
@@ -120,20 +116,6 @@ def draw(frame: FigureData) -> Figure:
     figure.align_ylabels()
     figure.legend(handles=_handles(names, len(trained) > 0), loc="outside upper center", ncols=2)
     return figure
-
-
-def _line(ax: Axes, table: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
-    by_ratio = table.groupby("ratio")[column].agg(["mean", "min", "max"]) * factor
-    ax.plot(by_ratio.index, by_ratio["mean"], linewidth=1.4, **look)
-    if (table["mode"] == "random").all():
-        ax.fill_between(
-            by_ratio.index,
-            by_ratio["min"],
-            by_ratio["max"],
-            color=look["color"],
-            alpha=0.12,
-            linewidth=0,
-        )
 
 
 def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:

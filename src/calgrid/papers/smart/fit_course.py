@@ -4,7 +4,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.papers.smart.fits import fits, whose
+from calgrid.papers.smart.diagnostics import FITS
+from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
@@ -16,7 +17,7 @@ NAMES = ("ts", "pts", "smart")
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """ECE and NLL of the validation images at the traced epochs, and after the fit (``kept``)."""
-    rows = fits(data, group)
+    rows = diagnosed(data, group, FITS)
     return rows[rows["calibrator"].isin((*NAMES, UNCALIBRATED)) & rows["ece"].notna()]
 
 

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.papers.smart.diagnostics import MAIN
-from calgrid.papers.smart.fits import fits, whose
+from calgrid.papers.smart.diagnostics import FITS, MAIN
+from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import Group, StudyData
@@ -28,7 +28,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
     The column ``best_epoch`` is the epoch whose weights were kept.
     """
-    rows = fits(data, group)
+    rows = diagnosed(data, group, FITS)
     rows = rows[rows["id"] == MAIN]
     if rows["calibrator"].nunique() < 2:
         return rows.iloc[:0]

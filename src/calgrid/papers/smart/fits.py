@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.papers.smart.diagnostics import FITS, MARGINS
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.settings import on_most_rows
 from calgrid.reporting.study import Group, StudyData
@@ -20,21 +19,10 @@ FITTED: Mapping[str, str] = {
 }
 
 
-def fits(data: StudyData, group: Group) -> pd.DataFrame:
-    """Traces of the fits of a group's reference run; empty if another group has more validation
-    rows.
+def diagnosed(data: StudyData, group: Group, name: str) -> pd.DataFrame:
+    """Rows of a file of ``papers.smart.diagnostics`` for a group's reference run; empty if another
+    group has more validation rows.
     """
-    return _own(data, group, FITS)
-
-
-def margins(data: StudyData, group: Group) -> pd.DataFrame:
-    """Margins of the images of a group's reference run; empty if another group has more validation
-    rows.
-    """
-    return _own(data, group, MARGINS)
-
-
-def _own(data: StudyData, group: Group, name: str) -> pd.DataFrame:
     rows = data.rows(name, group)
     return rows if on_most_rows(data, group) else rows.iloc[:0]
 

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calgrid.papers.smart.diagnostics import COMPARED
-from calgrid.papers.smart.fits import margins, whose
+from calgrid.papers.smart.diagnostics import COMPARED, MARGINS
+from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
@@ -28,7 +28,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     Columns: calibrator, quarter (0 = the smallest margins), bin (-1 = all images of the group), low
     and high (ends of the margins), count, confidence, correct.
     """
-    rows = margins(data, group)
+    rows = diagnosed(data, group, MARGINS)
     rows = rows[rows["split"] == "test"]
     shown = [name for name in COMPARED if rows[f"confidence_{name}"].notna().any()]
     parts = [

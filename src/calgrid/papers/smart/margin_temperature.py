@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calgrid.papers.smart.fits import fits, margins, whose
-from calgrid.reporting import text
+from calgrid.papers.smart.diagnostics import FITS, MARGINS
+from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
 
 BINS = 40
@@ -18,9 +18,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Margin of each validation and test image, the temperature of the latter, and that of
     temperature scaling.
     """
-    rows = margins(data, group)
+    rows = diagnosed(data, group, MARGINS)
     rows = rows[np.isfinite(rows["margin"])]
-    fitted = fits(data, group)
+    fitted = diagnosed(data, group, FITS)
     single = fitted.loc[(fitted["calibrator"] == "ts") & fitted["kept"], "temperature"]
     return rows.assign(single=single.iloc[0] if len(single) else np.nan)
 
@@ -46,7 +46,8 @@ def draw(frame: FigureData) -> Figure:
     order = np.argsort(margin)
     upper.axvspan(seen.min(), seen.max(), color="0.94", zorder=0)
     upper.plot(margin[order], temperature[order], color=COLOUR, linewidth=1.8)
-    handles = [style.handle(color=COLOUR, label=f"smart (r = {_correlation(margin, temperature)})")]
+    r = points.correlation([test], "margin", "temperature", "pearson")
+    handles = [style.handle(color=COLOUR, label=f"smart (r = {r})")]
     single = frame.rows["single"].iloc[0]
     if not np.isnan(single):
         upper.axhline(single, color=style.GREY, linestyle="--", linewidth=1)
@@ -65,10 +66,3 @@ def draw(frame: FigureData) -> Figure:
     figure.align_ylabels()
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
-
-
-def _correlation(margin: np.ndarray, temperature: np.ndarray) -> str:
-    varies = margin.std() > 0 and temperature.std() > 0
-    return text.decimal(
-        float(np.corrcoef(margin, temperature)[0, 1]) if varies else float("nan"), 2
-    )

@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from calgrid.papers.smart.fits import margins, whose
+from calgrid.papers.smart.diagnostics import MARGINS
+from calgrid.papers.smart.fits import diagnosed, whose
 from calgrid.papers.smart.margins import CONFIDENCE, indicators
-from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import points, style
 from calgrid.reporting.study import Group, StudyData
 
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Indicators and solved temperature of random logit vectors and of test images (column
     ``vectors``).
     """
-    rows = margins(data, group)
+    rows = diagnosed(data, group, MARGINS)
     rows = rows[rows["solved_temperature"].notna() | rows["largest_logit"].notna()]
     if rows.empty:
         return rows
@@ -63,10 +63,9 @@ def draw(frame: FigureData) -> Figure:
     for line, said in zip(axes, ("random vectors", "test images"), strict=True):
         rows = frame.rows[frame.rows["vectors"] == said]
         for ax, indicator in zip(line, INDICATORS, strict=True):
-            values = rows[indicator].to_numpy()
-            _points(ax, values, rows["solved_temperature"].to_numpy())
+            _points(ax, rows, indicator)
             if indicator == "margin":
-                _bounds(ax, values, int(rows["n_classes"].iloc[0]))
+                _bounds(ax, rows[indicator].to_numpy(), int(rows["n_classes"].iloc[0]))
         line[0].set_ylabel(f"Temperature\n({said})")
     for ax, label in zip(axes[-1], INDICATORS.values(), strict=True):
         ax.set_xlabel(label)
@@ -85,11 +84,11 @@ def random_vectors(n_classes: int) -> Floats:
     return factor * rng.normal(size=(VECTORS, n_classes))
 
 
-def _points(ax: Axes, values: Floats, temperature: Floats) -> None:
-    known = np.isfinite(values) & np.isfinite(temperature)
+def _points(ax: Axes, rows: pd.DataFrame, indicator: str) -> None:
+    shown = rows[np.isfinite(rows[[indicator, "solved_temperature"]]).all(axis=1)]
     ax.scatter(
-        values[known],
-        temperature[known],
+        shown[indicator],
+        shown["solved_temperature"],
         5,
         color=COLOUR,
         alpha=0.35,
@@ -97,8 +96,7 @@ def _points(ax: Axes, values: Floats, temperature: Floats) -> None:
         rasterized=True,
     )
     ax.set_yscale("log")
-    ranks = pd.DataFrame({"value": values[known], "temperature": temperature[known]}).rank()
-    ax.set_title(f"ρ = {text.decimal(ranks['value'].corr(ranks['temperature']), 2)}")
+    ax.set_title(f"ρ = {points.correlation([shown], indicator, 'solved_temperature')}")
 
 
 def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.histories import histories
-from calgrid.reporting.plotting import style
+from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.study import Group, StudyData
 
 #: a learning rate below this share of the previous constant one has dropped
@@ -117,25 +117,11 @@ def _curve(
     ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]
 ) -> None:
     """Draw the histories of a method, without a band if there are more than ``BANDS`` methods."""
-    by_epoch = history.groupby("epoch")[column].agg(["mean", "min", "max"]) * factor
-    look = style.line_look(methods, history["method"].iloc[0])
     # a single epoch is a point, not a line
-    ax.plot(
-        by_epoch.index,
-        by_epoch["mean"],
-        linewidth=1.3,
-        marker="o" if len(by_epoch) == 1 else None,
-        **look,
-    )
-    if len(methods) <= BANDS:
-        ax.fill_between(
-            by_epoch.index,
-            by_epoch["min"],
-            by_epoch["max"],
-            color=look["color"],
-            alpha=0.12,
-            linewidth=0,
-        )
+    marker = "o" if history["epoch"].nunique() == 1 else None
+    look = style.line_look(methods, history["method"].iloc[0])
+    look |= {"linewidth": 1.3, "marker": marker}
+    lines.course(ax, history, "epoch", column, factor, look, len(methods) <= BANDS)
 
 
 def drops(history: pd.DataFrame) -> list[int]:

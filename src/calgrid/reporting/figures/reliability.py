@@ -73,23 +73,21 @@ def _sums(bins: pd.DataFrame) -> BinSums:
 
 
 def curve(ax: Axes, sums: BinSums) -> None:
-    """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M)."""
-    count, confidence, correct = (
-        part.sum(axis=0) for part in (sums.count, sums.confidence, sums.correct)
-    )
+    """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M), or of one, (M,)."""
+    counts, confidences, corrects = map(np.atleast_2d, (sums.count, sums.confidence, sums.correct))
+    count, confidence, correct = (part.sum(axis=0) for part in (counts, confidences, corrects))
     filled, bins = count > 0, len(count)
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
     accuracy, mean = (100 * part[filled] / count[filled] for part in (correct, confidence))
-    few = count[filled] < FEW * len(sums.count)
+    few = count[filled] < FEW * len(counts)
     strength = np.where(few, 0.35, 1)
     ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
     hatch: style.Look = {"hatch": "/////", "linewidth": 0, "edgecolor": _faded(GAP, strength)}
     ax.bar(x, mean - accuracy, 100 / bins, accuracy, color=_faded(GAP, 0.25 * strength), **hatch)
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
-    if len(sums.count) > 1:
-        by_seed = np.where(sums.count > 0, 100 * sums.correct / np.maximum(sums.count, 1), np.nan)[
-            :, filled
-        ][:, ~few]
+    if len(counts) > 1:
+        by_seed = np.where(counts > 0, 100 * corrects / np.maximum(counts, 1), np.nan)
+        by_seed = by_seed[:, filled][:, ~few]
         ax.vlines(
             x[~few],
             np.nanmin(by_seed, axis=0),
@@ -107,7 +105,7 @@ def _faded(name: str, strength: np.ndarray) -> np.ndarray:
 
 def histogram(ax: Axes, sums: BinSums) -> None:
     """Draw the share of images in each bin; sums as in :func:`curve`."""
-    count = sums.count.sum(axis=0)
+    count = np.atleast_2d(sums.count).sum(axis=0)
     bins = len(count)
     ax.bar(
         (np.arange(bins) + 0.5) / bins * 100,

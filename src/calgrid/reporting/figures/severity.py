@@ -57,18 +57,9 @@ def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> No
     for method in methods:
         part = rows[rows["method"] == method].sort_values("severity")
         mean, std = (style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
-        shade = style.colour(methods, method)
-        ax.plot(
-            part["severity"],
-            mean,
-            color=shade,
-            linestyle=style.line(methods, method),
-            marker="o",
-            markersize=3,
-        )
-        ax.fill_between(
-            part["severity"], mean - std, mean + std, color=shade, alpha=0.12, linewidth=0
-        )
+        look = style.line_look(methods, method)
+        ax.plot(part["severity"], mean, marker="o", markersize=3, **look)
+        style.band(ax, part["severity"], mean - std, mean + std, look["color"])
     severities = sorted(rows["severity"].unique())
     ax.set_xticks(severities, ["clean" if s == 0 else f"{s:g}" for s in severities])
     if metric == "accuracy":

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from calgrid.reporting.plotting import style
+from calgrid.reporting.study import wide
 
 NULL = (
     "Ticks in the colour of a line: expected ECE of a perfectly calibrated network with the same "
@@ -33,13 +34,8 @@ def deviation(rows: pd.DataFrame) -> pd.Series:
 
 
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Wide rows by ``keys`` with mean and :func:`deviation` (``{metric}_mean``, ``{metric}_std``)
-    of tidy rows.
-    """
-    chosen = rows.assign(std=deviation(rows))
-    table = chosen.pivot(index=keys, columns="metric", values=["mean", "std"])
-    table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
-    return table.reset_index()
+    """Wide rows by ``keys`` of tidy rows, with :func:`deviation` in ``{metric}_std``."""
+    return wide(rows.assign(std=deviation(rows)), keys)
 
 
 def spread(rows: pd.DataFrame) -> str:
@@ -73,12 +69,22 @@ def line(
     )
     ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
     if count <= BANDS:
-        ax.fill_between(x, mean - std, mean + std, color=look["color"], alpha=0.12, linewidth=0)
+        style.band(ax, x, mean - std, mean + std, look["color"])
     if metric == "ece":
         tick = {**NULL_TICK, "color": look["color"]}
         ax.plot(
             x, style.scaled(metric, rows["ece_null_mean"].to_numpy(float)), markersize=7, **tick
         )
+
+
+def course(
+    ax: Axes, rows: pd.DataFrame, x: str, y: str, factor: float, look: style.Look, band: bool
+) -> None:
+    """Draw the mean of ``factor`` times column ``y`` at each ``x``, and a band over its range."""
+    by_x = rows.groupby(x)[y].agg(["mean", "min", "max"]) * factor
+    ax.plot(by_x.index, by_x["mean"], **look)
+    if band:
+        style.band(ax, by_x.index, by_x["min"], by_x["max"], look["color"])
 
 
 def numeric_axis(ax: Axes, values: Sequence[float]) -> None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import ArrayLike
 
 from calgrid.reporting import text
 from calgrid.reporting.study import UNCALIBRATED
@@ -162,6 +163,13 @@ def stripes(ax: Axes, names: Sequence[str]) -> None:
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     ax.tick_params(axis="y", length=0)
+
+
+def band(
+    ax: Axes, x: Sequence[float], low: ArrayLike, high: ArrayLike, shade: Colour | str
+) -> None:
+    """Shade the range between two lines over the same ``x``."""
+    ax.fill_between(x, low, high, color=shade, alpha=0.12, linewidth=0)
 
 
 def arrows(ax: Axes, y: np.ndarray, low: np.ndarray, high: np.ndarray, shade: Colour | str) -> None:
