@@ -23,7 +23,6 @@ from calgrid.reporting.tables import questions
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
 
-TEMPLATE = "report.html.j2"
 #: kind of the figure shown in the summary
 HEADLINE = "ece_intervals"
 #: number of figures of a kind that are embedded; further ones are linked
@@ -80,7 +79,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "paper_figures": PAPER_FIGURES,
         "provenance": provenance(data),
     }
-    write_text(out, template(TEMPLATE).render(context))
+    write_text(out, template("report.html.j2").render(context))
 
 
 def template(name: str) -> jinja2.Template:

@@ -67,10 +67,8 @@ class Results:
     @property
     def runs(self) -> pd.DataFrame:
         """One row per run: protocol, dataset, backbone, method, seed, folder."""
-        below, keys = (
-            self.folder.parent / "runs",
-            [run["key"] for run in self.data.manifest["runs"]],
-        )
+        below = self.folder.parent / "runs"
+        keys = [run["key"] for run in self.data.manifest["runs"]]
         return pd.DataFrame([{**key, "folder": str(below / RunKey(**key).path)} for key in keys])
 
     @property

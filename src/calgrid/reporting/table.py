@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
 from calgrid.reporting.text import Markup, Rows
+from calgrid.storage.atomic import write_text
 
 #: the report shows the sections of a table up to about this number of rows
 SHOWN_ROWS = 1000
@@ -168,6 +170,14 @@ class Table:
         if self.of_paper:
             files["html"] = self.html
         return files
+
+    def write(self, out: Path) -> list[Path]:
+        """Write the files into a folder; returns their paths."""
+        paths = []
+        for suffix, content in self.files.items():
+            paths.append(Path(out, f"{self.id}.{suffix}"))
+            write_text(paths[-1], content)
+        return paths
 
     @property
     def latex(self) -> str:
@@ -365,7 +375,7 @@ def by_group(
     select: Callable[[Group], pd.DataFrame],
     format: Callable[[Group, pd.DataFrame], list[Section]],
 ) -> tuple[pd.DataFrame, list[Section]]:
-    """FigureData and sections of all groups that have rows."""
+    """Frame and sections of all groups that have rows."""
     found = [(group, rows) for group in data.groups if len(rows := select(group))]
     if not found:
         return pd.DataFrame(), []

@@ -132,9 +132,14 @@ def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> st
     """Write the standard deviation over seeds or, for one seed, the bootstrap interval."""
     if n_seeds > 1 and not math.isnan(std):
         return f"± {format_metric(metric, std)}"
-    return (
-        "" if math.isnan(low) else f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
-    )
+    return interval(metric, low, high)
+
+
+def interval(metric: str, low: float, high: float) -> str:
+    """Write an interval in brackets; empty if it is unknown."""
+    if math.isnan(low):
+        return ""
+    return f"[{format_metric(metric, low)}, {format_metric(metric, high)}]"
 
 
 def verdict(word: str, metric: str, detectable: float) -> str:

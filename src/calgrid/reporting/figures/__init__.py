@@ -30,7 +30,7 @@ from calgrid.reporting.index import write_index
 from calgrid.reporting.plotting import style
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import StudyData
-from calgrid.storage.atomic import replacing, write_text
+from calgrid.storage.atomic import replacing
 
 __all__ = ["FIGURES", "figure_kinds", "write_figures"]
 
@@ -128,9 +128,7 @@ def write_figures(
         Path(out, entry["file"]).with_suffix(suffix) for entry in entries for suffix in formats
     ]
     for table in figure_lists(data, entries):
-        for suffix, content in table.files.items():
-            paths.append(Path(out, f"{table.id}.{suffix}"))
-            write_text(paths[-1], content)
+        paths += table.write(out)
     return [*paths, write_index(out, entries)]
 
 

@@ -30,7 +30,6 @@ from calgrid.reporting.tables import (
     training_time,
     tuned,
 )
-from calgrid.storage.atomic import write_text
 
 __all__ = ["TABLES", "table_builders", "write_tables"]
 
@@ -95,8 +94,5 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     tables += paper_tables(data)
     paths = []
     for table in tables:
-        for suffix, content in table.files.items():
-            path = Path(out, f"{table.id}.{suffix}")
-            write_text(path, content)
-            paths.append(path)
+        paths += table.write(out)
     return [*paths, write_index(out, [table.entry for table in tables])]

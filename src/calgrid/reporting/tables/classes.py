@@ -77,6 +77,6 @@ def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
 def _cell(row: pd.Series, metric: str) -> Cell:
     mean, std = float(row[f"{metric}_mean"]), row[f"{metric}_std"]
     ends = [float(row.get(f"{metric}_ci_{end}", math.nan)) for end in ("low", "high")]
-    interval = "" if math.isnan(ends[0]) else text.spread(metric, 1, math.nan, *ends)
+    interval = text.interval(metric, *ends)
     over_seeds = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
     return Cell(text.format_metric(metric, mean), f"{over_seeds} {interval}".strip(), sort=mean)

@@ -84,13 +84,8 @@ def _recipe(row: pd.Series) -> Cell:
 
 
 def _with_interval(row: pd.Series, metric: str) -> Cell:
-    mean, low, high = (row[f"{metric}_{each}"] for each in ("mean", "ci_low", "ci_high"))
-    ends = (
-        ""
-        if math.isnan(low)
-        else f"[{text.format_metric(metric, low)}, {text.format_metric(metric, high)}]"
-    )
-    return Cell(text.format_metric(metric, mean), ends, sort=float(mean))
+    mean, *ends = (row[f"{metric}_{each}"] for each in ("mean", "ci_low", "ci_high"))
+    return Cell(text.format_metric(metric, mean), text.interval(metric, *ends), sort=float(mean))
 
 
 def _tested(row: pd.Series, baseline: str) -> Cell:
