@@ -7,8 +7,7 @@ from typing import Any
 from calgrid.configuration.manifest import Manifest
 from calgrid.reporting.html import facts_of, template
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import marked
-from calgrid.reporting.tables import methods, ranks
+from calgrid.reporting.tables import built, methods, ranks
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import sha256_of
 
@@ -28,12 +27,11 @@ def write_page(study: Path, manifest: Manifest, origin: Mapping[str, Any], archi
     DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables = [table for build in RANKINGS if (table := build(data)) is not None]
     context = {
         "study": manifest["study"],
         "facts": facts_of(data),
         "origin": origin,
-        "tables": [marked(table, data) for table in tables],
+        "tables": list(built(data, RANKINGS)),
         "archive": archive.name,
         "sha256": sha256_of(archive),
     }

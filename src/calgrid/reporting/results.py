@@ -17,8 +17,8 @@ from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
 from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData
-from calgrid.reporting.table import Table, marked
-from calgrid.reporting.tables import table_builders
+from calgrid.reporting.table import Table
+from calgrid.reporting.tables import built, table_builders
 from calgrid.statistics import compare
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits
@@ -87,7 +87,7 @@ class Results:
 
     def tables(self) -> list[str]:
         """Names of the tables of the report that have rows."""
-        return [table.id for build in table_builders() if (table := build(self.data)) is not None]
+        return [table.id for table in built(self.data, table_builders())]
 
     def table(self, name: str = "methods") -> pd.DataFrame:
         """A table of the report, unrounded; shares are fractions."""
@@ -263,10 +263,9 @@ class Results:
         return self.run(method, seed, **where).logits(name, where.get("checkpoint"))
 
     def _table(self, name: str) -> Table:
-        for build in table_builders():
-            table = build(self.data)
-            if table is not None and table.id == name:
-                return marked(table, self.data)
+        for table in built(self.data, table_builders()):
+            if table.id == name:
+                return table
         raise unknown_id("table", name, self.tables())
 
     def _group(self, where: dict[str, str]) -> Group:

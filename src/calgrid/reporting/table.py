@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -154,7 +154,7 @@ class Table:
     category: str
     caption: str
     frame: pd.DataFrame
-    sections: Sequence[Section] = field(default_factory=list)
+    sections: Sequence[Section]
     of_paper: bool = False
 
     @property
@@ -362,22 +362,20 @@ def metric_section(
     return Section(heading, [*lead, *map(text.heading, metrics)], lines)
 
 
-def with_group(rows: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Rows with the columns of their group in front."""
-    named = rows.copy()
-    for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
-        named.insert(place, column, value)
-    return named
-
-
 def by_group(
-    data: StudyData,
+    groups: Iterable[Group],
     select: Callable[[Group], pd.DataFrame],
     format: Callable[[Group, pd.DataFrame], list[Section]],
 ) -> tuple[pd.DataFrame, list[Section]]:
-    """Frame and sections of all groups that have rows."""
-    found = [(group, rows) for group in data.groups if len(rows := select(group))]
-    if not found:
-        return pd.DataFrame(), []
-    frame = pd.concat([with_group(rows, group) for group, rows in found], ignore_index=True)
-    return frame, [section for group, rows in found for section in format(group, rows)]
+    """Frame, with the columns of the group in front, and sections of the groups that have rows."""
+    frames: list[pd.DataFrame] = []
+    sections: list[Section] = []
+    for group in groups:
+        rows = select(group)
+        if len(rows):
+            sections += format(group, rows)
+            named = rows.copy()
+            for place, (column, value) in enumerate(zip(GROUP, group, strict=True)):
+                named.insert(place, column, value)
+            frames.append(named)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(), sections

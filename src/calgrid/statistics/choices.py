@@ -57,18 +57,13 @@ def choose(metrics: pd.DataFrame, candidates: Candidates, metric: str = "nll") -
         )
     lower = METRICS[metric].lower_is_better
     best = values.sort_values(["value", "place"], ascending=[lower, True], kind="stable")
-    chosen = (
-        best.groupby(["tuned", *CELL], sort=False)
-        .head(1)
-        .assign(n_candidates=lambda f: wanted[f["tuned"]].array)
+    chosen = best.drop_duplicates(["tuned", *CELL])
+    chosen = chosen.assign(
+        n_candidates=chosen["tuned"].map(wanted),
+        _tuned=chosen["tuned"].map(list(candidates).index),
     )
-    order = chosen.assign(
-        _tuned=chosen["tuned"].map({name: at for at, name in enumerate(candidates)})
-    )
-    order = order.sort_values(["_tuned", *CELL])
-    return order[
-        ["tuned", *CELL, "protocol", "method", "place", "value", "n_candidates"]
-    ].reset_index(drop=True)
+    columns = ["tuned", *CELL, "protocol", "method", "place", "value", "n_candidates"]
+    return chosen.sort_values(["_tuned", *CELL])[columns].reset_index(drop=True)
 
 
 def listed(rows: pd.DataFrame, candidates: Candidates) -> pd.DataFrame:

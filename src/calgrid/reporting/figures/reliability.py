@@ -30,9 +30,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     several = bins["method"].nunique() > 1
     shown = data.few_calibrators() if several else list(bins["calibrator"].unique())
     rows = data.test(group, shown)
+    if rows.empty:
+        return rows
     parts = dict(list(bins.groupby(["method", "calibrator"])))
-    keys = zip(rows["method"], rows["calibrator"], strict=True) if len(rows) else ()
-    return rows.assign(sums=[_sums(parts[key]) for key in keys]) if len(rows) else rows
+    keys = zip(rows["method"], rows["calibrator"], strict=True)
+    return rows.assign(sums=[_sums(parts[key]) for key in keys])
 
 
 def caption(frame: FigureData) -> str:

@@ -5,7 +5,7 @@ Tables of the papers that the study names are written too, also in HTML.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from calgrid.configuration.home import home
@@ -31,7 +31,7 @@ from calgrid.reporting.tables import (
     tuned,
 )
 
-__all__ = ["TABLES", "table_builders", "write_tables"]
+__all__ = ["TABLES", "built", "table_builders", "write_tables"]
 
 #: builds a table; None is a table without rows, which is not written
 Builder = Callable[[StudyData], Table | None]
@@ -63,6 +63,14 @@ def table_builders() -> tuple[Builder, ...]:
     return (*TABLES, *(module.table for module in modules))
 
 
+def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
+    """Tables that have rows, with methods that see validation data marked."""
+    for build in builders:
+        table = build(data)
+        if table is not None:
+            yield marked(table, data)
+
+
 def paper_tables(data: StudyData) -> list[Table]:
     """Claims and tables of the papers that the study names."""
     papers = [
@@ -86,12 +94,7 @@ def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
     DataError : a file of the study is missing or damaged.
     """
     data = StudyData(study, manifest)
-    tables: list[Table] = []
-    for build in table_builders():
-        built = build(data)
-        if built is not None:
-            tables.append(marked(built, data))
-    tables += paper_tables(data)
+    tables = [*built(data, table_builders()), *paper_tables(data)]
     paths = []
     for table in tables:
         paths += table.write(out)

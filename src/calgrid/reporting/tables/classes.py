@@ -22,7 +22,9 @@ FEW_IMAGES = 10
 def classes(data: StudyData) -> Table | None:
     """Scores of each class, uncalibrated and with one calibrator; the CSV file has all methods."""
     frame, sections = by_group(
-        data, lambda group: _means(data, group), lambda group, rows: [_section(data, group, rows)]
+        data.groups,
+        lambda group: _means(data, group),
+        lambda group, rows: [_section(data, group, rows)],
     )
     if frame.empty:
         return None

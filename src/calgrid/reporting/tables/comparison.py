@@ -70,7 +70,7 @@ def tests(data: StudyData) -> Table | None:
             found.append(Section(data.label(group) + where, header, _rows(part, metrics)))
         return found
 
-    frame, formatted = by_group(data, select, sections)
+    frame, formatted = by_group(data.groups, select, sections)
     if frame.empty:
         return None
     shifted = ""
@@ -137,7 +137,7 @@ def published(data: StudyData) -> Table | None:
         ]
         return [Section(data.label(group), header, [_beside(row) for _, row in rows.iterrows()])]
 
-    frame, formatted = by_group(data, select, sections)
+    frame, formatted = by_group(data.groups, select, sections)
     if frame.empty:
         return None
     caption = (

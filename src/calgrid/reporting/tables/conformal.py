@@ -35,7 +35,7 @@ def conformal(data: StudyData) -> Table | None:
             found.append(_section(heading, part))
         return found
 
-    frame, formatted = by_group(data, lambda group: set_means(data, group), sections)
+    frame, formatted = by_group(data.groups, lambda group: set_means(data, group), sections)
     if frame.empty:
         return None
     n_threshold = frame["n_threshold"].astype(int)

@@ -55,7 +55,7 @@ def methods(data: StudyData) -> Table | None:
         tied = ties(data, group, rows, shown, within="calibrator")
         return [metric_section(data.label(group), rows, shown, lead, ties=tied)]
 
-    frame, sections = by_group(data, lambda group: data.test(group, [UNCALIBRATED]), section)
+    frame, sections = by_group(data.groups, lambda group: data.test(group, [UNCALIBRATED]), section)
     if frame.empty:
         return None
     caption = (
@@ -71,7 +71,9 @@ def calibrators(data: StudyData) -> Table | None:
     """Every method with every calibrator."""
     if set(data.calibrators) == {UNCALIBRATED}:
         return None
-    frame, sections = by_group(data, data.test, _calibrated(data, (*METRICS, *data.own_metrics)))
+    frame, sections = by_group(
+        data.groups, data.test, _calibrated(data, (*METRICS, *data.own_metrics))
+    )
     if frame.empty:
         return None
     order = "Methods are sorted by their rank without calibration. "
@@ -87,7 +89,7 @@ def calibrators(data: StudyData) -> Table | None:
 
 def parts(data: StudyData) -> Table | None:
     """Refinement and calibration parts of proper scores, and L_p errors."""
-    frame, sections = by_group(data, data.test, _calibrated(data, PARTS))
+    frame, sections = by_group(data.groups, data.test, _calibrated(data, PARTS))
     if frame.empty:
         return None
     caption = (
@@ -107,7 +109,7 @@ def parts(data: StudyData) -> Table | None:
 def soft_labels(data: StudyData) -> Table | None:
     """Every method with every calibrator, on test splits with known truth."""
     frame, sections = by_group(
-        data, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS)
+        data.groups, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS)
     )
     if frame.empty:
         return None

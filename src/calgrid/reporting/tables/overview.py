@@ -42,7 +42,7 @@ def overview(data: StudyData) -> Table | None:
         cells = [_row(row, data.baseline) for _, row in found.iterrows()]
         return [Section(data.label(group), header, cells)]
 
-    frame, sections = by_group(data, rows, section)
+    frame, sections = by_group(data.groups, rows, section)
     if frame.empty:
         return None
     caption = (

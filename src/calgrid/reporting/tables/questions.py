@@ -56,7 +56,7 @@ def comparisons(data: StudyData) -> Table | None:
         return [Section(data.label(group), header, cells)]
 
     frame, formatted = by_group(
-        data, lambda group: data.select(answers, group).drop(columns=GROUP), sections
+        data.groups, lambda group: data.select(answers, group).drop(columns=GROUP), sections
     )
     if frame.empty:
         return None

@@ -45,7 +45,7 @@ def shift(data: StudyData) -> Table | None:
             for key, part in parts
         ]
 
-    frame, formatted = by_group(data, data.shift_means, sections)
+    frame, formatted = by_group(data.groups, data.shift_means, sections)
     if frame.empty:
         return None
     caption = (
@@ -83,7 +83,7 @@ def ood(data: StudyData) -> Table | None:
             for name, part in rows.groupby("shift")
         ]
 
-    frame, formatted = by_group(data, data.ood, sections)
+    frame, formatted = by_group(data.groups, data.ood, sections)
     if frame.empty:
         return None
     caption = (

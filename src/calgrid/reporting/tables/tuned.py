@@ -14,9 +14,9 @@ from calgrid.reporting.table import (
     Cell,
     Section,
     Table,
+    by_group,
     metric_section,
     present,
-    with_group,
     words,
 )
 from calgrid.statistics import as_tuned, choose, summarise
@@ -91,16 +91,14 @@ def tuned(data: StudyData) -> Table | None:
     found = read_tuned(data)
     if found is None:
         return None
-    frames, sections = [], []
-    for values in found.summary[GROUP].drop_duplicates().itertuples(index=False):
-        group = Group(*values)
-        rows = _rows(data, group, found)
-        frames.append(with_group(rows, group))
-        sections.append(_section(group, rows, found.baseline))
-    caption = _caption(data, found)
-    return Table(
-        "tuned", "Tuned with an equal budget", "Methods", caption, pd.concat(frames), sections
+    tuples = found.summary[GROUP].drop_duplicates().itertuples(index=False)
+    frame, sections = by_group(
+        [Group(*values) for values in tuples],
+        lambda group: _rows(data, group, found),
+        lambda group, rows: [_section(group, rows, found.baseline)],
     )
+    caption = _caption(data, found)
+    return Table("tuned", "Tuned with an equal budget", "Methods", caption, frame, sections)
 
 
 def _rows(data: StudyData, group: Group, found: Tuned) -> pd.DataFrame:
