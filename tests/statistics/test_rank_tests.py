@@ -127,15 +127,14 @@ def test_higher_may_be_better():
     assert setting_ranks(scores, lower_is_better=False).to_numpy().tolist() == [[1, 2], [2, 1]]
 
 
-def test_missing_numbers_cost_their_setting_or_their_method():
+def test_a_missing_number_costs_its_setting():
     scores = SIX_SETTINGS.copy()
     scores.loc[1, "three"] = np.nan
     assert setting_ranks(scores).shape == (5, 4)
-    assert setting_ranks(scores, missing="drop_methods").shape == (6, 3)
-    with pytest.raises(DataError, match="none is left"):
+    with pytest.raises(DataError, match="a setting without missing numbers"):
         setting_ranks(scores.assign(five=np.nan))
-    with pytest.raises(ConfigError, match="missing must be"):
-        setting_ranks(scores, missing="impute")
+    with pytest.raises(ConfigError, match="ties must be"):
+        setting_ranks(scores, ties="max")
 
 
 def test_improvements_over_settings_of_two_data_sets():

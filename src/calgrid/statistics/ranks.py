@@ -15,7 +15,6 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.statistics.holm import holm
 
 Ties = Literal["average", "min"]
-Missing = Literal["drop_settings", "drop_methods"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ def setting_ranks(
     scores: pd.DataFrame,
     *,
     lower_is_better: bool = True,
-    missing: Missing = "drop_settings",
     ties: Ties = "average",
 ) -> pd.DataFrame:
     """Rank of each method within each setting, 1 = best.
@@ -66,25 +64,20 @@ def setting_ranks(
     Parameters
     ----------
     scores : settings in rows, methods in columns, seeds already averaged (they are not independent
-        settings).
-    missing : drop the setting or the method of a missing number; nothing is imputed.
+        settings). A setting with a missing number is dropped; nothing is imputed.
     ties : tied methods get the ``average`` of their ranks, or the smallest (``min``, as in FeDLaS'
         tables).
 
     Raises
     ------
-    ConfigError : unknown ``missing`` or ``ties``.
-    DataError : nothing is left.
+    ConfigError : unknown ``ties``.
+    DataError : no setting is left.
     """
-    if missing not in ("drop_settings", "drop_methods") or ties not in ("average", "min"):
-        raise ConfigError(
-            f"missing must be 'drop_settings' or 'drop_methods', got {missing!r}; ties {ties!r}."
-        )
-    complete = scores.dropna(axis="index" if missing == "drop_settings" else "columns")
+    if ties not in ("average", "min"):
+        raise ConfigError(f"ties must be 'average' or 'min', got {ties!r}.")
+    complete = scores.dropna()
     if complete.empty:
-        raise DataError(
-            f"scores must leave a setting without missing numbers after '{missing}', none is left."
-        )
+        raise DataError("scores must have a setting without missing numbers.")
     return complete.rank(axis="columns", method=ties, ascending=lower_is_better)
 
 
@@ -92,13 +85,12 @@ def mean_ranks(
     scores: pd.DataFrame,
     *,
     lower_is_better: bool = True,
-    missing: Missing = "drop_settings",
     ties: Ties = "average",
 ) -> pd.Series:
     """Mean over settings of the rank of each method; arguments and errors as in
     :func:`setting_ranks`.
     """
-    ranks = setting_ranks(scores, lower_is_better=lower_is_better, missing=missing, ties=ties)
+    ranks = setting_ranks(scores, lower_is_better=lower_is_better, ties=ties)
     return ranks.mean().rename("mean_rank")
 
 
@@ -160,7 +152,6 @@ def critical_difference(
     scores: pd.DataFrame,
     *,
     lower_is_better: bool = True,
-    missing: Missing = "drop_settings",
     alpha: float = 0.05,
 ) -> CriticalDifference:
     """Friedman's test, mean ranks and Nemenyi's critical difference of methods over settings; ties
@@ -170,17 +161,17 @@ def critical_difference(
     ----------
     scores : settings in rows, methods in columns, seeds already averaged (they are not independent
         settings).
-    lower_is_better, missing : as in :func:`calgrid.statistics.setting_ranks`.
+    lower_is_better : as in :func:`calgrid.statistics.setting_ranks`.
     alpha : level of the critical difference, in (0, 1).
 
     Raises
     ------
     DataError : fewer than two settings or methods remain.
-    ConfigError : as in :func:`calgrid.statistics.setting_ranks`, or for ``alpha``.
+    ConfigError : ``alpha`` is out of range.
 
     Source: Demšar, JMLR 2006, sections 3.2.2 and 3.2.4.
     """
-    ranks = setting_ranks(scores, lower_is_better=lower_is_better, missing=missing)
+    ranks = setting_ranks(scores, lower_is_better=lower_is_better)
     test = friedman(ranks)
     cd = nemenyi_cd(test.n_methods, test.n_settings, alpha)
     means = ranks.mean().sort_values(kind="stable").rename("mean_rank")
