@@ -36,7 +36,7 @@ def against_baseline(study: Results, protocol: str) -> pd.DataFrame:
     return frame.assign(against=study.data.baseline, difference=frame["diff_vs_baseline"])
 
 
-def answers(study: Results, protocol: str) -> pd.DataFrame:
+def answers(study: Results, protocol: str) -> list[pd.DataFrame]:
     """Verdicts on other comparisons of the study, and on calibrators against one temperature."""
     frames = []
     for asked in study.data.comparisons:
@@ -49,7 +49,7 @@ def answers(study: Results, protocol: str) -> pd.DataFrame:
         if calibrator not in ("none", "ts"):
             frame = study.compare_calibrators(calibrator, "ts", None, ANSWERED, protocol=protocol)
             frames.append(frame.assign(calibrator=calibrator))
-    return pd.concat(frames)
+    return frames
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     study = load_study(options.study)
     rows = pd.concat(
-        [against_baseline(study, options.protocol), answers(study, options.protocol)]
+        [against_baseline(study, options.protocol), *answers(study, options.protocol)]
     ).reindex(columns=COLUMNS)
     words = rows.select_dtypes(["object", "string", "category"]).columns
     rows = rows.astype(dict.fromkeys(words, "category"))
