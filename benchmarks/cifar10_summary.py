@@ -37,14 +37,14 @@ def against_baseline(study: Results, protocol: str) -> pd.DataFrame:
 
 
 def answers(study: Results, protocol: str) -> list[pd.DataFrame]:
-    """Verdicts on other comparisons of the study, and on calibrators against one temperature."""
+    """The study's answers to its other questions about methods, and verdicts on calibrators against
+    one temperature.
+    """
     frames = []
-    for asked in study.data.comparisons:
-        names = asked["method"], asked["against"]
-        if names[1] == study.data.baseline:
-            continue
-        for calibrator in ("none", "ts"):
-            frames.append(study.compare(*names, calibrator, ANSWERED, protocol=protocol))
+    if study.data.comparisons:
+        asked = study.table("comparisons").query("protocol == @protocol and compared == 'method'")
+        asked = asked[asked["metric"].isin(ANSWERED) & (asked["against"] != study.data.baseline)]
+        frames.append(asked.assign(shift="", severity=0))
     for calibrator in study.data.calibrators:
         if calibrator not in ("none", "ts"):
             frame = study.compare_calibrators(calibrator, "ts", None, ANSWERED, protocol=protocol)
