@@ -121,22 +121,20 @@ def log_probabilities(logits: Array) -> tuple[Array, Array]:
     Both are at least ln of the smallest normal float32.
     """
     scores, rests = np.empty(logits.shape), np.empty(logits.shape)
-    for block in row_blocks(*logits.shape):
-        scores[block], rests[block] = _log_probabilities(logits[block])
+    for block in row_blocks(*logits.shape):  # arrays in between stay in the cache
+        exponentials, top = np.exp(logits[block]), logits[block].argmax(axis=1)
+        rows = np.arange(len(top))
+        total = exponentials.sum(axis=1, keepdims=True)
+        rest = total - exponentials
+        # summed without the top term, because the difference would lose precision for confident
+        # samples
+        exponentials[rows, top] = 0.0
+        rest[rows, top] = exponentials.sum(axis=1)
+        with np.errstate(divide="ignore"):
+            log_rest = np.log(rest) - np.log(total)
+        np.maximum(logits[block] - np.log(total), LOG_TINY, out=scores[block])
+        np.maximum(log_rest, LOG_TINY, out=rests[block])
     return scores, rests
-
-
-def _log_probabilities(logits: Array) -> tuple[Array, Array]:
-    rows, top = np.arange(len(logits)), logits.argmax(axis=1)
-    exponentials = np.exp(logits)
-    total = exponentials.sum(axis=1, keepdims=True)
-    rest = total - exponentials
-    # summed without the top term, because the difference would lose precision for confident samples
-    exponentials[rows, top] = 0.0
-    rest[rows, top] = exponentials.sum(axis=1)
-    with np.errstate(divide="ignore"):
-        log_rest = np.log(rest) - np.log(total)
-    return np.maximum(logits - np.log(total), LOG_TINY), np.maximum(log_rest, LOG_TINY)
 
 
 def top_label(logits: Array) -> tuple[NDArray[np.intp], Array]:
