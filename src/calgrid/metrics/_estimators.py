@@ -270,7 +270,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
                     "ks": _weighted.largest_at(one.cumulated, ends) / n,
                 }
             )
-        failure = Confidences(ends, ranks.before, drawn_correct.cumulated)
+        failure = Confidences(ends, correct, ranks.before, drawn_correct.cumulated)
         separation = {
             "aurc": failure.aurc(),
             "auroc_failure": failure.auroc(),

@@ -22,6 +22,7 @@ class Confidences:
     Parameters
     ----------
     ends : position after the last sample of each distinct confidence, (G,), in ascending order.
+    correct : 1 or 0 for each sample in that order, (N,).
     before, correct_before : cumulative weights of all and of correct predictions in that order, (R,
         N + 1).
 
@@ -30,23 +31,19 @@ class Confidences:
     wrong : number of errors, (R,).
     """
 
-    def __init__(self, ends: NDArray[np.intp], before: Floats, correct_before: Floats) -> None:
-        self._n = before.shape[1] - 1
-        if len(ends) < self._n:  # ties
-            places = np.append(0, ends)
-            before = np.take(before, places, axis=1)
-            correct_before = np.take(correct_before, places, axis=1)
-        self._correct_before = correct_before
-        self._wrong_before = before - correct_before
-        self.wrong = self._wrong_before[:, -1]
+    def __init__(
+        self, ends: NDArray[np.intp], correct: Floats, before: Floats, correct_before: Floats
+    ) -> None:
+        self._n = len(correct)
+        self._starts = np.append(0, ends[:-1])
+        self._before, self._correct_before = before, correct_before
+        self.wrong = before[:, -1] - correct_before[:, -1]
         # only confidences with an error contribute to the areas
-        self._place = np.flatnonzero(np.diff(self._wrong_before, axis=1).any(axis=0))
-        self._below, self._wrong_below = self._at(before, 0), self._at(self._wrong_before, 0)
-        self._upto, self._wrong_upto = self._at(before, 1), self._at(self._wrong_before, 1)
-
-    def _at(self, sums: Floats, after: int) -> Floats:
-        """Cumulative sums before (0) or after (1) the confidences with an error, (R, E)."""
-        return np.take(sums, self._place + after, axis=1)
+        with_error = np.flatnonzero(np.add.reduceat(correct, self._starts) < ends - self._starts)
+        begin, end = self._starts[with_error], ends[with_error]
+        self._below, self._upto = np.take(before, begin, axis=1), np.take(before, end, axis=1)
+        self._wrong_below = self._below - np.take(correct_before, begin, axis=1)
+        self._wrong_upto = self._upto - np.take(correct_before, end, axis=1)
 
     @cached_property
     def _wrong_here(self) -> Floats:
@@ -83,9 +80,12 @@ class Confidences:
         """
         correct = self._n - self.wrong
         dropped = correct - np.ceil(95 * correct / 100)
-        # the first confidence up to which there are more correct predictions than may be dropped
-        threshold = (self._correct_before > dropped[:, None]).argmax(axis=1) - 1
-        below = np.take_along_axis(self._wrong_before, threshold.clip(min=0)[:, None], axis=1)[:, 0]
+        below = np.empty_like(self.wrong)
+        for row, most in enumerate(dropped):
+            # the first confidence up to which there are more correct predictions than may be dropped
+            sample = np.searchsorted(self._correct_before[row], most, side="right") - 1
+            start = self._starts[np.searchsorted(self._starts, sample, side="right") - 1]
+            below[row] = self._before[row, start] - self._correct_before[row, start]
         return _ratio(self.wrong - below, np.where(correct > 0, self.wrong, 0))
 
     def aupr(self) -> Floats:
@@ -174,7 +174,7 @@ def _confidences(probs: Probabilities, labels: ArrayLike) -> Confidences:
     predictions = check_probabilities(probs, labels)
     confidence, correct = sorted_correct(predictions)
     sums = cumulative(np.vstack([np.ones_like(correct), correct]))
-    return Confidences(tie_ends(confidence), sums[:1], sums[1:])
+    return Confidences(tie_ends(confidence), correct, sums[:1], sums[1:])
 
 
 def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
