@@ -90,6 +90,14 @@ def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, 
     assert calgrid(*apply, "--classes", "s_cat,s_dog,s_eel").code == 0
 
 
+def test_a_file_that_is_calibrated_already_is_said(calgrid, fitted, val, tmp_path):
+    apply = ("calibrate", "--load", fitted, *QUICK, "--apply")
+    once = calgrid(*apply, val, "--out", tmp_path / "once.parquet")
+    twice = calgrid(*apply, tmp_path / "once.parquet")
+    said = "once.parquet has the probabilities of 'vs', which are calibrated again"
+    assert (said in once.err, said in twice.err) == (False, True)
+
+
 def test_a_saved_fit_knows_what_its_numbers_are(calgrid, tmp_path):
     rng = np.random.default_rng(0)
     shares = rng.uniform(size=200)

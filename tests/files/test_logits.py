@@ -424,6 +424,15 @@ def test_columns_of_further_classes_are_refused_where_the_classes_are_known(tmp_
     assert_read(read_any(path, "logits", classes=NAMES, exact=True), labels=LABELS % 3)
 
 
+def test_further_columns_are_said_where_the_names_of_classes_share_no_beginning(tmp_path, capsys):
+    path = wide(tmp_path / "t.csv", NAMES, LOGITS, LABELS % 3, rows=np.arange(20))
+    assert_read(read_any(path, "logits", classes=NAMES[:3], exact=True), LOGITS[:, :3], LABELS % 3)
+    said = "t.csv has the columns fox beside those of the classes cat, dog, eel; they are left out"
+    assert said in capsys.readouterr().err
+    read_any(path, "logits", classes=NAMES, exact=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_class_without_a_column_and_a_cell_without_a_number_are_named(tmp_path, refuses):
     path = wide(tmp_path / "three.csv", [f"p_{name}" for name in NAMES[:3]], LOGITS[:, :3], LABELS)
     with refuses(DataError, "three.csv has no column for the classes fox, it contains p_cat"):

@@ -163,6 +163,11 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
         return None
     labelled = options.apply_labels is not None
     target = read(options.apply, options.apply_labels, options, classes, labelled)
+    if "calibrator" in target.metadata:
+        log(
+            f"Warning: {options.apply} has the probabilities of '{target.metadata['calibrator']}', "
+            "which are calibrated again; apply the calibrator to the logits of the network."
+        )
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
             f"{options.apply} has no labels, so there are no metrics and no figure; give --out, a "

@@ -331,7 +331,8 @@ def class_columns(
     labels : (N,), text if the classes have names.
     key : prefix of the names of the columns.
     classes : names of the classes, in order, if known.
-    exact : whether further columns with the beginning of those of ``classes`` are refused.
+    exact : whether further columns with the beginning of those of ``classes`` are refused, and
+        others logged.
 
     Raises
     ------
@@ -342,7 +343,7 @@ def class_columns(
         prefix = _common_prefix(names, classes)
         if prefix is not None:
             if exact:
-                _refuse_further_classes(columns, names, prefix, classes)
+                _check_further_columns(columns, names, prefix, classes)
             return [prefix + name for name in classes], classes
     complete = _numbered_columns(names)
     if len(complete) == 1:
@@ -364,11 +365,12 @@ def class_columns(
     return names, found
 
 
-def _refuse_further_classes(
+def _check_further_columns(
     columns: Columns, names: Sequence[str], prefix: str, classes: Sequence[str]
 ) -> None:
     """Raise DataError if further columns of floating-point numbers begin like those of all classes:
-    with their prefix, or with what the names themselves share up to a separator.
+    with their prefix, or with what the names themselves share up to a separator. Log further ones
+    if the classes share no beginning, as these might be classes too.
     """
     start = prefix
     match = BEGINNING.match(classes[0])
@@ -376,11 +378,17 @@ def _refuse_further_classes(
         start = match[0]
     others = [name for name in names if name.removeprefix(prefix) not in classes]
     further = [name for name in others if name.startswith(start) and columns.all_floating([name])]
-    if start and further:
+    if further and start:
         raise DataError(
             f"{columns.path} has the columns {shown_names(further)} beside those of the classes "
             f"{shown_names(classes)}; use the same model, or, if they are no classes, name the "
             "classes with --classes (in a study, classes)."
+        )
+    if further:
+        log(
+            f"Warning: {columns.path} has the columns {shown_names(further)} beside those of the "
+            f"classes {shown_names(classes)}; they are left out. If they are classes, use the same "
+            "model."
         )
 
 

@@ -82,7 +82,7 @@ class Confidences:
         dropped = correct - np.ceil(95 * correct / 100)
         below = np.empty_like(self.wrong)
         for row, most in enumerate(dropped):
-            # the first confidence up to which there are more correct predictions than may be dropped
+            # first confidence up to which there are more correct predictions than may be dropped
             sample = np.searchsorted(self._correct_before[row], most, side="right") - 1
             start = self._starts[np.searchsorted(self._starts, sample, side="right") - 1]
             below[row] = self._before[row, start] - self._correct_before[row, start]
