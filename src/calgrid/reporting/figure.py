@@ -118,13 +118,10 @@ class FigureKind:
         name, title = self.id, self.title
         if place:
             parts = "checkpoint" in place, "backbone" in place
-            name, title = (
-                f"{name}_{data.slug(group, *parts)}",
-                f"{title}: {data.label(group, *parts)}",
-            )
-        seeing = captions.sees_validation(
-            data, [each for each in data.groups if self._place(each) == place]
-        )
+            name = f"{name}_{data.slug(group, *parts)}"
+            title = f"{title}: {data.label(group, *parts)}"
+        groups = [each for each in data.groups if self._place(each) == place]
+        seeing = captions.sees_validation(data, groups)
         return {
             "id": name,
             "file": f"{name}.png",

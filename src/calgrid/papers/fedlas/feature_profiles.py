@@ -1,9 +1,6 @@
 """Magnitudes of the features of easy and of hard images in descending order (FeDLaS, Figure 1d)."""
 
-from typing import Any
-
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting.figure import FigureData
@@ -11,11 +8,11 @@ from calgrid.reporting.plotting import points, style
 from calgrid.reporting.probes import probed, seeds
 from calgrid.reporting.study import Group, StudyData
 
-#: group of images -> colour, style of the line, label
-LOOKS: dict[str, tuple[str, Any, str]] = {
-    "easy": ("#029e73", "-", "easy"),
-    "hard": ("#d55e00", "-", "hard"),
-    "all": ("0.35", "--", "all images"),
+#: group of images -> its line
+LOOKS: dict[str, style.Look] = {
+    "easy": {"color": "#029e73", "linestyle": "-", "label": "easy"},
+    "hard": {"color": "#d55e00", "linestyle": "-", "label": "hard"},
+    "all": {"color": "0.35", "linestyle": "--", "label": "all images"},
 }
 
 
@@ -44,28 +41,16 @@ def draw(frame: FigureData) -> Figure:
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables))
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
-        norms = _panel(ax, table)
-        ax.set_title(
-            f"{name}\nL1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard",
-            fontsize=8,
-            linespacing=1.3,
-        )
+        for group, look in LOOKS.items():
+            own = table[table["group"] == group]
+            by_rank = own.groupby("rank")[["mean", "q10", "q90"]].mean()
+            ax.plot(by_rank.index, by_rank["mean"], linewidth=1.4, **look)
+            if group != "all":
+                shaded = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+                ax.fill_between(by_rank.index, by_rank["q10"], by_rank["q90"], **shaded)
+        norms = table.groupby("group")["l1"].mean()
+        points.title(ax, name, f"L1: {norms['easy']:.3g} easy, {norms['hard']:.3g} hard")
     axes[0].set_xlim(1, frame.rows["rank"].max())
     axes[0].set_ylim(0, None)
-    handles = [
-        style.handle(color=shade, linestyle=line, label=label)
-        for shade, line, label in LOOKS.values()
-    ]
+    handles = [style.handle(**look) for look in LOOKS.values()]
     return points.finished(figure, handles, "Rank of the feature", "Magnitude")
-
-
-def _panel(ax: Axes, table: pd.DataFrame) -> pd.Series:
-    """Draw the groups of one method; return their mean L1 norms."""
-    for group, (shade, line, _) in LOOKS.items():
-        by_rank = table[table["group"] == group].groupby("rank")[["mean", "q10", "q90"]].mean()
-        ax.plot(by_rank.index, by_rank["mean"], color=shade, linestyle=line, linewidth=1.4)
-        if group != "all":
-            ax.fill_between(
-                by_rank.index, by_rank["q10"], by_rank["q90"], color=shade, alpha=0.15, linewidth=0
-            )
-    return table.groupby("group")["l1"].mean()

@@ -34,13 +34,20 @@ CAPTION = (
 
 def table(data: StudyData) -> Table | None:
     """Diagnostics of the last epoch of the methods that have them."""
-    frames = {group: rows for group in data.settings if not (rows := _means(data, group)).empty}
+    header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
+    frames, sections = [], []
+    for group in data.settings:
+        rows = _means(data, group)
+        cells = []
+        for _, row in rows.iterrows():
+            numbers = [_cell(row, name) for name in DIAGNOSTICS]
+            cells.append([words(row["method"]), whole(row["n_seeds"]), *numbers])
+        if cells:
+            frames.append(rows)
+            sections.append(Section(data.label(group, checkpoint=False), header, cells))
     if not frames:
         return None
-    sections = [
-        _section(data.label(group, checkpoint=False), rows) for group, rows in frames.items()
-    ]
-    frame = pd.concat(frames.values(), ignore_index=True)
+    frame = pd.concat(frames, ignore_index=True)
     return Table("indicator", "Indicator and gate of FeDLaS", "Training", CAPTION, frame, sections)
 
 
@@ -59,15 +66,6 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
             row[f"{name}_mean"], row[f"{name}_std"] = last[name].mean(), last[name].std()
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _section(heading: str, rows: pd.DataFrame) -> Section:
-    header = ["Method", "Seeds", *(label for label, *_ in DIAGNOSTICS.values())]
-    cells = []
-    for _, row in rows.iterrows():
-        numbers = [_cell(row, name) for name in DIAGNOSTICS]
-        cells.append([words(row["method"]), whole(row["n_seeds"]), *numbers])
-    return Section(heading, header, cells)
 
 
 def _cell(row: pd.Series, name: str) -> Cell:

@@ -56,7 +56,7 @@ def draw(frame: FigureData) -> Figure:
             line.suptitle(f"{name}: {heading}", fontsize=9, x=0.01, ha="left")
             axes = line.subplots(1, columns, squeeze=False).ravel()
             rows = table[table["group"] == group]
-            for ax, (_, row) in zip(axes, rows.iterrows(), strict=False):
+            for ax, row in zip(axes, rows.to_dict("records"), strict=False):
                 _picture(ax, row)
             for ax in axes[len(rows) :]:
                 ax.remove()

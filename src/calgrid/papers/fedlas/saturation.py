@@ -17,12 +17,11 @@ INDICATOR = "nci_l1"
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Training samples of the runs whose indicator is the norm."""
     samples = last_samples(data, group)
-    shown = [
-        m
-        for m in samples["method"].unique()
-        if loss_options(data, group, m).get("indicator") == INDICATOR
-    ]
-    return samples[samples["method"].isin(shown)]
+    indicators = {
+        method: loss_options(data, group, method).get("indicator")
+        for method in samples["method"].unique()
+    }
+    return samples[samples["method"].map(indicators) == INDICATOR]
 
 
 def caption(frame: FigureData) -> str:
@@ -43,9 +42,7 @@ def draw(frame: FigureData) -> Figure:
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):
         points.scatter_answers(ax, points.spread_out(samples), "nci", "confidence", 100)
-        rho = points.correlation(
-            [run for _, run in samples.groupby("seed", sort=False)], "nci", "confidence"
-        )
-        ax.set_title(f"{method}\nρ = {rho}", fontsize=8, linespacing=1.3)
+        runs = [run for _, run in samples.groupby("seed", sort=False)]
+        points.title(ax, method, f"ρ = {points.correlation(runs, 'nci', 'confidence')}")
     names = "Standardised norm of the features", "Largest softmax probability (%)"
     return points.finished(figure, points.answer_handles(), *names)

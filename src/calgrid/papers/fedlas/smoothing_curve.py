@@ -4,7 +4,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import expit
 
@@ -31,9 +30,8 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     parts = []
     for method, rows in samples.groupby("method", sort=False):
         options = loss_options(data, group, str(method))
-        strength = options.get(
-            "alpha", options.get("lambda_")
-        )  # of label smoothing, of the margin penalty
+        # of label smoothing, or of the margin penalty
+        strength = options.get("alpha", options.get("lambda_"))
         if strength is not None and "beta" in options:
             parts.append(rows.assign(strength=strength, beta=options["beta"]))
     return pd.concat(parts) if parts else samples.iloc[:0]
@@ -68,8 +66,12 @@ def draw(frame: FigureData) -> Figure:
         upper.axhline(strength, color=style.GREY, linestyle=":", linewidth=1)
         upper.set_ylim(0, 2.05 * strength or None)
         upper.tick_params(labelbottom=False)
-        _shares(lower, samples, span)
-        upper.set_title(f"{method}\nα = {strength:g}, β = {beta:g}", fontsize=8, linespacing=1.3)
+        parts = [samples.loc[np.sign(samples["gate"]) == sign, "nci"] for sign in MODES]
+        weights = [np.full(len(part), 100 / len(samples)) for part in parts]
+        edges, shades = list(np.linspace(*span, BINS + 1)), [shade for shade, _ in MODES.values()]
+        lower.hist(parts, edges, weights=weights, stacked=True, color=shades, alpha=0.75)
+        lower.set_xlim(*span)
+        points.title(upper, method, f"α = {strength:g}, β = {beta:g}")
         if place % points.COLUMNS == 0:
             upper.set_ylabel("Strength")
             lower.set_ylabel("Samples\n(%)")
@@ -77,18 +79,3 @@ def draw(frame: FigureData) -> Figure:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     figure.supxlabel("Indicator γ (standardised)", fontsize=9)
     return figure
-
-
-def _shares(ax: Axes, samples: pd.DataFrame, span: tuple[float, float]) -> None:
-    parts = [samples.loc[np.sign(samples["gate"]) == sign, "nci"] for sign in MODES]
-    weights = [np.full(len(part), 100 / len(samples)) for part in parts]
-    shades = [shade for shade, _ in MODES.values()]
-    ax.hist(
-        parts,
-        list(np.linspace(*span, BINS + 1)),
-        weights=weights,
-        stacked=True,
-        color=shades,
-        alpha=0.75,
-    )
-    ax.set_xlim(*span)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -12,7 +11,12 @@ from calgrid.reporting.probes import retrained
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.storage.schema import BINS, HISTOGRAM_BINS
 
-BEFORE, AFTER = "0.72", "#d55e00"
+#: stage -> its line or area
+LOOKS: dict[str, style.Look] = {
+    "before": {"color": "0.72", "fill": True},
+    "after": {"color": "#d55e00", "linewidth": 1.4},
+}
+EDGES = np.linspace(0, 100, HISTOGRAM_BINS + 1)
 #: smallest share that the logarithmic axis shows, in percent
 LEAST = 0.05
 
@@ -52,34 +56,24 @@ def draw(frame: FigureData) -> Figure:
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods), height=2.3)
     for ax, (method, rows) in zip(axes, methods.items(), strict=True):
-        _panel(ax, str(method), rows)
+        parts = {stage: rows[rows["stage"] == stage] for stage in LOOKS}
+        for stage, look in LOOKS.items():
+            counts = parts[stage].groupby("bin")["count"].sum().to_numpy()
+            ax.stairs(100 * counts / counts.sum(), EDGES, baseline=LEAST / 10, **look)
+        facts = []
+        for label, name in (("confidence", "confidence"), ("accuracy", "correct")):
+            before, after = (_mean(part, name) for part in parts.values())
+            facts.append(f"{label} {before:.1f} → {after:.1f} %")
+        points.title(ax, method, *facts)
     axes[0].set_yscale("log")
     axes[0].set_ylim(LEAST, 130)
     axes[0].set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
     axes[0].set_xlim(0, 100)
     handles = [
-        Patch(facecolor=BEFORE, label="first stage"),
-        style.handle(color=AFTER, label="retrained under masks"),
+        Patch(facecolor=LOOKS["before"]["color"], label="first stage"),
+        style.handle(color=LOOKS["after"]["color"], label="retrained under masks"),
     ]
     return points.finished(figure, handles, "Confidence (%)", "Share of images (%)", columns=2)
-
-
-def _panel(ax: Axes, method: str, rows: pd.DataFrame) -> None:
-    before, after = (rows[rows["stage"] == stage] for stage in ("before", "after"))
-    edges = np.linspace(0, 100, HISTOGRAM_BINS + 1)
-    ax.stairs(_shares(before), edges, fill=True, color=BEFORE, baseline=LEAST / 10)
-    ax.stairs(_shares(after), edges, color=AFTER, linewidth=1.4, baseline=LEAST / 10)
-    facts = "\n".join(
-        f"{label} {_mean(before, name):.1f} → {_mean(after, name):.1f} %"
-        for label, name in (("confidence", "confidence"), ("accuracy", "correct"))
-    )
-    ax.set_title(f"{method}\n{facts}", fontsize=8, linespacing=1.3)
-
-
-def _shares(rows: pd.DataFrame) -> np.ndarray:
-    """Shares of images (B,) in percent."""
-    counts = rows.groupby("bin")["count"].sum().to_numpy()
-    return 100 * counts / counts.sum()
 
 
 def _mean(rows: pd.DataFrame, name: str) -> float:

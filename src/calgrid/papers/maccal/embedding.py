@@ -24,9 +24,9 @@ CERTAIN, UNCERTAIN = 0.9, 0.12
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Positions of the images of the first seed of each method, by space."""
     rows = probed(data, group, "embedding", ("perplexity",))
-    return (
-        rows[rows["seed"] == rows.groupby("name")["seed"].transform("min")] if len(rows) else rows
-    )
+    if rows.empty:
+        return rows
+    return rows[rows["seed"] == rows.groupby("name")["seed"].transform("min")]
 
 
 def caption(frame: FigureData) -> str:
@@ -51,11 +51,8 @@ def draw(frame: FigureData) -> Figure:
     figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
     axes = figure.subplots(len(spaces) * len(blocks), columns, squeeze=False)
     classes = sorted(map(int, rows["label"].unique()))
-    colours = (
-        sns.color_palette("tab10")
-        if len(classes) <= NAMED
-        else sns.husl_palette(len(classes), s=0.85)
-    )
+    few = len(classes) <= NAMED
+    colours = sns.color_palette("tab10") if few else sns.husl_palette(len(classes), s=0.85)
     shades = {label: to_rgb(shade) for label, shade in zip(classes, colours, strict=False)}
     for block, members in enumerate(blocks):
         for row, space in enumerate(spaces):
@@ -65,20 +62,11 @@ def draw(frame: FigureData) -> Figure:
                 ax.set_title(f"{name}, {space}")
             for ax in line[len(members) :]:
                 ax.remove()
-    if len(classes) <= NAMED:
-        handles = [
-            style.handle(
-                linestyle="", marker="o", markersize=5, color=shades[label], label=str(label)
-            )
-            for label in classes
-        ]
-        figure.legend(
-            handles=handles,
-            loc="outside upper center",
-            ncols=len(handles),
-            title="class",
-            columnspacing=0.8,
-        )
+    if few:
+        looks = {str(label): style.dot(markersize=5, color=shades[label]) for label in classes}
+        wide: style.Look = {"ncols": len(looks), "columnspacing": 0.8}
+        place = "outside upper center"
+        figure.legend(handles=style.handles(looks), loc=place, title="class", **wide)
     return figure
 
 

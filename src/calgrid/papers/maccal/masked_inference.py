@@ -5,9 +5,7 @@ and c).
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
@@ -29,8 +27,9 @@ MODES: dict[str, tuple[Any, str]] = {
     "magnitude": ("--", "smallest weights masked at inference"),
 }
 RETRAINED: style.Look = {"marker": "D", "linestyle": ":", "markersize": 4.5, "linewidth": 1.1}
-#: options of a run that retrains the first stage's own head at a fixed masking ratio
-FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked"}
+#: options of a run that retrains the first stage's own head at a fixed masking ratio, and keeps the
+#: last mask
+FIXED = {"head": "linear", "sparsity": "fixed", "gradient": "masked", "eval_mask": "last"}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -45,27 +44,18 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
     """Ratio and scores of the runs whose head was retrained at a fixed ratio, one row per run."""
-    rows = []
+    run = ["method", "seed"]
     scores = data.rows(METRICS, group, split="test", calibrator=UNCALIBRATED, fit_on="val")
-    bins = (
-        data.rows(BINS, group, n_bins=data.bins, calibrator=UNCALIBRATED)
-        .groupby(["method", "seed"])[["confidence", "count"]]
-        .sum()
-    )
+    values = scores.pivot(index=run, columns="metric", values="value")
+    bins = data.rows(BINS, group, n_bins=data.bins, calibrator=UNCALIBRATED)
+    sums = bins.groupby(run)[["confidence", "count"]].sum()
+    values = values.assign(confidence=sums["confidence"] / sums["count"]).reindex(columns=PANELS)
+    rows = []
     for key, first, options in retrained(data, group):
-        if (
-            all(options[name] == value for name, value in FIXED.items())
-            and options["eval_mask"] == "last"
-        ):
-            method, seed = key["method"], key["seed"]
-            own = scores[(scores["method"] == method) & (scores["seed"] == seed)]
-            values = own.set_index("metric")["value"].to_dict()
-            values["confidence"] = (
-                bins.loc[(method, seed), "confidence"] / bins.loc[(method, seed), "count"]
-            )
+        if FIXED.items() <= options.items():
             ratio = round(1 - options["p0"], 6)
-            place = {"method": first["method"], "ratio": ratio, "mode": "retrained"}
-            rows.append({**place, **{name: values.get(name) for name in PANELS}})
+            place = {"method": first["method"], "mode": "retrained", "ratio": ratio}
+            rows.append({**place, **values.loc[(key["method"], key["seed"])]})
     columns = ["method", "mode", "ratio", *PANELS]
     return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("ratio", *PANELS), float))
 
@@ -100,40 +90,25 @@ def draw(frame: FigureData) -> Figure:
                 look = {"color": shade, "linestyle": line, "linewidth": 1.4}
                 part = table[table["mode"] == mode]
                 lines.course(ax, part, "ratio", column, factor, look, mode == "random")
-            own = (
-                trained[trained["method"] == table["method"].iloc[0]]
-                .groupby("ratio")[column]
-                .mean()
-            )
-            ax.plot(own.index, factor * own, color=shade, **RETRAINED)
+            own = trained[trained["method"] == table["method"].iloc[0]]
+            means = own.groupby("ratio")[column].mean()
+            ax.plot(means.index, factor * means, color=shade, **RETRAINED)
             if column == "ece":
                 null = 100 * table[table["mode"] == "random"].groupby("ratio")["ece_null"].mean()
                 ax.plot(null.index, null, markersize=7, **{**lines.NULL_TICK, "color": shade})
         ax.set_ylabel(label)
-        _scale(ax, column, frame.rows)
+        values = frame.rows[column].dropna().to_numpy(float)
+        if column != "nll" or not style.log_if_wide(ax, values, 15, 1.25):
+            ax.set_ylim(0, 103 if column in ("accuracy", "confidence") else None)
     for ax in axes[2:]:
         ax.set_xlabel("Masking ratio")
     figure.align_ylabels()
-    figure.legend(handles=_handles(names, len(trained) > 0), loc="outside upper center", ncols=2)
-    return figure
-
-
-def _scale(ax: Axes, column: str, rows: pd.DataFrame) -> None:
-    if column == "nll":
-        values = rows[column].dropna().astype(float)
-        if style.spans(values.to_numpy(), 15):
-            style.log_axis(ax, "y", 0.8 * values.min(), 1.25 * values.max())
-            return
-    ax.set_ylim(0, 103 if column in ("accuracy", "confidence") else None)
-
-
-def _handles(names: list[str], trained: bool) -> list[Line2D]:
     one = len(names) == 1
     shade = style.colour(names, names[0]) if one else style.GREY
-    handles = [
-        style.handle(color=shade, linestyle=line, label=label) for line, label in MODES.values()
-    ]
-    if trained:
-        handles.append(style.handle(color=shade, label="masked retraining", **RETRAINED))
-    handles.append(lines.null_handle())
-    return handles if one else [*handles, *style.line_handles(names, names)]
+    looks = {label: {"color": shade, "linestyle": line} for line, label in MODES.values()}
+    if len(trained):
+        looks["masked retraining"] = {"color": shade, **RETRAINED}
+    handles = [*style.handles(looks), style.null_handle(lines.NULL_TICK)]
+    handles += [] if one else style.line_handles(names)
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure

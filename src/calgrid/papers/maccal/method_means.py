@@ -30,11 +30,8 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
             complete = table.dropna()
         if min(complete.shape) < 2:
             return pd.DataFrame()
-        parts.append(
-            complete.melt(ignore_index=False, value_name="mean", var_name="method").assign(
-                metric=metric
-            )
-        )
+        tidy = complete.melt(ignore_index=False, value_name="mean", var_name="method")
+        parts.append(tidy.assign(metric=metric))
     return pd.concat(parts).reset_index()
 
 
@@ -60,18 +57,14 @@ def draw(frame: FigureData) -> Figure:
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
         style.stripes(ax, [frame.study.marked(method) for method in methods])
         rows = frame.rows[frame.rows["metric"] == metric]
-        scores = rows.pivot(index="setting", columns="method", values="mean").reindex(
-            columns=methods
-        )
+        scores = rows.pivot(index="setting", columns="method", values="mean")[methods]
         _panel(ax, metric, scores * text.scale(metric))
         ax.set_xlabel(text.in_unit(metric))
-    handles = [
-        style.handle(
-            color=COLOUR, marker="D", linestyle="", markersize=6, label="mean (bar or diamond)"
-        ),
-        style.handle(color=style.GREY, marker="o", linestyle="", markersize=2.5, label="a setting"),
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    looks = {
+        "mean (bar or diamond)": style.dot(color=COLOUR, marker="D", markersize=6),
+        "a setting": style.dot(color=style.GREY, markersize=2.5),
+    }
+    figure.legend(handles=style.handles(looks), loc="outside upper center", ncols=2)
     return figure
 
 

@@ -19,6 +19,15 @@ from calgrid.reporting.study import Group, StudyData
 KINDS = {"features": "mean features", "logits": "mean logits", "head": "rows of the last layer"}
 #: largest number of pairs that are also drawn as points
 FEW = 200
+#: text at the right end of a line of a panel
+BESIDE: style.Look = {
+    "xycoords": ("axes fraction", "data"),
+    "xytext": (-3, 0),
+    "textcoords": "offset points",
+    "ha": "right",
+    "va": "center",
+    "fontsize": 8,
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -50,11 +59,8 @@ def draw(frame: FigureData) -> Figure:
         ax.set_xlabel("Angle (degrees)")
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
-    handles = [
-        style.handle(
-            color=style.GREY, linestyle="--", label="simplex, all classes equally far apart"
-        )
-    ]
+    said = "simplex, all classes equally far apart"
+    handles = [style.handle(color=style.GREY, linestyle="--", label=said)]
     figure.legend(handles=handles, loc="outside upper center")
     return figure
 
@@ -67,34 +73,19 @@ def _panel(ax: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
             continue
         shade = style.colour(names, name)
         if np.ptp(angles) > 0:
-            violin = ax.violinplot(
-                angles, [place], orientation="horizontal", widths=0.8, showextrema=False
-            )
+            shape: style.Look = {"orientation": "horizontal", "widths": 0.8, "showextrema": False}
+            violin = ax.violinplot(angles, [place], **shape)
             for body in cast(list[PolyCollection], violin["bodies"]):
                 body.set(facecolor=shade, alpha=0.3, linewidth=0)
         if len(angles) <= FEW:
             ax.plot(angles, np.full(len(angles), place), "|", color=shade, markersize=5, alpha=0.5)
         ax.vlines(np.median(angles), place - 0.3, place + 0.3, color=shade, linewidth=2)
         spread = rows.groupby("seed")["angle_centred"].std(ddof=0).mean()
-        ax.annotate(
-            f"± {spread:.1f}",
-            (1, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(-3, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=8,
-        )
+        ax.annotate(f"± {spread:.1f}", (1, place), **BESIDE)
         classes = len(set(rows["class_a"]) | set(rows["class_b"]))
         if classes > 1:
-            ax.axvline(
-                math.degrees(math.acos(-1 / (classes - 1))),
-                color=style.GREY,
-                linestyle="--",
-                linewidth=1,
-                zorder=0,
-            )
+            simplex = math.degrees(math.acos(-1 / (classes - 1)))
+            ax.axvline(simplex, color=style.GREY, linestyle="--", linewidth=1, zorder=0)
     low, high = ax.get_xlim()
     ax.set_xlim(low, high + 0.22 * (high - low))  # room for the numbers
     ax.grid(axis="y", visible=False)

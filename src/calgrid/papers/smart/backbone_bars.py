@@ -45,10 +45,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     alike = data.networks(group)
     if len(alike) < 2:
         return pd.DataFrame()
-    clean = _chosen(data, alike, [data.tidy(each, "test") for each in alike])
-    panels = [clean.assign(panel="clean test split")]
-    shifted = _chosen(data, alike, [data.shift_tidy(each) for each in alike])
-    shifted = shifted[(shifted["shift"] == MEAN_SHIFT) & (shifted["severity"] > 0)]
+    parts = []
+    for each in alike:
+        rows = pd.concat([data.tidy(each, "test"), data.shift_tidy(each)])
+        own = (rows["method"] == data.reference(each)) & (rows["metric"] == METRIC)
+        parts.append(rows[own].assign(shown_std=lines.deviation(rows)))
+    chosen = pd.concat(parts)
+    panels = [chosen[chosen["split"] == "test"].assign(panel="clean test split")]
+    shifted = chosen[(chosen["shift"] == MEAN_SHIFT) & (chosen["severity"] > 0)]
     if len(shifted):
         worst = shifted[shifted["severity"] == shifted["severity"].max()]
         severity = int(worst["severity"].iloc[0])
@@ -57,21 +61,17 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
             rows = worst[worst["fit_on"] == fit_on]
             if len(rows):
                 count = text.count(int(rows["n_shifts"].max()), "corruption")
-                panels.append(
-                    rows.assign(panel=f"mean over {count} at severity {severity}, {words}")
-                )
+                panel = f"mean over {count} at severity {severity}, {words}"
+                panels.append(rows.assign(panel=panel))
     return pd.concat(panels, ignore_index=True)
 
 
 def caption(frame: FigureData) -> str:
     rows = frame.rows
     shown, all_names = _names(frame.study, rows), set(rows["calibrator"])
-    left = (
-        f" Shown are {len(shown)} of {len(all_names)} calibrators."
-        if len(shown) < len(all_names)
-        else ""
-    )
-    spread = ""
+    left = spread = ""
+    if len(shown) < len(all_names):
+        left = f" Shown are {len(shown)} of {len(all_names)} calibrators."
     if rows["n_seeds"].max() > 1:
         spread = "Lines: ± one standard deviation over seeds. "
     elif rows["n_fits"].max() > 1:
@@ -104,12 +104,7 @@ def draw(frame: FigureData) -> Figure:
         ax.set_title(said, loc="left")
         ax.set_ylabel(text.in_unit(METRIC))
     handles: list[Line2D | Patch] = [
-        Patch(
-            facecolor=style.colour(names, name),
-            hatch=_hatch(names, name),
-            label=style.calibrator_label(name),
-        )
-        for name in names
+        Patch(label=style.calibrator_label(name), **_look(names, name)) for name in names
     ]
     if frame.rows["published"].notna().any():
         handles.append(style.handle(label="in print", **PRINTED))
@@ -117,33 +112,12 @@ def draw(frame: FigureData) -> Figure:
     return figure
 
 
-def _chosen(
-    data: StudyData, groups: Sequence[Group], parts: Sequence[pd.DataFrame]
-) -> pd.DataFrame:
-    """Rows of the metric for the reference method of each group, with the standard deviation that
-    is shown.
-    """
-    rows = pd.concat(
-        part[(part["method"] == data.reference(group)) & (part["metric"] == METRIC)]
-        for group, part in zip(groups, parts, strict=True)
-    )
-    return rows.assign(shown_std=lines.deviation(rows))
-
-
 def _printed(data: StudyData, rows: pd.DataFrame, severity: int) -> pd.Series:
-    """Published means over the corruptions of a severity for tidy rows, without suspect ones."""
+    """Published numbers beside tidy rows of a severity, without suspect ones."""
+    place = ["dataset", "backbone", "method", "calibrator", "metric", "shift"]
     cells = printed_cells(data)
-    keys = ["dataset", "backbone", "method", "calibrator"]
-    known = cells[
-        (cells["metric"] == METRIC)
-        & (cells["shift"] == MEAN_SHIFT)
-        & (cells["severity"] == severity)
-    ].drop_duplicates(keys)
-    return (
-        rows[keys]
-        .merge(known[[*keys, "published"]], on=keys, how="left")["published"]
-        .set_axis(rows.index)
-    )
+    known = cells.loc[cells["severity"] == severity, [*place, "published"]].drop_duplicates(place)
+    return rows[place].merge(known, on=place, how="left")["published"].set_axis(rows.index)
 
 
 def _names(data: StudyData, rows: pd.DataFrame) -> list[str]:
@@ -162,29 +136,22 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
     for place, name in enumerate(present):
         part = rows[rows["calibrator"] == name]
         x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
-        mean, std, printed = (
-            style.scaled(METRIC, part[column].to_numpy(float))
-            for column in ("mean", "shown_std", "published")
-        )
-        look: style.Look = {
-            "color": style.colour(names, name),
-            "hatch": _hatch(names, name),
-            "edgecolor": "white",
-        }
-        ax.bar(x, mean, width, linewidth=0.4, **look)
+        numbers = part[["mean", "shown_std", "published"]].to_numpy(float)
+        mean, std, printed = text.scale(METRIC) * numbers.T
+        ax.bar(x, mean, width, linewidth=0.4, edgecolor="white", **_look(names, name))
         known = ~np.isnan(std)
-        ax.vlines(
-            x[known], (mean - std)[known].clip(0), (mean + std)[known], color="black", linewidth=1
-        )
+        low, high = (mean - std).clip(0), mean + std
+        ax.vlines(x[known], low[known], high[known], color="black", linewidth=1)
         ax.plot(x, printed, **PRINTED)
     ax.set_xticks(range(len(backbones)), [_wrapped(name) for name in backbones])
     ax.set_xlim(-0.5, len(backbones) - 0.5)
     ax.grid(axis="x", visible=False)
 
 
-def _hatch(names: Sequence[str], name: str) -> str:
-    """Hatch of the bars of a name; changes where colours repeat."""
-    return "" if style.line(names, name) == "-" else "////"
+def _look(names: Sequence[str], name: str) -> style.Look:
+    """Bars of a name; the hatch changes where colours repeat."""
+    hatch = "" if style.line(names, name) == "-" else "////"
+    return {"facecolor": style.colour(names, name), "hatch": hatch}
 
 
 def _wrapped(name: str) -> str:

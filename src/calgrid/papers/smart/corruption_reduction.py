@@ -37,17 +37,17 @@ def caption(frame: FigureData) -> str:
     rows = frame.rows
     severity = int(rows["severity"].iloc[0])
     seeds, fits = rows["seed"].nunique(), rows.groupby("calibrator")["fit_seed"].nunique().max()
-    counts = [
-        text.count(seeds, "seed"),
-        *([f"{fits} seeds of the calibrators"] if fits > 1 else []),
-    ]
-    lines = " Lines: range over these seeds." if max(seeds, fits) > 1 else ""
+    counts = [text.count(seeds, "seed")]
+    counts += [f"{fits} seeds of the calibrators"] if fits > 1 else []
+    several = max(seeds, fits) > 1
+    mean = "mean over " if several else ""
+    lines = " Lines: range over these seeds." if several else ""
     return (
         f"ECE and AECE ({frame.study.bins} bins) of the uncalibrated networks of "
         f"{frame.study.reference(frame.group)} minus those after calibration, on {frame.label} "
         f"under each corruption at severity {severity}, in percentage points: positive values are "
         "an improvement. Each corruption is scored separately; "
-        f"{'mean over ' if max(seeds, fits) > 1 else ''}{text.listed(counts)}.{lines} If "
+        f"{mean}{text.listed(counts)}.{lines} If "
         "calibrators are fitted on a part of the same corruption, both errors are measured on the "
         "rest of it. A reduction cannot exceed the error before calibration. Remaining errors, "
         "accuracy and NLL are in the tables."
@@ -70,10 +70,8 @@ def draw(frame: FigureData) -> Figure:
             ax.set_xlabel(f"Reduction of {text.name(metric)} (points)")
         if len(fitted) > 1:
             line[0].set_title(FITTED[fit_on], loc="left")
-    looks = {name: style.marker_look(names, name) for name in names}
-    handles = [
-        style.handle(label=name, linestyle="", markersize=5, **look) for name, look in looks.items()
-    ]
+    looks = {name: style.dot(markersize=5, **style.marker_look(names, name)) for name in names}
+    handles = style.handles(looks)
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
     return figure
 
@@ -83,21 +81,9 @@ def _panel(ax: Axes, rows: pd.DataFrame, shifts: Sequence[str], names: Sequence[
     ax.axvline(0, color=style.GREY, linewidth=1)
     step = 0.8 / max(len(names), 1)
     for place, name in enumerate(names):
-        part = (
-            rows[rows["calibrator"] == name]
-            .groupby("shift")["reduction"]
-            .agg(["mean", "min", "max"])
-            * 100
-        )
+        reductions = rows[rows["calibrator"] == name].groupby("shift")["reduction"]
+        part = reductions.agg(["mean", "min", "max"]) * 100
         y = [shifts.index(shift) + (place - (len(names) - 1) / 2) * step for shift in part.index]
-        look = style.marker_look(names, name)
+        look = style.dot(markersize=4, **style.marker_look(names, name))
         ax.hlines(y, part["min"], part["max"], color=look["color"], linewidth=1)
-        ax.plot(
-            part["mean"],
-            y,
-            linestyle="",
-            markersize=4,
-            markeredgecolor="white",
-            markeredgewidth=0.3,
-            **look,
-        )
+        ax.plot(part["mean"], y, markeredgecolor="white", markeredgewidth=0.3, **look)

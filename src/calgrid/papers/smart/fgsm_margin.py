@@ -3,7 +3,6 @@ Figure 1a).
 """
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting.figure import FigureData
@@ -46,34 +45,26 @@ def draw(frame: FigureData) -> Figure:
     tables = frame.parts("name")
     figure, axes = points.panels(len(tables), height=2.4)
     for ax, (name, table) in zip(axes, tables.items(), strict=True):
-        _panel(ax, table)
-        ax.set_title(f"{name}\n{_facts(table)}", fontsize=8, linespacing=1.3)
+        chosen = points.spread_out(table)
+        points.scatter_answers(ax, chosen[~chosen["censored"]], "margin", "epsilon")
+        rest = chosen[chosen["censored"]]
+        ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
+        points.title(ax, name, _facts(table))
     axes[0].set_xlim(0, None)
     axes[0].set_ylim(0, None)
     handles = points.answer_handles()
     if frame.rows["censored"].any():
         look = {"markerfacecolor": "none", "markeredgecolor": CENSORED["edgecolors"]}
-        handles.append(
-            style.handle(linestyle="", marker="^", markersize=5, label="not flipped", **look)
-        )
-    return points.finished(
-        figure, handles, "Margin (logits)", "Smallest perturbation (pixel value)"
-    )
-
-
-def _panel(ax: Axes, table: pd.DataFrame) -> None:
-    chosen = points.spread_out(table)
-    points.scatter_answers(ax, chosen[~chosen["censored"]], "margin", "epsilon")
-    rest = chosen[chosen["censored"]]
-    ax.scatter(rest["margin"], rest["epsilon"], rasterized=True, **CENSORED)
+        handles += style.handles({"not flipped": style.dot(marker="^", markersize=5, **look)})
+    names = "Margin (logits)", "Smallest perturbation (pixel value)"
+    return points.finished(figure, handles, *names)
 
 
 def _facts(table: pd.DataFrame) -> str:
     runs = [part for _, part in table.groupby("seed")]
     rho = points.correlation(runs, "margin", "epsilon")
-    r = points.correlation(
-        [part[~part["censored"]] for part in runs], "margin", "epsilon", "pearson"
-    )
+    flipped = [part[~part["censored"]] for part in runs]
+    r = points.correlation(flipped, "margin", "epsilon", "pearson")
     images = f"{min(map(len, runs)):,}"
     share = 100 * table["censored"].mean()
     return f"ρ = {rho}\nr = {r}\nn = {images}" + (f", not flipped {share:.1f} %" if share else "")

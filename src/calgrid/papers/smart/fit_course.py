@@ -1,7 +1,6 @@
 """Path of a calibrator's fit in the plane of ECE and NLL (SMART, Figure 2)."""
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import FITS
@@ -39,24 +38,18 @@ def draw(frame: FigureData) -> Figure:
     """Draw a path per calibrator that is fitted iteratively, and a point per other calibrator."""
     figure = style.new_figure(style.WIDTH, 4.6)
     ax = figure.subplots()
-    shown = among(NAMES, frame.rows["calibrator"])
-    for name in shown:
-        _course(ax, frame.rows[frame.rows["calibrator"] == name], _look(name))
+    looks = {}
+    for name in among(NAMES, frame.rows["calibrator"]):
+        looks[name] = look = style.dot(markersize=6, **style.marker_look(NAMES, name))
+        rows = frame.rows[frame.rows["calibrator"] == name]
+        rows = rows.assign(ece=100 * rows["ece"])
+        path, kept = rows[~rows["kept"]], rows[rows["kept"]]
+        if len(path):
+            ax.plot(path["ece"], path["nll"], color=look["color"], linewidth=1.2, alpha=0.8)
+            hollow = {**look, "markerfacecolor": "none", "markersize": 8}
+            ax.plot(path["ece"][:1], path["nll"][:1], **hollow)
+        ax.plot(kept["ece"], kept["nll"], **look)
     ax.set_xlabel(f"{text.in_unit('ece')} of the validation images")
     ax.set_ylabel(f"{text.in_unit('nll')} of the validation images")
-    handles = [style.handle(label=name, **_look(name)) for name in shown]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    figure.legend(handles=style.handles(looks), loc="outside upper center", ncols=len(looks))
     return figure
-
-
-def _course(ax: Axes, rows: pd.DataFrame, look: style.Look) -> None:
-    path, kept = rows[~rows["kept"]], rows[rows["kept"]]
-    if len(path):
-        errors = style.scaled("ece", path["ece"])
-        ax.plot(errors, path["nll"], color=look["color"], linewidth=1.2, alpha=0.8)
-        ax.plot(errors[:1], path["nll"][:1], **{**look, "markerfacecolor": "none", "markersize": 8})
-    ax.plot(style.scaled("ece", kept["ece"]), kept["nll"], **look)
-
-
-def _look(name: str) -> style.Look:
-    return {**style.marker_look(NAMES, name), "linestyle": "", "markersize": 6}

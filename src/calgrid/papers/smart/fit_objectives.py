@@ -4,7 +4,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.papers.smart.diagnostics import FITS, MAIN
@@ -59,37 +58,20 @@ def draw(frame: FigureData) -> Figure:
         figure.subplots(2, 2, sharex=True).ravel(), PANELS.items(), strict=True
     ):
         for name in names:
-            _line(
-                ax,
-                frame.rows[frame.rows["calibrator"] == name],
-                column,
-                factor,
-                style.line_look(names, name),
-            )
+            rows = frame.rows[(frame.rows["calibrator"] == name) & frame.rows[column].notna()]
+            epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
+            look = style.line_look(names, name)
+            ax.plot(epochs, values, linewidth=1.3, **look)
+            # a circle at the epoch that is nearest to the one whose weights are kept
+            kept = [np.abs(epochs - rows["best_epoch"].to_numpy()).argmin()]
+            ax.plot(epochs[kept], values[kept], color=look["color"], marker="o", markersize=5)
         ax.set_ylabel(label)
         values = factor * frame.rows[column].to_numpy()
         values = values[values > 0]
-        if len(values) and style.spans(values, span):
-            style.log_axis(ax, "y", values.min() / 1.3, values.max() * 1.3)
+        if len(values):
+            style.log_if_wide(ax, values, span, 1.3)
     for ax in figure.axes[-2:]:
         ax.set_xlabel("Epoch of the fit")
-    handles = style.line_handles(names, names)
+    handles = style.line_handles(names)
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
     return figure
-
-
-def _line(ax: Axes, rows: pd.DataFrame, column: str, factor: float, look: style.Look) -> None:
-    """Draw the values by epoch, and a circle at the one nearest to the epoch whose weights are
-    kept.
-    """
-    rows = rows[rows[column].notna()]
-    epochs, values = rows["epoch"].to_numpy(), factor * rows[column].to_numpy()
-    ax.plot(epochs, values, linewidth=1.3, **look)
-    kept = int(np.abs(epochs - rows["best_epoch"].to_numpy()).argmin())
-    ax.plot(
-        epochs[kept : kept + 1],
-        values[kept : kept + 1],
-        color=look["color"],
-        marker="o",
-        markersize=5,
-    )

@@ -30,10 +30,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """
     rows = diagnosed(data, group, MARGINS)
     rows = rows[rows["split"] == "test"]
-    shown = [name for name in COMPARED if rows[f"confidence_{name}"].notna().any()]
-    parts = [
-        _sums(rows, rows[f"confidence_{name}"].to_numpy()).assign(calibrator=name) for name in shown
-    ]
+    parts = []
+    for name in COMPARED:
+        confidence = rows[f"confidence_{name}"]
+        if confidence.notna().any():
+            parts.append(_sums(rows, confidence.to_numpy()).assign(calibrator=name))
     return pd.concat(parts).assign(**rows[["method", "seed"]].iloc[0]) if parts else pd.DataFrame()
 
 
@@ -71,60 +72,46 @@ def draw(frame: FigureData) -> Figure:
     """Draw one column per calibrator."""
     shown = frame.parts("calibrator")
     figure = style.new_figure(style.WIDTH, 5.4)
-    axes = figure.subplots(
-        2, len(shown), sharey="row", squeeze=False, gridspec_kw={"height_ratios": [3, 2]}
-    )
-    for column, (name, rows) in enumerate(shown.items()):
-        _reliability(axes[0, column], rows[rows["bin"] >= 0])
-        _gaps(axes[1, column], rows[rows["bin"] < 0])
-        axes[0, column].set_title("uncalibrated" if name == UNCALIBRATED else name)
+    ratios = {"height_ratios": [3, 2]}
+    axes = figure.subplots(2, len(shown), sharey="row", squeeze=False, gridspec_kw=ratios)
+    for upper, lower, (name, rows) in zip(*axes, shown.items(), strict=True):
+        _reliability(upper, rows[rows["bin"] >= 0])
+        _gaps(lower, rows[rows["bin"] < 0])
+        upper.set_title("uncalibrated" if name == UNCALIBRATED else name)
     axes[0, 0].set_ylabel("Accuracy (%)")
     axes[1, 0].set_ylabel("Confidence −\naccuracy (points)")
     figure.align_ylabels()
-    ends = frame.rows.drop_duplicates("quarter")
-    handles = [
-        style.handle(
-            color=shade, marker="o", markersize=4, label=f"{row['low']:.1f} to {row['high']:.1f}"
-        )
-        for shade, (_, row) in zip(COLOURS, ends.iterrows(), strict=False)
-    ]
-    figure.legend(
-        handles=handles, title="margin (logits)", loc="outside upper center", ncols=len(handles)
-    )
+    handles = []
+    for row in frame.rows.drop_duplicates("quarter").itertuples():
+        said = f"{row.low:.1f} to {row.high:.1f}"
+        look = {"color": COLOURS[row.quarter], "marker": "o", "markersize": 4}
+        handles.append(style.handle(label=said, **look))
+    place = "outside upper center"
+    figure.legend(handles=handles, title="margin (logits)", loc=place, ncols=len(handles))
     return figure
 
 
 def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
-    for shade, (_, bins) in zip(COLOURS, rows.groupby("quarter"), strict=False):
+    for quarter, bins in rows.groupby("quarter"):
         confidence, accuracy = (
             100 * bins[name] / bins["count"] for name in ("confidence", "correct")
         )
-        ax.plot(confidence, accuracy, color=shade, marker="o", markersize=4, linewidth=1)
-    ax.set(
-        xlim=(0, 102),
-        ylim=(0, 102),
-        xticks=(0, 50, 100),
-        yticks=(0, 50, 100),
-        xlabel="Confidence (%)",
-    )
+        look = {"color": COLOURS[quarter], "marker": "o", "markersize": 4}
+        ax.plot(confidence, accuracy, linewidth=1, **look)
+    ticks = (0, 50, 100)
+    ax.set(xlim=(0, 102), ylim=(0, 102), xticks=ticks, yticks=ticks, xlabel="Confidence (%)")
 
 
 def _gaps(ax: Axes, groups: pd.DataFrame) -> None:
-    for place, (shade, (_, row)) in enumerate(zip(COLOURS, groups.iterrows(), strict=False)):
-        count, accuracy = row["count"], row["correct"] / row["count"]
-        ends = 100 * (row["confidence"] / count - np.array(wilson_interval(accuracy, count, LEVEL)))
-        ax.bar(
-            [place],
-            100 * (row["confidence"] - row["correct"]) / count,
-            0.7,
-            color=shade,
-            alpha=0.75,
-        )
+    for place, row in enumerate(groups.itertuples()):
+        gap = 100 * (row.confidence - row.correct) / row.count
+        ax.bar([place], gap, 0.7, color=COLOURS[row.quarter], alpha=0.75)
+        accuracies = np.array(wilson_interval(row.correct / row.count, row.count, LEVEL))
+        ends = 100 * (row.confidence / row.count - accuracies)
         ax.vlines([place], *ends, color="black", linewidth=1.2)
     ax.axhline(0, color=style.GREY, linewidth=1)
     ax.grid(axis="x", visible=False)
-    ax.set_xticks(
-        range(len(groups)), ["smallest", *[""] * (len(groups) - 2), "largest"][: len(groups)]
-    )
+    labels = ["smallest", *[""] * (len(groups) - 2), "largest"]
+    ax.set_xticks(range(len(groups)), labels[: len(groups)])
     ax.set_xlabel("Margin")

@@ -54,13 +54,8 @@ def draw(frame: FigureData) -> Figure:
         handles.append(style.handle(color=style.GREY, linestyle="--", label=f"ts ({single:.2f})"))
     upper.set_ylabel("Temperature")
     upper.set_ylim(0, None)
-    lower.hist(
-        margin,
-        BINS,
-        weights=np.full(len(margin), 100 / len(margin)),
-        color="0.55",
-        edgecolor="white",
-    )
+    shares = np.full(len(margin), 100 / len(margin))
+    lower.hist(margin, BINS, weights=shares, color="0.55", edgecolor="white")
     lower.set_ylabel("Images (%)")
     lower.set_xlabel("Margin (logits)")
     figure.align_ylabels()

@@ -23,12 +23,11 @@ def indicators(logits: Floats) -> pd.DataFrame:
     row per sample.
     """
     largest = logits.max(axis=1)
-    below = logits - largest[:, None]
     return pd.DataFrame(
         {
-            "margin": INDICATORS["margin"](below)[0],
+            "margin": margins(logits),
             "largest_logit": largest,
-            "logit_excess": INDICATORS["max_minus_mean"](below)[0],
+            "logit_excess": INDICATORS["max_minus_mean"](logits - largest[:, None])[0],
             "solved_temperature": solved_temperature(logits, CONFIDENCE),
         }
     )

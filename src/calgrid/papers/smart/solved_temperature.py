@@ -36,10 +36,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     if rows.empty:
         return rows
     n_classes = int(rows["n_classes"].iloc[0])
-    random = indicators(random_vectors(n_classes)).assign(
-        vectors="random vectors", n_classes=n_classes
-    )
-    return pd.concat([rows.assign(vectors="test images"), random], ignore_index=True)
+    random = indicators(random_vectors(n_classes)).assign(n_classes=n_classes)
+    parts = [rows.assign(vectors="test images"), random.assign(vectors="random vectors")]
+    return pd.concat(parts, ignore_index=True)
 
 
 def caption(frame: FigureData) -> str:
@@ -63,17 +62,22 @@ def draw(frame: FigureData) -> Figure:
     for line, said in zip(axes, ("random vectors", "test images"), strict=True):
         rows = frame.rows[frame.rows["vectors"] == said]
         for ax, indicator in zip(line, INDICATORS, strict=True):
-            _points(ax, rows, indicator)
+            shown = rows[np.isfinite(rows[[indicator, "solved_temperature"]]).all(axis=1)]
+            x, y = shown[indicator], shown["solved_temperature"]
+            ax.scatter(x, y, 5, color=COLOUR, alpha=0.35, linewidths=0, rasterized=True)
+            ax.set_yscale("log")
+            rho = points.correlation([shown], indicator, "solved_temperature")
+            ax.set_title(f"ρ = {rho}")
             if indicator == "margin":
                 _bounds(ax, rows[indicator].to_numpy(), int(rows["n_classes"].iloc[0]))
         line[0].set_ylabel(f"Temperature\n({said})")
     for ax, label in zip(axes[-1], INDICATORS.values(), strict=True):
         ax.set_xlabel(label)
-    handles = [
-        style.handle(color=COLOUR, marker="o", linestyle="", markersize=4, label="logit vector"),
-        style.handle(color=BOUND, label="bounds by the margin"),
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    looks = {
+        "logit vector": style.dot(color=COLOUR, markersize=4),
+        "bounds by the margin": {"color": BOUND},
+    }
+    figure.legend(handles=style.handles(looks), loc="outside upper center", ncols=2)
     return figure
 
 
@@ -82,21 +86,6 @@ def random_vectors(n_classes: int) -> Floats:
     rng = np.random.default_rng([SEED, n_classes])
     factor = np.exp(rng.uniform(np.log(SCALES[0]), np.log(SCALES[1]), size=(VECTORS, 1)))
     return factor * rng.normal(size=(VECTORS, n_classes))
-
-
-def _points(ax: Axes, rows: pd.DataFrame, indicator: str) -> None:
-    shown = rows[np.isfinite(rows[[indicator, "solved_temperature"]]).all(axis=1)]
-    ax.scatter(
-        shown[indicator],
-        shown["solved_temperature"],
-        5,
-        color=COLOUR,
-        alpha=0.35,
-        linewidths=0,
-        rasterized=True,
-    )
-    ax.set_yscale("log")
-    ax.set_title(f"ρ = {points.correlation([shown], indicator, 'solved_temperature')}")
 
 
 def _bounds(ax: Axes, margins: Floats, n_classes: int) -> None:

@@ -1,5 +1,8 @@
 """ECE and NLL of the calibrators against the number of validation rows (SMART, Figure 5)."""
 
+from collections.abc import Mapping
+
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,12 +27,11 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     for each in data.groups:
         dataset, count = val_rows(data, each)
         if dataset != each.dataset:
-            rows = data.tidy(each, "test")
-            chosen = rows[(rows["method"] == data.reference(each)) & rows["metric"].isin(NEEDED)]
-            name = f"{dataset}, {each.backbone}, {data.reference(each)}"
-            parts.append(
-                chosen.assign(place=name, val_rows=int(count), n_test=data.test_samples(each))
-            )
+            rows, method = data.tidy(each, "test"), data.reference(each)
+            chosen = rows[(rows["method"] == method) & rows["metric"].isin(NEEDED)]
+            place = f"{dataset}, {each.backbone}, {method}"
+            facts = {"place": place, "val_rows": int(count), "n_test": data.test_samples(each)}
+            parts.append(chosen.assign(**facts))
     if not parts:
         return pd.DataFrame()
     found = pd.concat(parts)
@@ -53,37 +55,27 @@ def draw(frame: FigureData) -> Figure:
     names = frame.calibrators()
     figure = style.new_figure(style.WIDTH, 2.5 * len(places) + 0.6)
     axes = figure.subplots(len(places), len(METRICS), sharex="row", squeeze=False)
+    looks = {name: style.marker_look(names, name) | style.line_look(names, name) for name in names}
     for line, (place, rows) in zip(axes, places.items(), strict=True):
         table = lines.means(rows, ["calibrator", "val_rows"])
         for ax, metric in zip(line, METRICS, strict=True):
-            _panel(ax, table, metric, names)
+            _panel(ax, table, metric, looks)
             ax.set_ylabel(text.in_unit(metric))
         line[0].set_title(place, loc="left")
     for ax in axes[-1]:
         ax.set_xlabel("Validation rows")
-    handles = [
-        style.handle(label=style.calibrator_label(name), **_look(names, name)) for name in names
-    ]
-    figure.legend(
-        handles=[*handles, lines.null_handle()],
-        loc="outside upper center",
-        ncols=min(len(handles) + 1, 6),
-    )
+    handles = style.handles({style.calibrator_label(name): look for name, look in looks.items()})
+    handles.append(style.null_handle(lines.NULL_TICK))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6))
     return figure
 
 
-def _panel(ax: Axes, table: pd.DataFrame, metric: str, names: list[str]) -> None:
-    for name in names:
+def _panel(ax: Axes, table: pd.DataFrame, metric: str, looks: Mapping[str, style.Look]) -> None:
+    for name, look in looks.items():
         part = table[table["calibrator"] == name].sort_values("val_rows")
-        lines.line(ax, part["val_rows"].to_numpy(), part, metric, _look(names, name), len(names))
+        lines.line(ax, part["val_rows"].to_numpy(), part, metric, look, len(looks))
     lines.numeric_axis(ax, table["val_rows"])
-    shown = ["ece_mean", "ece_null_mean"] if metric == "ece" else [f"{metric}_mean"]
-    values = style.scaled(metric, table[shown].to_numpy(float))
-    if style.spans(values, LOG_FACTOR):
-        style.log_axis(ax, "y", values.min() / 1.25, values.max() * 1.25)
-    elif metric == "ece":
+    shown = ["ece", "ece_null"] if metric == "ece" else [metric]
+    values = np.concatenate([style.statistic(table, each) for each in shown])
+    if not style.log_if_wide(ax, values, LOG_FACTOR, 1.25) and metric == "ece":
         ax.set_ylim(bottom=0)
-
-
-def _look(names: list[str], name: str) -> style.Look:
-    return {**style.marker_look(names, name), **style.line_look(names, name)}

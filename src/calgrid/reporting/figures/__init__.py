@@ -4,10 +4,9 @@ import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
@@ -138,13 +137,9 @@ def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Sequence[st
     wide = [suffix for suffix in formats if suffix not in narrow]
     for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):
         if chosen:
-            _save(kind.content.draw(dataclasses.replace(frame, width=width)), path, chosen)
-
-
-def _save(figure: Figure, path: Path, formats: Sequence[str]) -> None:
-    for suffix in formats:
-        with replacing(path.with_suffix(suffix)) as temporary:
-            figure.savefig(
-                temporary, format=suffix[1:], dpi=style.DPI, metadata={FORMATS[suffix]: None}
-            )
-        figure.set_layout_engine("none")  # the layout is computed once, for all formats
+            figure = kind.content.draw(dataclasses.replace(frame, width=width))
+        for suffix in chosen:
+            facts: dict[str, Any] = {"format": suffix[1:], "metadata": {FORMATS[suffix]: None}}
+            with replacing(path.with_suffix(suffix)) as temporary:
+                figure.savefig(temporary, dpi=style.DPI, **facts)
+            figure.set_layout_engine("none")  # the layout is computed once, for all formats

@@ -1,7 +1,6 @@
 """Mean size of conformal sets against their coverage, on clean and shifted data."""
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.metrics.conformal import SCORES
@@ -42,49 +41,27 @@ def draw(frame: FigureData) -> Figure:
     shape = len(alphas), len(severities)
     figure = style.new_figure(style.WIDTH, 2.8 * shape[0])
     axes = figure.subplots(*shape, squeeze=False, sharey="row")
-    for line, alpha in enumerate(alphas):
-        for column, severity in enumerate(severities):
+    for line, alpha in zip(axes, alphas, strict=True):
+        for ax, severity in zip(line, severities, strict=True):
             part = rows[(rows["alpha"] == alpha) & (rows["severity"] == severity)]
-            _points(axes[line, column], part, calibrators)
-            axes[line, column].axhline(
-                100 * (1 - alpha), color=style.GREY, linewidth=0.8, linestyle="--", zorder=1
-            )
-        axes[line, 0].set_ylabel(f"Coverage (%), {100 * (1 - alpha):g} asked for")
-    for column, severity in enumerate(severities):
-        axes[0, column].set_title(f"severity {severity}" if severity else "clean test split")
-        axes[-1, column].set_xlabel("Mean size of the sets")
-    shown = among(NAMES, rows["conformal"])
-    dots = [
-        style.handle(
-            linestyle="", marker="o", markersize=7, label=name, color=style.colour(NAMES, name)
-        )
-        for name in shown
-    ]
-    shapes = [
-        style.handle(
-            linestyle="",
-            marker=style.marker(calibrators, name),
-            color=style.GREY,
-            label=style.calibrator_label(name),
-        )
-        for name in calibrators
-    ]
-    style.legend_beside(figure, {"score": dots, "calibrator": shapes})
+            for row in part.itertuples():
+                look = style.dot(
+                    color=style.colour(NAMES, row.conformal),
+                    marker=style.marker(calibrators, row.calibrator),
+                )
+                place = row.set_size_mean, 100 * row.coverage_mean
+                ax.plot(*place, markersize=6.5, alpha=0.85, zorder=2, **look)
+            ax.axhline(100 * (1 - alpha), color=style.GREY, linewidth=0.8, linestyle="--", zorder=1)
+        line[0].set_ylabel(f"Coverage (%), {100 * (1 - alpha):g} asked for")
+    for upper, lower, severity in zip(axes[0], axes[-1], severities, strict=True):
+        upper.set_title(f"severity {severity}" if severity else "clean test split")
+        lower.set_xlabel("Mean size of the sets")
+    dots, shapes = {}, {}
+    for name in among(NAMES, rows["conformal"]):
+        dots[name] = style.dot(color=style.colour(NAMES, name), markersize=7)
+    for name in calibrators:
+        look = style.dot(color=style.GREY, marker=style.marker(calibrators, name))
+        shapes[style.calibrator_label(name)] = look
+    legends = {"score": style.handles(dots), "calibrator": style.handles(shapes)}
+    style.legend_beside(figure, legends)
     return figure
-
-
-def _points(ax: Axes, rows: pd.DataFrame, calibrators: list[str]) -> None:
-    for _, row in rows.iterrows():
-        look: style.Look = {
-            "color": style.colour(NAMES, row["conformal"]),
-            "marker": style.marker(calibrators, row["calibrator"]),
-        }
-        ax.plot(
-            row["set_size_mean"],
-            100 * row["coverage_mean"],
-            markersize=6.5,
-            alpha=0.85,
-            linestyle="",
-            zorder=2,
-            **look,
-        )

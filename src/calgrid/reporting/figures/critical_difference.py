@@ -53,12 +53,10 @@ class Diagrams:
         data, shown = frame.study, _diagrams(frame)
         counts = {diagram.friedman.n_settings for diagram in shown.values()}
         metrics = text.listed([text.name(metric) for metric in shown])
-        methods = text.listed(sorted({data.reference(each) for each in data.settings}))
-        compared = (
-            "uncalibrated methods"
-            if self.kind == "method"
-            else f"calibrators of the networks of {methods}"
-        )
+        compared = "uncalibrated methods"
+        if self.kind == "calibrator":
+            methods = sorted({data.reference(each) for each in data.settings})
+            compared = f"calibrators of the networks of {text.listed(methods)}"
         return (
             f"Mean rank of the {compared} over {text.listed([*map(str, sorted(counts))])} settings "
             "(protocol, data set and backbone), 1 = best, by "
@@ -79,16 +77,12 @@ class Diagrams:
         shown = _diagrams(frame)
         heights = [_depth(each) + RULER + 1.5 for each in shown.values()]
         figure = style.new_figure(style.WIDTH, UNIT * sum(heights) + 0.7)
-        axes = figure.subplots(
-            len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
-        )[:, 0]
+        ratios = {"height_ratios": heights}
+        axes = figure.subplots(len(shown), 1, squeeze=False, gridspec_kw=ratios)[:, 0]
         for ax, (metric, each) in zip(axes, shown.items(), strict=True):
             _diagram(ax, each)
-            test = each.friedman
-            ax.set_title(
-                f"{text.name(metric)}, {test.n_settings} settings; Friedman p: "
-                f"{text.p_value(test.f_p_value)}"
-            )
+            settings, p = each.friedman.n_settings, text.p_value(each.friedman.f_p_value)
+            ax.set_title(f"{text.name(metric)}, {settings} settings; Friedman p: {p}")
         return figure
 
 
@@ -101,9 +95,7 @@ def _complete(rows: pd.DataFrame, alpha: float) -> pd.DataFrame:
     """
     scores = rows.pivot(index="setting", columns="name", values="mean")
     complete = scores.dropna()
-    if (
-        len(complete) < 2
-    ):  # then drop the names that are missing in a setting instead of the settings
+    if len(complete) < 2:  # drop the names that are missing in a setting, not the settings
         complete = scores.dropna(axis="columns")
     settings, names = complete.shape
     enough = settings > 1 and names > 1 and nemenyi_cd(names, settings, alpha) <= names - 1
@@ -139,54 +131,22 @@ def _diagram(ax: Axes, shown: CriticalDifference) -> None:
     for rank in range(1, k + 1, 1 + k // LABELS):
         ax.plot([rank, rank], [0, -0.2], color="black", linewidth=1)
         ax.text(rank, -0.3, str(rank), ha="center", va="bottom", fontsize=8)
-    ax.plot(
-        [1, 1 + shown.cd], [-RULER - 0.2] * 2, color=style.GREY, linewidth=2, marker="|", gid="cd"
-    )
-    ax.text(
-        1 + shown.cd,
-        -RULER - 0.2,
-        f"  CD = {shown.cd:.2f}",
-        ha="left",
-        va="center",
-        color=style.GREY,
-    )
+    ruler, y = [1, 1 + shown.cd], -RULER - 0.2
+    ax.plot(ruler, [y, y], color=style.GREY, linewidth=2, marker="|", gid="cd")
+    ax.text(ruler[1], y, f"  CD = {shown.cd:.2f}", ha="left", va="center", color=style.GREY)
+    # names next to the axis, the better half on the left, connected to their mean ranks
     for place, (name, rank) in enumerate(shown.mean_ranks.items()):
-        _name(
-            ax,
-            shown,
-            place,
-            f"{name} ({rank:.2f})",
-            (1 - 0.06 * (last - 1), last + 0.06 * (last - 1)),
-        )
+        said = f"{name} ({rank:.2f})"
+        if place < -(-k // 2):
+            line, end, side, said = place, 1 - 0.06 * (last - 1), "right", f"{said} "
+        else:
+            line, end, side, said = k - 1 - place, last + 0.06 * (last - 1), "left", f" {said}"
+        y = BAR * (len(shown.groups) + 1) + LINE * (line + 0.4)
+        ax.plot([rank, rank, end], [0, y, y], color=style.GREY, linewidth=0.8, gid="name")
+        ax.text(end, y, said, ha=side, va="center", fontsize=8.5)
+    overhang = 0.008 * (last - 1)
+    bar: style.Look = {"color": "black", "linewidth": 3, "solid_capstyle": "butt", "gid": "bar"}
     for place, names in enumerate(shown.groups):
-        ends = shown.mean_ranks[[names[0], names[-1]]].to_numpy(float)
-        overhang = 0.008 * (last - 1)
+        first, end = shown.mean_ranks[[names[0], names[-1]]].to_numpy(float)
         y = BAR * (place + 1)
-        ax.plot(
-            [ends[0] - overhang, ends[1] + overhang],
-            [y, y],
-            color="black",
-            linewidth=3,
-            solid_capstyle="butt",
-            gid="bar",
-        )
-
-
-def _name(
-    ax: Axes, shown: CriticalDifference, place: int, name: str, ends: tuple[float, float]
-) -> None:
-    """Write a name next to the axis, the better half on the left, connected to its mean rank."""
-    k = len(shown.mean_ranks)
-    left = place < -(-k // 2)
-    line = place if left else k - 1 - place
-    y = BAR * (len(shown.groups) + 1) + LINE * (line + 0.4)
-    rank, end = float(shown.mean_ranks.iloc[place]), ends[0 if left else 1]
-    ax.plot([rank, rank, end], [0, y, y], color=style.GREY, linewidth=0.8, gid="name")
-    ax.text(
-        end,
-        y,
-        f"{name} " if left else f" {name}",
-        ha="right" if left else "left",
-        va="center",
-        fontsize=8.5,
-    )
+        ax.plot([first - overhang, end + overhang], [y, y], **bar)

@@ -81,12 +81,16 @@ class Histories(NamedTuple):
         for ax, (column, shown) in zip(axes, curves.items(), strict=True):
             ax.set_ylabel(shown.label)
             for method in methods:
-                of_method = frame.rows[frame.rows["method"] == method]
-                _curve(ax, of_method, column, shown.factor, methods)
-            if not self.first_epochs:
-                _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
-            else:
+                history = frame.rows[frame.rows["method"] == method]
+                # a single epoch is a point, not a line
+                marker = "o" if history["epoch"].nunique() == 1 else None
+                look = {**style.line_look(methods, method), "linewidth": 1.3, "marker": marker}
+                band = len(methods) <= BANDS
+                lines.course(ax, history, "epoch", column, shown.factor, look, band)
+            if self.first_epochs:
                 ax.set_ylim(shown.low, ax.get_ylim()[1] if shown.high is None else shown.high)
+            else:
+                _training_limits(ax, column, frame.rows[column].to_numpy(float) * shown.factor)
         if self.align:
             figure.align_ylabels()
         _finish(figure, frame.rows, methods)
@@ -113,17 +117,6 @@ TRAINING = Histories(
 )
 
 
-def _curve(
-    ax: Axes, history: pd.DataFrame, column: str, factor: float, methods: Sequence[str]
-) -> None:
-    """Draw the histories of a method, without a band if there are more than ``BANDS`` methods."""
-    # a single epoch is a point, not a line
-    marker = "o" if history["epoch"].nunique() == 1 else None
-    look = style.line_look(methods, history["method"].iloc[0])
-    look |= {"linewidth": 1.3, "marker": marker}
-    lines.course(ax, history, "epoch", column, factor, look, len(methods) <= BANDS)
-
-
 def drops(history: pd.DataFrame) -> list[int]:
     """First epochs after a step of the learning rate; cosine and warm-up have no steps."""
     by_epoch = history.groupby("epoch")["learning_rate"].first()
@@ -143,7 +136,7 @@ def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
             ax.axvline(epoch, color=style.GREY, linestyle=":", linewidth=1)
     figure.axes[-1].set_xlabel("Epoch")
     figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = style.line_handles(methods, methods)
+    handles = style.line_handles(methods)
     if epochs:
         handles.append(style.handle(color=style.GREY, linestyle=":", label="rate drops"))
     style.legend_beside(figure, {"method": handles})
@@ -158,7 +151,5 @@ def _training_limits(ax: Axes, column: str, values: np.ndarray) -> None:
     room = 0.05 * (values.max() - low)
     if column == "val_accuracy":
         ax.set_ylim(max(0.0, low - room), min(100.0, values.max() + room))
-    elif style.spans(values, LOG_FACTOR):
-        style.log_axis(ax, "y", values.min() / 1.2, values.max() * 1.2)
-    elif values.min() >= 0 and high > 0:
+    elif not style.log_if_wide(ax, values, LOG_FACTOR, 1.2) and values.min() >= 0 and high > 0:
         ax.set_ylim(0, 1.05 * high)

@@ -41,16 +41,11 @@ class Intervals:
         """
         rows = data.test(group)
         few = data.few_calibrators()
-        best = (
-            rows.groupby("calibrator")[f"{self.metrics[0]}_mean"]
-            .mean()
-            .sort_values(kind="stable")
-            .index
-        )
-        shown = [*few, *(name for name in best if name not in few)][:MOST]
-        return rows[rows["calibrator"].isin(shown)].assign(
-            n_calibrators=rows["calibrator"].nunique()
-        )
+        means = rows.groupby("calibrator")[f"{self.metrics[0]}_mean"].mean()
+        best = means.sort_values(kind="stable").index
+        shown = [*few, *best.difference(few, sort=False)][:MOST]
+        count = rows["calibrator"].nunique()
+        return rows[rows["calibrator"].isin(shown)].assign(n_calibrators=count)
 
     def caption(self, frame: FigureData) -> str:
         count = int(frame.rows["n_calibrators"].max())
@@ -79,16 +74,15 @@ class Intervals:
         for ax, metric in zip(axes, self.metrics, strict=True):
             style.stripes(ax, methods)
             _intervals(ax, rows.assign(y=centre + offset * step), metric, calibrators)
-            ax.set_xlabel(
-                text.in_unit(metric) if wide else text.in_unit(metric).replace(" (", "\n(")
-            )
+            label = text.in_unit(metric)
+            ax.set_xlabel(label if wide else label.replace(" (", "\n("))
             if not wide and ax.get_xscale() == "linear":
                 ax.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-        looks = {name: style.marker_look(calibrators, name) for name in calibrators}
-        handles = [
-            style.handle(markersize=5, label=style.calibrator_label(name), **look)
-            for name, look in looks.items()
-        ]
+        looks = {}
+        for name in calibrators:
+            look = {"markersize": 5, **style.marker_look(calibrators, name)}
+            looks[style.calibrator_label(name)] = look
+        handles = style.handles(looks)
         handles += [style.null_handle()] if "ece" in self.metrics else []
         style.legend_above(figure, handles, 6)
         return figure
@@ -110,23 +104,14 @@ def _intervals(ax: Axes, rows: pd.DataFrame, metric: str, calibrators: Sequence[
     for name in calibrators:
         part = rows[rows["calibrator"] == name]
         mean, low, high = style.estimates(part, metric)
-        shade = style.colour(calibrators, name)
+        look = style.dot(markersize=4.5, **style.marker_look(calibrators, name))
         known = ~np.isnan(low)
         # drawn from end to end, as the interval of a biased error need not contain the mean
-        ax.hlines(part["y"][known], low[known], high[known], color=shade, linewidth=1.4, alpha=0.75)
-        shape = style.marker(calibrators, name)
-        ax.plot(
-            mean,
-            part["y"],
-            shape,
-            color=shade,
-            markersize=4.5,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-        )
+        bars: style.Look = {"color": look["color"], "linewidth": 1.4, "alpha": 0.75}
+        ax.hlines(part["y"][known], low[known], high[known], **bars)
+        ax.plot(mean, part["y"], markeredgecolor="white", markeredgewidth=0.4, **look)
     if metric == "ece":
-        null = style.scaled(metric, rows["ece_null_mean"].to_numpy(float))
-        ax.plot(null, rows["y"], markersize=7, **style.NULL_TICK)
+        ax.plot(style.statistic(rows, "ece_null"), rows["y"], markersize=7, **style.NULL_TICK)
     _frame(ax, metric, rows)
     for name in calibrators:
         part = rows[rows["calibrator"] == name]
@@ -140,19 +125,14 @@ def _frame(ax: Axes, metric: str, rows: pd.DataFrame) -> None:
     """
     means, low, high = style.estimates(rows, metric)
     if metric == "ece":
-        means = np.concatenate([means, style.scaled(metric, rows["ece_null_mean"].to_numpy(float))])
+        means = np.concatenate([means, style.statistic(rows, "ece_null")])
     first, last = np.nanmin([*low, *means]), np.nanmax([*high, *means])
+    least, most = means.min(), means.max()
     if metric == "accuracy":
-        room = max(means.max() - means.min(), 2)
-        ax.set_xlim(
-            max(first - 0.1, means.min() - room, 0), min(last + 0.1, means.max() + room, 100)
-        )
+        room = max(most - least, 2)
+        ax.set_xlim(max(first - 0.1, least - room, 0), min(last + 0.1, most + room, 100))
     elif style.spans(means, LOG_FACTOR[metric]):
-        style.log_axis(
-            ax, "x", max(first / 1.1, means.min() / REACH), min(1.1 * last, REACH * means.max())
-        )
+        style.log_axis(ax, "x", max(first / 1.1, least / REACH), min(1.1 * last, REACH * most))
     else:
-        ax.set_xlim(
-            min(0.0, 1.1 * means.min()),
-            max(min(1.05 * last, REACH * means.max()), 1.1 * means.max(), style.SMALLEST_AXIS),
-        )
+        end = max(min(1.05 * last, REACH * most), 1.1 * most, style.SMALLEST_AXIS)
+        ax.set_xlim(min(0.0, 1.1 * least), end)

@@ -4,7 +4,6 @@ ECE.
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -53,8 +52,13 @@ def draw(frame: FigureData) -> Figure:
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
     offsets = {metric: (place - 0.5) * BAR for place, metric in enumerate(PARTS)}
     for metric, (shade, _) in PARTS.items():
-        _bars(ax, rows, metric, shade, offsets[metric])
-    null = style.scaled("ece", rows["ece_null_mean"].to_numpy(float))
+        mean, low, high = style.estimates(rows, metric)
+        y, known = rows["y"] + offsets[metric], ~np.isnan(low)
+        ax.barh(y, mean, BAR, color=shade, alpha=0.75)
+        # drawn from end to end, as the interval of a biased error need not contain the mean
+        low, high = low[known].clip(0), high[known].clip(0)
+        ax.hlines(y[known], low, high, color="black", linewidth=1.1)
+    null = style.statistic(rows, "ece_null")
     ax.plot(null, rows["y"], markersize=15, **style.NULL_TICK)
     ax.set_xlim(0, _right_end(rows, null))
     for metric, offset in offsets.items():
@@ -64,20 +68,6 @@ def draw(frame: FigureData) -> Figure:
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
     style.legend_above(figure, [*handles, style.null_handle()], 3)
     return figure
-
-
-def _bars(ax: Axes, rows: pd.DataFrame, metric: str, shade: str, offset: float) -> None:
-    mean, low, high = style.estimates(rows, metric)
-    ax.barh(rows["y"] + offset, mean, BAR, color=shade, alpha=0.75)
-    known = ~np.isnan(low)
-    # drawn from end to end, as the interval of a biased error need not contain the mean
-    ax.hlines(
-        (rows["y"] + offset)[known],
-        low[known].clip(0),
-        high[known].clip(0),
-        color="black",
-        linewidth=1.1,
-    )
 
 
 def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:

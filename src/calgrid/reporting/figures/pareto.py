@@ -1,25 +1,24 @@
 """NLL against training time, with and without a calibrator."""
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
-from calgrid.reporting.tables.training_time import of_setting, totals
+from calgrid.reporting.tables.training_time import totals
+from calgrid.storage.schema import SETTING
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """NLL of each method without and with one calibrator, and its training time in seconds."""
-    here = of_setting(totals(data), group)
+    times = totals(data)
+    here = times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
     rows = data.test(group, data.few_calibrators())
-    return (
-        rows.merge(here[["method", "seconds"]], on="method")
-        if len(here) > 1 and len(rows)
-        else pd.DataFrame()
-    )
+    if len(here) < 2 or rows.empty:
+        return pd.DataFrame()
+    return rows.merge(here[["method", "seconds"]], on="method")
 
 
 def caption(frame: FigureData) -> str:
@@ -46,8 +45,10 @@ def draw(frame: FigureData) -> Figure:
     figure = style.new_figure(frame.width, 4.2)
     ax = figure.subplots()
     methods = frame.methods()
-    for _, row in frame.rows.iterrows():
-        _mark(ax, row, methods)
+    for row in frame.rows.itertuples():
+        look = style.dot(**style.marker_look(methods, row.method))
+        face = "white" if row.calibrator == UNCALIBRATED else look["color"]
+        ax.plot(row.seconds, row.nll_mean, markerfacecolor=face, markersize=7, **look)
     best = front(frame.rows)
     ax.step(
         best["seconds"], best["nll_mean"], where="post", color=style.GREY, linewidth=1, zorder=1
@@ -56,21 +57,8 @@ def draw(frame: FigureData) -> Figure:
     ax.set_ylabel(text.in_unit("nll"))
     bare = frame.rows[frame.rows["calibrator"] == UNCALIBRATED].set_index("method")["accuracy_mean"]
     reached = bare.map(lambda value: f" ({text.format_with_unit('accuracy', value)})")
-    handles = [
-        style.handle(
-            linestyle="",
-            label=name + reached.get(name, ""),
-            **style.marker_look(methods, name),
-        )
-        for name in methods
-    ]
-    style.legend_beside(figure, {"method": handles})
+    looks = {}
+    for name in methods:
+        looks[name + reached.get(name, "")] = style.dot(**style.marker_look(methods, name))
+    style.legend_beside(figure, {"method": style.handles(looks)})
     return figure
-
-
-def _mark(ax: Axes, row: pd.Series, methods: list[str]) -> None:
-    look = style.marker_look(methods, row["method"])
-    face = "white" if row["calibrator"] == UNCALIBRATED else look["color"]
-    ax.plot(
-        row["seconds"], row["nll_mean"], markerfacecolor=face, markersize=7, linestyle="", **look
-    )

@@ -19,6 +19,15 @@ from calgrid.storage.schema import BINS
 BAR, GAP = "#7fa8cf", "#d55e00"
 #: bins with fewer samples per seed are drawn pale: their height is mostly chance
 FEW = 10
+#: name of a method in its panel
+NAME: style.Look = {
+    "xycoords": "axes fraction",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    "va": "top",
+    "fontsize": 9,
+    "fontweight": "bold",
+    "zorder": 5,
+}
 
 
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
@@ -69,9 +78,8 @@ def draw(frame: FigureData) -> Figure:
 def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
     seeds = bins["seed"].nunique()
-    return BinSums(
-        *(bins[name].to_numpy().reshape(seeds, -1) for name in ("count", "confidence", "correct"))
-    )
+    columns = (bins[name].to_numpy() for name in ("count", "confidence", "correct"))
+    return BinSums(*(column.reshape(seeds, -1) for column in columns))
 
 
 def curve(ax: Axes, sums: BinSums) -> None:
@@ -90,13 +98,8 @@ def curve(ax: Axes, sums: BinSums) -> None:
     if len(counts) > 1:
         by_seed = np.where(counts > 0, 100 * corrects / np.maximum(counts, 1), np.nan)
         by_seed = by_seed[:, filled][:, ~few]
-        ax.vlines(
-            x[~few],
-            np.nanmin(by_seed, axis=0),
-            np.nanmax(by_seed, axis=0),
-            color="black",
-            linewidth=0.8,
-        )
+        low, high = np.nanmin(by_seed, axis=0), np.nanmax(by_seed, axis=0)
+        ax.vlines(x[~few], low, high, color="black", linewidth=0.8)
     ax.set(xlim=(0, 100), ylim=(0, 100), yticks=(0, 50, 100))
 
 
@@ -109,36 +112,20 @@ def histogram(ax: Axes, sums: BinSums) -> None:
     """Draw the share of images in each bin; sums as in :func:`curve`."""
     count = np.atleast_2d(sums.count).sum(axis=0)
     bins = len(count)
-    ax.bar(
-        (np.arange(bins) + 0.5) / bins * 100,
-        100 * count / count.sum(),
-        100 / bins,
-        color="0.55",
-        edgecolor="white",
-    )
+    x, shares = (np.arange(bins) + 0.5) / bins * 100, 100 * count / count.sum()
+    ax.bar(x, shares, 100 / bins, color="0.55", edgecolor="white")
     ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
 
 
 def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
-    facts = {
-        metric: text.format_with_unit(metric, row[f"{metric}_mean"])
+    accuracy, ece, null = (
+        text.format_with_unit(metric, row[f"{metric}_mean"])
         for metric in ("accuracy", "ece", "ece_null")
-    }
-    upper.set_title(
-        f"accuracy {facts['accuracy']}\nECE {facts['ece']}, null {facts['ece_null']}\n"
-        f"NLL {row['nll_mean']:.3f}",
-        fontsize=8,
-        linespacing=1.3,
     )
-    upper.annotate(
-        row["method"] + ("" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"),
-        (0.04, 0.93),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=9,
-        fontweight="bold",
-        zorder=5,
-    ).set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5})
+    facts = (f"accuracy {accuracy}", f"ECE {ece}, null {null}", f"NLL {row['nll_mean']:.3f}")
+    points.title(upper, *facts)
+    after = "" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"
+    upper.annotate(row["method"] + after, (0.04, 0.93), **NAME)
     for ax in (upper, lower):
         ax.tick_params(labelleft=first)
     upper.tick_params(labelbottom=False)
@@ -149,14 +136,9 @@ def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
 
 def handles(several: bool) -> list[Any]:
     """Entries of the legend, for one seed or for several."""
-    entries = [
-        Patch(facecolor=BAR, label="accuracy of the bin"),
-        Patch(
-            facecolor="white", edgecolor=GAP, hatch="/////", linewidth=0, label="gap to confidence"
-        ),
-        style.handle(color=style.GREY, linestyle="--", label="perfect calibration"),
-    ]
-    whisker = style.handle(
-        color="black", marker="|", linestyle="", markersize=9, label="range of seeds"
-    )
-    return [*entries, whisker] if several else entries
+    gap: style.Look = {"facecolor": "white", "edgecolor": GAP, "hatch": "/////", "linewidth": 0}
+    looks: dict[str, style.Look] = {"perfect calibration": {"color": style.GREY, "linestyle": "--"}}
+    if several:
+        looks["range of seeds"] = style.dot(marker="|", color="black", markersize=9)
+    bar = Patch(facecolor=BAR, label="accuracy of the bin")
+    return [bar, Patch(label="gap to confidence", **gap), *style.handles(looks)]

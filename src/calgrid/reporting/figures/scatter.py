@@ -1,7 +1,5 @@
 """Accuracy against ECE of all methods and calibrators."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -38,11 +36,9 @@ def draw(frame: FigureData) -> Figure:
     """Draw one marker per method and calibrator; a second panel has those that keep accuracy."""
     rows, methods, calibrators = frame.rows, frame.methods(), frame.calibrators()
     near = rows[keeps_accuracy(rows)]
-    panels = (
-        {"all": rows}
-        if len(near) == len(rows)
-        else {"all": rows, "within 1 point of the best accuracy": near}
-    )
+    panels = {"all": rows}
+    if len(near) < len(rows):
+        panels["within 1 point of the best accuracy"] = near
     if frame.width > style.COLUMN:
         height = max(4.2, 0.2 * (len(methods) + len(calibrators)) + 1.2)
         figure = style.new_figure(frame.width, height)
@@ -58,53 +54,35 @@ def draw(frame: FigureData) -> Figure:
         if len(panels) > 1:
             ax.set_title(title)
     axes[0].set_ylabel(text.in_unit("ece"))
-    _legends(figure, methods, calibrators)
+    dots, shapes = {}, {}
+    for name in methods:
+        dots[name] = style.dot(markersize=7, **_look(methods, name))
+    for name in calibrators:
+        shapes[name] = style.dot(color=style.GREY, marker=style.marker(calibrators, name))
+    legends = {"method": style.handles(dots), "calibrator": style.handles(shapes)}
+    style.legend_beside(figure, legends)
     return figure
 
 
 def _points(ax: Axes, rows: pd.DataFrame, methods: list[str], calibrators: list[str]) -> None:
-    for _, row in rows.iterrows():
-        x, y = (style.scaled(metric, row[f"{metric}_mean"]) for metric in ("accuracy", "ece"))
-        dx, dy = (
-            np.nan_to_num(style.scaled(metric, row[f"{metric}_std"]))
-            for metric in ("accuracy", "ece")
-        )
-        look = _look(methods, row["method"])
-        ax.errorbar(
-            x, y, dy, dx, color=look["markeredgecolor"], linewidth=0.8, alpha=0.35, zorder=1
-        )
-        ax.plot(
-            x,
-            y,
-            style.marker(calibrators, row["calibrator"]),
-            markersize=6.5,
-            zorder=2,
-            alpha=0.85,
-            **look,
-        )
-    errors = style.scaled("ece", rows["ece_mean"].to_numpy(float))
-    if style.spans(errors, LOG_FACTOR):
-        style.log_axis(ax, "y", errors.min() / 1.6, errors.max() * 1.6)
-    else:
+    names = rows[["method", "calibrator"]].to_numpy()
+    accuracies, errors = (style.statistic(rows, metric) for metric in ("accuracy", "ece"))
+    widths, heights = (
+        np.nan_to_num(style.statistic(rows, metric, "std")) for metric in ("accuracy", "ece")
+    )
+    for (method, calibrator), x, y, dx, dy in zip(
+        names, accuracies, errors, widths, heights, strict=True
+    ):
+        look = _look(methods, method)
+        shade, shape = look["markeredgecolor"], style.marker(calibrators, calibrator)
+        ax.errorbar(x, y, dy, dx, color=shade, linewidth=0.8, alpha=0.35, zorder=1)
+        ax.plot(x, y, shape, markersize=6.5, zorder=2, alpha=0.85, **look)
+    if not style.log_if_wide(ax, errors, LOG_FACTOR, 1.6):
         ax.set_ylim(0, errors.max() * 1.25)
 
 
-def _look(methods: list[str], name: str) -> dict[str, Any]:
+def _look(methods: list[str], name: str) -> style.Look:
     """Colour of a method: filled in the first round of colours, hollow in the second."""
     shade = style.colour(methods, name)
     filled = methods.index(name) < len(style.PALETTE)
     return {"color": shade if filled else "white", "markeredgecolor": shade, "markeredgewidth": 1.2}
-
-
-def _legends(figure: Figure, methods: list[str], calibrators: list[str]) -> None:
-    dots = [
-        style.handle(linestyle="", marker="o", markersize=7, label=name, **_look(methods, name))
-        for name in methods
-    ]
-    shapes = [
-        style.handle(
-            linestyle="", marker=style.marker(calibrators, name), color=style.GREY, label=name
-        )
-        for name in calibrators
-    ]
-    style.legend_beside(figure, {"method": dots, "calibrator": shapes})

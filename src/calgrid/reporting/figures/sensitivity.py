@@ -2,18 +2,17 @@
 14).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calgrid.reporting import text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import lines, style
 from calgrid.reporting.settings import Kind
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import Group, StudyData
 from calgrid.reporting.sweeps import Sweep, calibrator_sweeps, method_sweeps
 
 METRICS = ("accuracy", "ece", "nll")
@@ -37,18 +36,17 @@ class Sensitivity:
             return _points(calibrator_sweeps(data, group), own, self.kind).assign(said="")
         sweeps, parts = method_sweeps(data, group), []
         for calibrator in data.few_calibrators():
-            said = "uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}"
-            rows = data.tidy(group, "test", [calibrator])
-            parts.append(_points(sweeps, rows, self.kind).assign(calibrator=calibrator, said=said))
+            found = _points(sweeps, data.tidy(group, "test", [calibrator]), self.kind)
+            parts.append(found.assign(calibrator=calibrator, said=style.calibrated(calibrator)))
         return pd.concat(parts)
 
     def caption(self, frame: FigureData) -> str:
         data, group = frame.study, frame.group
-        few = [name for name in data.few_calibrators() if name != UNCALIBRATED]
-        after = f"; dashed: calibrated by {few[0]}" if few else ""
-        which = f"Solid: uncalibrated networks{after}."
         if self.kind == "calibrator":
             which = f"All calibrate the networks of {data.reference(group)}."
+        else:
+            after = [f"; dashed: {style.calibrated(name)}" for name in data.few_calibrators()[1:]]
+            which = f"Solid: uncalibrated networks{''.join(after)}."
         return (
             f"Accuracy, ECE and NLL against a hyper-parameter, for {self.kind}s that have all "
             f"others equal, on {frame.label}, clean test split ({frame.images}); "
@@ -60,25 +58,29 @@ class Sensitivity:
         """Draw one row of panels per hyper-parameter."""
         rows = frame.rows
         options, labels, said = (
-            list(dict.fromkeys(rows[name])) for name in ("option", "sweep", "said")
+            rows[name].unique().tolist() for name in ("option", "sweep", "said")
         )
         styles = dict(zip(said, LINES, strict=False))
         figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
         axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)
         for option, line in zip(options, axes, strict=True):
             for ax, metric in zip(line, METRICS, strict=True):
-                _panel(ax, rows[rows["option"] == option], metric, labels, styles)
+                own = rows[rows["option"] == option]
+                curves = list(own.groupby(["said", "sweep"], sort=False))
+                for (each, label), part in curves:
+                    look = {**style.marker_look(labels, label), "linestyle": styles[each]}
+                    x = part["value"].to_numpy(float)
+                    lines.line(ax, x, part, metric, look, len(curves))
+                lines.numeric_axis(ax, own["value"])
+                if metric == "ece":
+                    ax.set_ylim(bottom=0)
                 ax.set_xlabel(option)
         for ax, metric in zip(axes[0], METRICS, strict=True):
             ax.set_title(text.in_unit(metric))
-        handles = [
-            style.handle(label=label, **style.marker_look(labels, label)) for label in labels
-        ]
+        looks = {label: style.marker_look(labels, label) for label in labels}
         if len(said) > 1:
-            handles += [
-                style.handle(color=style.GREY, linestyle=styles[each], label=each) for each in said
-            ]
-        handles.append(lines.null_handle())
+            looks |= {each: {"color": style.GREY, "linestyle": styles[each]} for each in said}
+        handles = [*style.handles(looks), style.null_handle(lines.NULL_TICK)]
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4))
         return figure
 
@@ -94,23 +96,10 @@ def _points(sweeps: Iterable[Sweep], rows: pd.DataFrame, kind: str) -> pd.DataFr
     if rows.empty:
         return pd.DataFrame()
     table = lines.means(rows, [kind]).set_index(kind)
-    parts = [
-        table.loc[[*sweep.members.values()]].assign(
-            option=sweep.option, sweep=sweep.label, value=[*sweep.members]
-        )
-        for sweep in sweeps
-        if set(sweep.members.values()) <= set(table.index)
-    ]
+    parts = []
+    for sweep in sweeps:
+        names = list(sweep.members.values())
+        if set(names) <= set(table.index):
+            facts = {"option": sweep.option, "sweep": sweep.label, "value": [*sweep.members]}
+            parts.append(table.loc[names].assign(**facts))
     return pd.concat(parts).reset_index() if parts else pd.DataFrame()
-
-
-def _panel(
-    ax: Axes, rows: pd.DataFrame, metric: str, labels: Sequence[str], styles: Mapping[str, str]
-) -> None:
-    curves = list(rows.groupby(["said", "sweep"], sort=False))
-    for (said, label), part in curves:
-        look = {**style.marker_look(labels, label), "linestyle": styles[said]}
-        lines.line(ax, part["value"].to_numpy(float), part, metric, look, len(curves))
-    lines.numeric_axis(ax, rows["value"])
-    if metric == "ece":
-        ax.set_ylim(bottom=0)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from calgrid.reporting import captions, text
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.plotting import style
-from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
+from calgrid.reporting.study import Group, StudyData, among
 
 METRICS = ("accuracy", "nll", "ece")
 
@@ -38,25 +38,22 @@ def draw(frame: FigureData) -> Figure:
     shown = among(frame.study.few_calibrators(), rows["calibrator"])
     figure = style.new_figure(frame.width, 7.0)
     axes = figure.subplots(len(METRICS), len(shown), sharex=True, sharey="row", squeeze=False)
-    for column, calibrator in enumerate(shown):
+    for column, calibrator in zip(axes.T, shown, strict=True):
         part = rows[rows["calibrator"] == calibrator]
-        axes[0, column].set_title(
-            "uncalibrated" if calibrator == UNCALIBRATED else f"calibrated by {calibrator}"
-        )
-        axes[-1, column].set_xlabel("Severity")
-        for line, metric in enumerate(METRICS):
-            _curves(axes[line, column], part, metric, methods)
-    for line, metric in enumerate(METRICS):
-        axes[line, 0].set_ylabel(text.in_unit(metric))
-    handles = style.line_handles(methods, methods)
-    style.legend_beside(figure, {"method": handles})
+        for ax, metric in zip(column, METRICS, strict=True):
+            _curves(ax, part, metric, methods)
+        column[0].set_title(style.calibrated(calibrator))
+        column[-1].set_xlabel("Severity")
+    for ax, metric in zip(axes[:, 0], METRICS, strict=True):
+        ax.set_ylabel(text.in_unit(metric))
+    style.legend_beside(figure, {"method": style.line_handles(methods)})
     return figure
 
 
 def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
     for method in methods:
         part = rows[rows["method"] == method].sort_values("severity")
-        mean, std = (style.scaled(metric, part[f"{metric}_{each}"]) for each in ("mean", "std"))
+        mean, std = (style.statistic(part, metric, each) for each in ("mean", "std"))
         look = style.line_look(methods, method)
         ax.plot(part["severity"], mean, marker="o", markersize=3, **look)
         style.band(ax, part["severity"], mean - std, mean + std, look["color"])

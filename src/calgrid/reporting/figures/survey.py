@@ -67,31 +67,24 @@ def draw(frame: FigureData) -> Figure:
     figure = style.new_figure(frame.width, 4.6)
     ax = figure.subplots()
     rows = frame.rows.assign(
-        x=style.scaled("accuracy", frame.rows["accuracy_mean"].to_numpy(float)),
-        y=style.scaled("ece", frame.rows["ece_mean"].to_numpy(float)),
+        x=style.statistic(frame.rows, "accuracy"), y=style.statistic(frame.rows, "ece")
     )
     networks, after = list(dict.fromkeys(rows["backbone"])), _shown_calibrator(frame)
     for _, part in rows.groupby("backbone", sort=False):
         _network(ax, part.set_index("calibrator"), after)
-    if style.spans(rows["y"].to_numpy(), LOG_FACTOR):
-        style.log_axis(ax, "y", rows["y"].min() / 1.3, rows["y"].max() * 1.3)
-    else:
+    if not style.log_if_wide(ax, rows["y"].to_numpy(), LOG_FACTOR, 1.3):
         ax.set_ylim(0, rows["y"].max() * 1.1)
     ax.set_xlabel(text.in_unit("accuracy"))
     ax.set_ylabel(text.in_unit("ece"))
-    looks = {"uncalibrated": "white", f"after {after}": style.PALETTE[0]} if after else {}
-    handles = [
-        style.handle(
-            linestyle="", marker="o", color=face, markeredgecolor=style.PALETTE[0], label=label
-        )
-        for label, face in looks.items()
-    ]
+    shade = style.PALETTE[0]
+    looks = {}
+    if after:
+        looks["uncalibrated"] = style.dot(color="white", markeredgecolor=shade)
+        looks[f"after {after}"] = style.dot(color=shade, markeredgecolor=shade)
     if len(frame.calibrators()) > 2:
-        handles.append(
-            style.handle(linestyle="", marker=".", color=style.GREY, label="other calibrators")
-        )
-    if handles:
-        style.legend_above(figure, handles, 3)
+        looks["other calibrators"] = style.dot(marker=".", color=style.GREY)
+    if looks:
+        style.legend_above(figure, style.handles(looks), 3)
     if len(networks) <= NAMED:
         figure.draw_without_rendering()  # sets the size of the axes
         name_networks(ax, rows)

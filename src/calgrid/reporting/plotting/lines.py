@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from calgrid.reporting.plotting import style
 from calgrid.reporting.study import wide
@@ -41,15 +40,11 @@ def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def spread(rows: pd.DataFrame) -> str:
     """Meaning of lines and bands of :func:`means`, for captions."""
     seeds, fits = int(rows["n_seeds"].max()), int(rows["n_fits"].max())
+    bands = f"bands (for up to {BANDS} lines): ± one standard deviation"
     if seeds > 1:
-        return (
-            f"means over {seeds} seeds; bands (for up to {BANDS} lines): ± one standard deviation"
-        )
+        return f"means over {seeds} seeds; {bands}"
     if fits > 1:
-        return (
-            f"one seed; bands (for up to {BANDS} lines): ± one standard deviation over {fits} "
-            "seeds of the stochastic calibrators"
-        )
+        return f"one seed; {bands} over {fits} seeds of the stochastic calibrators"
     return "one seed"
 
 
@@ -64,17 +59,13 @@ def line(
     look : style of the line.
     count : number of lines of the panel; no bands if it is above ``BANDS``.
     """
-    mean, std = (
-        style.scaled(metric, rows[f"{metric}_{each}"].to_numpy(float)) for each in ("mean", "std")
-    )
+    mean, std = (style.statistic(rows, metric, each) for each in ("mean", "std"))
     ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
     if count <= BANDS:
         style.band(ax, x, mean - std, mean + std, look["color"])
     if metric == "ece":
         tick = {**NULL_TICK, "color": look["color"]}
-        ax.plot(
-            x, style.scaled(metric, rows["ece_null_mean"].to_numpy(float)), markersize=7, **tick
-        )
+        ax.plot(x, style.statistic(rows, "ece_null"), markersize=7, **tick)
 
 
 def course(
@@ -92,9 +83,8 @@ def numeric_axis(ax: Axes, values: Sequence[float]) -> None:
     ordered = np.array(sorted(set(values)))
     if style.spans(ordered, LOG_FACTOR - 1):
         ax.set_xscale("log")
-    ax.set_xticks(
-        ordered, _tick_labels(ordered, np.log(ordered) if ax.get_xscale() == "log" else ordered)
-    )
+    places = np.log(ordered) if ax.get_xscale() == "log" else ordered
+    ax.set_xticks(ordered, _tick_labels(ordered, places))
     ax.set_xticks([], minor=True)
 
 
@@ -108,8 +98,3 @@ def _tick_labels(values: np.ndarray, places: np.ndarray) -> list[str]:
         if labels[-1]:
             free = place + ROOM * (places[-1] - places[0])
     return labels
-
-
-def null_handle() -> Line2D:
-    """Legend entry for the marks of the ECE null."""
-    return style.handle(label=style.null_handle().get_label(), markersize=8, **NULL_TICK)

@@ -64,6 +64,11 @@ def stacked(
     return figure, pairs
 
 
+def title(ax: Axes, *lines: str) -> None:
+    """Write lines of small text above a panel."""
+    ax.set_title("\n".join(lines), fontsize=8, linespacing=1.3)
+
+
 def finished(
     figure: Figure, handles: Sequence[Artist], x: str, y: str, columns: int | None = None
 ) -> Figure:
@@ -82,24 +87,14 @@ def scatter_answers(ax: Axes, table: pd.DataFrame, x: str, y: str, factor: float
     """
     for correct, (shade, _, area, opacity) in ANSWERS.items():
         part = table[table["correct"] == correct]
-        ax.scatter(
-            part[x],
-            factor * part[y],
-            area,
-            color=shade,
-            alpha=opacity,
-            linewidths=0,
-            rasterized=True,
-        )
+        look: style.Look = {"color": shade, "alpha": opacity, "linewidths": 0, "rasterized": True}
+        ax.scatter(part[x], factor * part[y], area, **look)
 
 
 def answer_handles() -> list[Line2D]:
     """Legend entries for right and wrong answers."""
-    looks = {label: shade for shade, label, *_ in ANSWERS.values()}
-    return [
-        style.handle(linestyle="", marker="o", markersize=5, color=shade, label=label)
-        for label, shade in looks.items()
-    ]
+    looks = {label: style.dot(markersize=5, color=shade) for shade, label, *_ in ANSWERS.values()}
+    return style.handles(looks)
 
 
 def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:

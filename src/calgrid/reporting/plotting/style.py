@@ -1,7 +1,7 @@
 """Style of all figures: sizes, fonts, and a palette for colour-blind readers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -20,7 +20,6 @@ from calgrid.reporting.study import UNCALIBRATED
 #: keyword arguments of an artist of matplotlib
 Look = dict[str, Any]
 Colour = tuple[float, float, float]
-Numbers = TypeVar("Numbers", float, np.ndarray, pd.Series)
 #: inches: a page of a paper, and one of its two columns (178 and 85 mm); text has 8 points or more
 WIDTH, COLUMN = 7.0, 3.35
 DPI = 150
@@ -122,17 +121,19 @@ def marker_look(names: Sequence[str], name: str) -> Look:
     return {"color": colour(names, name), "marker": marker(names, name)}
 
 
-def scaled(metric: str, value: Numbers) -> Numbers:
-    """Values in the unit that is shown: percent for shares."""
-    return value * text.scale(metric)
+def statistic(rows: pd.DataFrame, metric: str, name: str = "mean") -> np.ndarray:
+    """A statistic of a metric in wide rows, (M,), in the unit that is shown: percent for shares."""
+    return text.scale(metric) * rows[f"{metric}_{name}"].to_numpy(float)
 
 
 def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
     """Mean and both ends of the interval of wide rows, each (M,), in the unit that is shown."""
-    return tuple(
-        scaled(metric, rows[f"{metric}_{name}"].to_numpy(float))
-        for name in ("mean", "ci_low", "ci_high")
-    )
+    return tuple(statistic(rows, metric, name) for name in ("mean", "ci_low", "ci_high"))
+
+
+def dot(**look: Any) -> Look:
+    """Look of a marker without a line, a dot unless ``look`` has another ``marker``."""
+    return {"linestyle": "", "marker": "o", **look}
 
 
 def handle(**look: Any) -> Line2D:
@@ -140,9 +141,14 @@ def handle(**look: Any) -> Line2D:
     return Line2D([], [], **look)
 
 
-def line_handles(names: Sequence[str], all_names: Sequence[str]) -> list[Line2D]:
+def handles(looks: Mapping[str, Look]) -> list[Line2D]:
+    """Legend entries: label -> look."""
+    return [handle(label=label, **look) for label, look in looks.items()]
+
+
+def line_handles(names: Sequence[str]) -> list[Line2D]:
     """Legend entries for coloured lines."""
-    return [handle(label=name, **line_look(all_names, name)) for name in names]
+    return handles({name: line_look(names, name) for name in names})
 
 
 def calibrator_label(name: str) -> str:
@@ -150,9 +156,14 @@ def calibrator_label(name: str) -> str:
     return f"{name} (uncalibrated)" if name == UNCALIBRATED else name
 
 
-def null_handle() -> Line2D:
+def calibrated(name: str) -> str:
+    """Networks after a calibrator, in words."""
+    return "uncalibrated" if name == UNCALIBRATED else f"calibrated by {name}"
+
+
+def null_handle(tick: Look = NULL_TICK) -> Line2D:
     """Legend entry for the marks of the ECE null."""
-    return handle(label="ECE null (perfect calibration)", markersize=8, **NULL_TICK)
+    return handle(label="ECE null (perfect calibration)", markersize=8, **tick)
 
 
 def stripes(ax: Axes, names: Sequence[str]) -> None:
@@ -205,6 +216,15 @@ def log_axis(ax: Axes, axis: str, first: float, last: float) -> None:
         few = LogLocator(subs=(1, 2, 3, 5) if last < 15 * first else (1, 3))
         where.set_major_locator(MaxNLocator(5) if last < 3 * first else few)
         where.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def log_if_wide(ax: Axes, values: np.ndarray, factor: float, room: float) -> bool:
+    """Whether :func:`spans` holds for ``values``; then the vertical axis becomes logarithmic, with
+    room below and above them by the factor ``room``.
+    """
+    if wide := spans(values, factor):
+        log_axis(ax, "y", values.min() / room, values.max() * room)
+    return wide
 
 
 def spans(values: np.ndarray, factor: float) -> bool:

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
 from calgrid.storage.schema import SETTING
 
@@ -59,16 +59,13 @@ def totals(data: StudyData) -> pd.DataFrame:
     )
     grouped = per_run.groupby(KEYS, sort=False)
     others = costs.groupby(KEYS, sort=False)
+    first_stages = costs[costs["stage"] == "first_stage"].groupby(KEYS, sort=False)
     frame = grouped.mean().assign(
         seconds_std=grouped["seconds"].std(),
         n_seeds=grouped.size(),
         peak_memory_mb=others["peak_memory_mb"].max(),
-        device_name=others["device_name"].agg(
-            lambda names: ", ".join(sorted(set(map(str, names))))
-        ),
-        first_stage=costs[costs["stage"] == "first_stage"]
-        .groupby(KEYS, sort=False)["item"]
-        .first(),
+        device_name=others["device_name"].agg(_distinct),
+        first_stage=first_stages["item"].first(),
     )
     frame = frame.reset_index()
     base = frame.loc[frame["method"] == data.baseline, [*SETTING, "seconds", "device_name"]]
@@ -78,9 +75,8 @@ def totals(data: StudyData) -> pd.DataFrame:
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
 
 
-def of_setting(times: pd.DataFrame, group: Group) -> pd.DataFrame:
-    """Rows of :func:`totals` with the protocol, data set and backbone of a group."""
-    return times[(times[list(SETTING)] == list(group[:3])).all(axis=1)]
+def _distinct(names: pd.Series) -> str:
+    return ", ".join(sorted(set(map(str, names))))
 
 
 def _row(row: pd.Series) -> list[Cell]:
