@@ -15,6 +15,10 @@ DAGGER = (
     f"{SEES_VALIDATION} sees validation data during training, unlike the other methods; "
     "calibrators are fitted on the same data."
 )
+BEST_CALIBRATOR = (
+    "Bold: best calibrator of each method and column, among those within 1 point of the method's "
+    "best accuracy."
+)
 TIES = (
     "Underlined: not significantly worse than the best, over seeds and test images, after Holm's "
     "correction for the others of the column; calibration errors by the squared calibration "
@@ -73,11 +77,9 @@ def spread(data: StudyData, rows: pd.DataFrame) -> str:
 def interval(data: StudyData, rows: pd.DataFrame, mark: str = "Bars") -> str:
     """Meaning of the intervals of a figure, which are drawn as ``mark``."""
     level = f"{100 * data.level:g} %"
-    many, single = (
-        f"{level} t intervals for the mean over seeds",
-        f"{level} bootstrap intervals over test images",
-    )
-    return _by_seeds(rows, f"{mark}: {many}", mark.lower(), single)
+    many = f"{mark}: {level} t intervals for the mean over seeds"
+    single = f"{level} bootstrap intervals over test images"
+    return _by_seeds(rows, many, mark.lower(), single)
 
 
 def _by_seeds(rows: pd.DataFrame, many: str, mark: str, single: str) -> str:

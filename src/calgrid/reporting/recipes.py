@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.components.metrics import find_metric
 from calgrid.reporting.study import Group, StudyData, keeps_accuracy, rank_rows
-from calgrid.reporting.table import best_rows
+from calgrid.reporting.table import best_rows, present
 from calgrid.statistics import compare
 from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 from calgrid.storage.schema import METRICS, RESAMPLES
@@ -63,6 +63,7 @@ def ties(
     """
     if rows["n_seeds"].max() < 2:
         return {}
+    metrics = present(rows, metrics)
     deciding = {name: find_metric(name).decided_by for name in metrics}
     shown: dict[str, list[str]] = {}
     asked = []

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
+from markupsafe import escape
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
-from calgrid.reporting.text import Markup, Rows
+from calgrid.reporting.text import Markup
 from calgrid.storage.atomic import write_text
 
 #: the report shows the sections of a table up to about this number of rows
@@ -113,7 +114,7 @@ class Section:
             rows.append([row[place].renamed(names) for place in places])
         return Section(self.heading, header, rows)
 
-    def written(self, markup: Markup) -> Rows:
+    def written(self, markup: Markup) -> list[list[str]]:
         """Header and rows in a format."""
         rows = [[markup.escape(name) for name in self.header]]
         for row in self.rows:
@@ -159,17 +160,19 @@ class Table:
 
     @property
     def markdown(self) -> str:
-        """The table as Markdown."""
-        sections = [(section.heading, section.written(text.MARKDOWN)) for section in self.sections]
-        return text.markdown_page(self.title, self.caption, sections)
+        """The table as Markdown; the first row below a heading is the header."""
+        parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
+        for section in self.sections:
+            header, *rows = section.written(text.MARKDOWN)
+            lines = [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
+            parts += [f"## {text.markdown(section.heading)}", "\n".join(lines)]
+        return "\n\n".join(parts) + "\n"
 
     @property
     def files(self) -> dict[str, str]:
         """Suffix -> content of the table's files."""
         files = {"csv": text.csv(self.frame), "md": self.markdown, "tex": self.latex}
-        if self.of_paper:
-            files["html"] = self.html
-        return files
+        return {**files, "html": self.html} if self.of_paper else files
 
     def write(self, out: Path) -> list[Path]:
         """Write the files into a folder; returns their paths."""
@@ -181,30 +184,47 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX."""
-        sections = []
-        for section in self.sections:
-            letters = "".join("r" if number else "l" for number in section.numeric)
-            sections.append((section.heading, letters, section.written(text.LATEX)))
+        """The table in LaTeX: one tabular for the package booktabs per section."""
         title = self.title if self.of_paper else f"{self.title}: {self.caption}"
-        return text.latex_page(title, sections)
+        lines = [f"% {text.one_line(title)}"]
+        for section in self.sections:
+            head, *body = [" & ".join(row) + " \\\\" for row in section.written(text.LATEX)]
+            letters = "".join("r" if number else "l" for number in section.numeric)
+            lines += [f"% {text.one_line(section.heading)}", f"\\begin{{tabular}}{{{letters}}}"]
+            lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+        return "\n".join(lines) + "\n"
 
     @property
     def html(self) -> str:
-        """The table in HTML, as a fragment of a page; closed if no number is ours."""
-        sections = [
-            (section.heading, section.numeric, section.written(text.HTML))
-            for section in self.sections
-        ]
-        return text.html_page(self.title, sections, shown=self._has_numbers)
+        """The table in HTML, as a fragment of a page, with a table for each section that can be
+        opened and closed; closed if no number is ours.
 
-    @property
-    def _has_numbers(self) -> bool:
+        Columns before the first numbers name the row.
+        """
+        numbers = (cell.sort for section in self.sections for row in section.rows for cell in row)
+        has_numbers = any(number is not None and not math.isnan(number) for number in numbers)
+        title, opened = escape(self.title), " open" if has_numbers else ""
+        parts = []
         for section in self.sections:
-            for row in section.rows:
-                if any(cell.sort is not None and not math.isnan(cell.sort) for cell in row):
-                    return True
-        return False
+            numeric = section.numeric
+            names = [*numeric, True].index(True)
+            header, *rows = section.written(text.HTML)
+            head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+            lines = []
+            for row in rows:
+                line = "".join(f'<th scope="row">{cell}</th>' for cell in row[:names])
+                for number, cell in zip(numeric[names:], row[names:], strict=True):
+                    line += f'<td class="number">{cell}</td>' if number else f"<td>{cell}</td>"
+                lines.append(f"<tr>{line}</tr>")
+            body = "\n".join(lines)
+            parts.append(
+                f'<details class="group"{opened}>\n'
+                f"<summary><h4>{escape(section.heading)}</h4></summary>\n"
+                f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">\n'
+                f'<table class="plain">\n<thead><tr>{head}</tr></thead>\n'
+                f"<tbody>\n{body}\n</tbody>\n</table>\n</div>\n</details>\n"
+            )
+        return "".join(parts)
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -272,12 +292,10 @@ def whole(value: float) -> Cell:
 
 def seconds_cell(value: float, deviation: float = math.nan) -> Cell:
     """Cell of a duration in seconds with its standard deviation; NaN is a dash."""
+    if math.isnan(value):
+        return Cell(text.NOTHING)
     spread = "" if math.isnan(deviation) else f"± {text.seconds(deviation, like=value)}"
-    return (
-        Cell(text.NOTHING)
-        if math.isnan(value)
-        else Cell(text.seconds(value), spread, sort=float(value))
-    )
+    return Cell(text.seconds(value), spread, sort=float(value))
 
 
 def ratio_cell(value: float) -> Cell:
@@ -342,11 +360,13 @@ def metric_section(
 
     Parameters
     ----------
+    metrics : those that the rows lack are left out.
     lead : heading -> cell of the columns before the metrics.
     within : rows are compared only with rows that have the same value in this column; None compares
         all rows.
     ties : metric -> index labels of its ties.
     """
+    metrics = present(rows, metrics)
     parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
     best: dict[str, set[Any]] = defaultdict(set)
     for part in parts:

@@ -6,7 +6,7 @@ study, so that it is neither a formula in a spreadsheet nor markup.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from markupsafe import escape
 from calgrid.components.metrics import find_metric
 from calgrid.statistics.verdicts import TIE
 
-Rows = Sequence[Sequence[str]]
 NOTHING = "–"
 #: unit of a metric -> as shown
 UNITS = {"fraction": "%", "square": "%²", "nats": "nats"}
@@ -235,62 +234,3 @@ class Markup:
 HTML = Markup(lambda words: str(escape(words)), "<b>{}</b>", "<u>{}</u>", "<small>{}</small>", "|")
 MARKDOWN = Markup(markdown, "**{}**", "<u>{}</u>", "{}", "\\|")
 LATEX = Markup(latex, "\\textbf{{{}}}", "\\underline{{{}}}", "{{\\scriptsize {}}}", "$\\vert$")
-
-
-def markdown_page(title: str, caption: str, sections: Iterable[tuple[str, Rows]]) -> str:
-    """A Markdown page with a table for each heading; the first row of a table is its header."""
-    parts = [f"# {markdown(title)}", markdown(caption)]
-    for heading, (header, *rows) in sections:
-        lines = [header, ["---"] * len(header), *rows]
-        parts += [f"## {markdown(heading)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def latex_page(title: str, sections: Iterable[tuple[str, str, Rows]]) -> str:
-    """One tabular for the package booktabs per heading, letters of the columns (``l`` or ``r``) and
-    rows.
-    """
-    parts = [f"% {one_line(title)}"]
-    for heading, columns, rows in sections:
-        head, *body = [" & ".join(row) + " \\\\" for row in rows]
-        lines = [
-            f"\\begin{{tabular}}{{{columns}}}",
-            "\\toprule",
-            head,
-            "\\midrule",
-            *body,
-            "\\bottomrule",
-        ]
-        parts += [f"% {one_line(heading)}", *lines, "\\end{tabular}"]
-    return "\n".join(parts) + "\n"
-
-
-def html_page(title: str, sections: Iterable[tuple[str, Sequence[bool], Rows]], shown: bool) -> str:
-    """A fragment of a page with a table for each heading, which can be opened and closed.
-
-    Parameters
-    ----------
-    sections : heading, whether each column holds numbers, and rows; the first row is the header.
-        Columns before the first numbers name the row.
-    shown : whether the tables are open.
-    """
-    opened = " open" if shown else ""
-    parts = []
-    for heading, numeric, (header, *rows) in sections:
-        names = [*numeric, True].index(True)
-        head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
-        lines = []
-        for row in rows:
-            line = "".join(f'<th scope="row">{cell}</th>' for cell in row[:names])
-            for number, cell in zip(numeric[names:], row[names:], strict=True):
-                line += f'<td class="number">{cell}</td>' if number else f"<td>{cell}</td>"
-            lines.append(f"<tr>{line}</tr>")
-        body = "\n".join(lines)
-        parts.append(
-            f'<details class="group"{opened}>\n'
-            f"<summary><h4>{escape(heading)}</h4></summary>\n"
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">\n'
-            f'<table class="plain">\n<thead><tr>{head}</tr></thead>\n'
-            f"<tbody>\n{body}\n</tbody>\n</table>\n</div>\n</details>\n"
-        )
-    return "".join(parts)

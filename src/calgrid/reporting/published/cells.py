@@ -34,8 +34,8 @@ NOWHERE = ("", "")
 FITS = "calibrator_seeds"
 #: coordinates of a cell that are columns of the resamples
 RESAMPLED = ("dataset", "backbone", "method", "metric")
-#: metric -> stages of the costs whose seconds are summed
-STAGES = {"train_seconds": ("first_stage", "train"), "runtime_seconds": ("calibrate",)}
+#: stages of the costs whose seconds are summed to ``train_seconds``
+TRAINING = ("first_stage", "train")
 
 
 class FilledTable(NamedTuple):
@@ -71,9 +71,11 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
     frame, under the name of the line. Without results, protocol and checkpoint are empty, and only
     published numbers are present.
     """
-    tables = _tables(paper)
-    places = [_places(declared, cells) for declared, cells in tables]
-    deciding = [_deciding(each) for each in places]
+    tables, places, deciding = _tables(paper), [], []
+    for declared, cells in tables:
+        places.append(_places(declared, cells))
+        found = places[-1].assign(metric=decided_by(places[-1]["metric"]))
+        deciding.append(found[found["metric"] != ""])
     metrics = _metrics(data, pd.concat([*places, *deciding]))
     for (declared, cells), needed, decided in zip(tables, places, deciding, strict=True):
         fits = declared["spread"] == FITS
@@ -81,17 +83,13 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
         own = cell_runs(metrics, needed, over)
         runs = cell_runs(metrics, decided, over)
         draws = cell_draws(read_resamples(data, decided), decided, over)
-        frame = _filled(declared, cells, cell_means(own, data.level))
-        ranks = [_rank_runs(declared, cells, own)] if declared["ranks"] else []
-        runs = pd.concat([runs, *ranks], ignore_index=True)
+        means = cell_means(own, data.level)
+        parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
+        sections = [_section(declared, cells, keys, part) for keys, part in parts]
+        frame = pd.concat(sections, ignore_index=True)
+        runs = pd.concat([runs, *_rank_runs(declared, cells, own)], ignore_index=True)
         redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if fits else None
         yield FilledTable(declared, frame, runs, draws, redrawn)
-
-
-def _deciding(places: pd.DataFrame) -> pd.DataFrame:
-    """The places with the metrics that decide about them."""
-    found = places.assign(metric=decided_by(places["metric"]))
-    return found[found["metric"] != ""]
 
 
 def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
@@ -106,20 +104,17 @@ def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
 
 def _cells(declared: DeclaredTable, printed: pd.DataFrame) -> pd.DataFrame:
     """Cells of a table in reading order, with the published numbers."""
-    rows = [
-        {"row": i, "column": j, **cell_key(declared, row, column)}
-        for (i, row), (j, column) in itertools.product(
-            enumerate(declared["rows"]), enumerate(declared["columns"])
-        )
-    ]
+    rows = []
+    for i, row in enumerate(declared["rows"]):
+        for j, column in enumerate(declared["columns"]):
+            rows.append({"row": i, "column": j, **cell_key(declared, row, column)})
     cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
     cells["is_mean"] = [len(list(expanded(row, declared["means"]))) > 1 for row in rows]
     place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
-    found = printed.assign(
-        published=printed["value"], published_std=printed.get("std", np.nan)
-    ).drop_duplicates(place)
-    keyed = cells.assign(method=[run_method(row) for row in rows])[place]
-    beside = keyed.merge(found[[*place, *numbers]], on=place, how="left").fillna({"suspect": ""})
+    found = printed.assign(published=printed["value"], published_std=printed.get("std", np.nan))
+    found = found.drop_duplicates(place)[[*place, *numbers]]
+    keyed = cells.assign(method=list(map(run_method, rows)))[place]
+    beside = keyed.merge(found, on=place, how="left").fillna({"suspect": ""})
     return cells.assign(**beside[numbers])
 
 
@@ -199,26 +194,19 @@ def timed_rows(
     All ``checkpoints`` (one row each) of a run have the same times: training is shared, and the
     times of fits are averaged. ``wanted`` are metrics; others than these two are ignored.
     """
-    parts = [
-        _seconds(costs, metric).merge(checkpoints, on=list(RUN_KEY))
-        for metric in STAGES
-        if metric in wanted
-    ]
-    rows = pd.concat(parts) if parts else pd.DataFrame()
+    costs = costs.assign(value=pd.to_numeric(costs["seconds"]), calibrator=costs["item"])
+    run, parts = list(RUN_KEY), []
+    if "train_seconds" in wanted:
+        trained = costs[costs["stage"].isin(TRAINING)].groupby(run, as_index=False)["value"].sum()
+        parts.append(trained.assign(calibrator="none", fit_seed=0, metric="train_seconds"))
+    if "runtime_seconds" in wanted:
+        fits = costs[costs["stage"] == "calibrate"].groupby([*run, "calibrator", "fit_seed"])
+        parts.append(fits["value"].mean().reset_index().assign(metric="runtime_seconds"))
+    if not parts:
+        return pd.DataFrame()
     empty = {"fit_on": "val", "split": "test", "shift": "", "severity": 0}
-    return rows.assign(**empty, ci_low=float("nan"), ci_high=float("nan")) if len(rows) else rows
-
-
-def _seconds(costs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    rows = costs[costs["stage"].isin(STAGES[metric])]
-    rows = rows.assign(seconds=pd.to_numeric(rows["seconds"]))
-    if metric == "train_seconds":
-        trained = rows.groupby(list(RUN_KEY), as_index=False).agg(value=("seconds", "sum"))
-        return trained.assign(calibrator="none", fit_seed=0, metric=metric)
-    fits = rows.groupby([*RUN_KEY, "item", "fit_seed"], as_index=False).agg(
-        value=("seconds", "mean")
-    )
-    return fits.rename(columns={"item": "calibrator"}).assign(metric=metric)
+    bounds = dict.fromkeys(("ci_low", "ci_high"), float("nan"))
+    return pd.concat(parts).merge(checkpoints, on=run).assign(**empty, **bounds)
 
 
 def read_resamples(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
@@ -246,9 +234,10 @@ def cell_draws(
     return pd.DataFrame(rows, columns=[*SECTION, "cell", "seed", "draws", "pairs"])
 
 
-def _rank_runs(declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _rank_runs(
+    declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame
+) -> Iterator[pd.DataFrame]:
     """Ranks for each seed with all ranked cells, as rows of ``runs``."""
-    parts = []
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
         for rank, metric in declared["ranks"].items():
@@ -256,17 +245,7 @@ def _rank_runs(declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame)
             if frame.loc[ranked, "value"].notna().all():
                 places = cells.loc[own, "row"].map(row_ranks(declared, frame, "value", metric))
                 facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
-                parts.append(
-                    pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
-                )
-    return pd.concat(parts, ignore_index=True) if parts else runs.iloc[:0]
-
-
-def _filled(declared: DeclaredTable, cells: pd.DataFrame, means: pd.DataFrame) -> pd.DataFrame:
-    sections = [(keys, part) for keys, part in means.groupby(list(SECTION))] or [(NOWHERE, means)]
-    return pd.concat(
-        [_section(declared, cells, keys, part) for keys, part in sections], ignore_index=True
-    )
+                yield pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
 
 
 def _section(

@@ -47,9 +47,8 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
             rows = [each.row(place) for each in checked if place in each.places]
             sections.append(Section(f"{paper['name']}: {where}", HEADER, rows))
         if rows := [each.row(NOWHERE) for each in checked if not each.places]:
-            sections.append(
-                Section(f"{paper['name']}: no two runs of ours to compare", HEADER, rows)
-            )
+            heading = f"{paper['name']}: no two runs of ours to compare"
+            sections.append(Section(heading, HEADER, rows))
         if unchecked := paper["unchecked"]:
             reasons = [[words(each["text"]), words(each["reason"])] for each in unchecked]
             sections.append(Section(f"{paper['name']}: without a verdict", UNCHECKED, reasons))
@@ -57,14 +56,9 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
         return None
     frame = pd.concat(frames, ignore_index=True)
     first = ["paper", "claim", "metric", *SECTION]
-    return Table(
-        "claims",
-        "Claims of papers",
-        "Published numbers",
-        _caption(data.level),
-        frame[[*first, *(name for name in frame if name not in first)]],
-        sections,
-    )
+    frame = frame[[*first, *frame.columns.difference(first, sort=False)]]
+    title, caption = "Claims of papers", _caption(data.level)
+    return Table("claims", title, "Published numbers", caption, frame, sections)
 
 
 def _caption(level: float) -> str:
@@ -106,8 +100,8 @@ class _Checked:
     @functools.cached_property
     def places(self) -> list[tuple[str, str]]:
         """Protocols and checkpoints that have a test."""
-        columns = self.tests["protocol"], self.tests["checkpoint"]
-        return list(dict.fromkeys(zip(*columns, strict=True)))
+        places = self.tests[list(SECTION)].drop_duplicates()
+        return list(places.itertuples(index=False, name=None))
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -125,21 +119,21 @@ class _Checked:
 
     def row(self, place: tuple[str, str]) -> list[Cell]:
         """Row of the claim for a protocol and checkpoint."""
-        tests = self.tests[
-            (self.tests["protocol"] == place[0]) & (self.tests["checkpoint"] == place[1])
-        ]
+        tests = self.tests[(self.tests[list(SECTION)] == list(place)).all(axis=1)]
         cases = len(self.claim["cases"])
         found = claim_verdict(tests, cases, self.claim["at_least"])
-        undecided = cases - found["confirmed"] - found["refuted"]
+        confirmed, refuted, present = found["confirmed"], found["refuted"], found["present"]
+        counts = [confirmed, refuted, cases - confirmed - refuted]
+        # cells in which the published numbers agree with the claim, by the digits printed
+        known = self.pairs[self.pairs["printed"].notna()]
+        holds = known.groupby("case")["printed"].agg(lambda agree: bool(agree.all()))
         return [
             words(self.claim["text"]),
             Cell(found["verdict"], bold=found["verdict"] != OPEN),
-            Cell(str(found["confirmed"]), sort=found["confirmed"]),
-            Cell(str(found["refuted"]), sort=found["refuted"]),
-            Cell(str(undecided), sort=undecided),
-            Cell(f"{found['present']} of {cases}", sort=found["present"]),
+            *(Cell(str(count), sort=count) for count in counts),
+            Cell(f"{present} of {cases}", sort=present),
             self._wanted(found, tests),
-            words(self._printed()),
+            words(f"{int(holds.sum())} of {len(holds)}"),
         ]
 
     def _wanted(self, found: ClaimVerdict, tests: pd.DataFrame) -> Cell:
@@ -160,17 +154,8 @@ class _Checked:
         needed, more = found["seeds_needed"], ", and runs are missing" if lacking else ""
         if math.isnan(needed):
             return Cell(f"at least 2{more}")
-        return Cell(
-            ("more test images" if math.isinf(needed) else f"{needed:,.0f}") + more, sort=needed
-        )
-
-    def _printed(self) -> str:
-        """Number of cells in which the published numbers agree with the claim, by the digits
-        printed.
-        """
-        known = self.pairs[self.pairs["printed"].notna()]
-        holds = known.groupby("case")["printed"].agg(lambda found: bool(found.all()))
-        return f"{int(holds.sum())} of {len(holds)}"
+        said = "more test images" if math.isinf(needed) else f"{needed:,.0f}"
+        return Cell(said + more, sort=needed)
 
 
 def _pairs(claim: Claim, table: FilledTable) -> pd.DataFrame:

@@ -4,7 +4,7 @@ draw it.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -46,13 +46,14 @@ def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
 
 
 def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
-    rows = [row for wanted in paper["figures"] for row in _rows(data, wanted, drawn)]
-    cells = []
-    for row in rows:
-        link = f"#figure-{row['id']}" if row["id"] else ""
-        drawing = Cell(row["id"] or text.NOTHING, link=link)
-        state = f"{row['state']}. {row['note']}".strip()
-        cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
+    rows, cells = [], []
+    for wanted in paper["figures"]:
+        for row in _rows(data, wanted, drawn):
+            link = f"#figure-{row['id']}" if row["id"] else ""
+            drawing = Cell(row["id"] or text.NOTHING, link=link)
+            state = f"{row['state']}. {row['note']}".strip()
+            cells.append([words(row["number"]), words(row["shows"]), drawing, words(state)])
+            rows.append(row)
     frame = pd.DataFrame(rows, columns=["number", "shows", "figure", "id", "file", "state", "note"])
     return Table(
         f"{paper['name']}_figures",
@@ -68,24 +69,21 @@ def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:
 
 def _rows(
     data: StudyData, wanted: Mapping[str, Any], drawn: Sequence[Entry]
-) -> Iterator[dict[str, str]]:
+) -> list[dict[str, str]]:
     """One row per file of ours that shows a figure of the paper, or one row that says why there is
     none.
     """
     row = {name: wanted[name] for name in ("figure", "number", "shows", "note")}
     missing = _missing(data, wanted)
-    found = False
-    for entry in drawn:
-        if entry["figure"] == wanted["figure"] and _about(entry["place"], wanted):
-            found = True
-            state = f"{DRAWN}; {missing}" if missing else DRAWN
-            yield {**row, "id": entry["id"], "file": entry["file"], "state": state}
+    state = f"{DRAWN}; {missing}" if missing else DRAWN
+    of_kind = [entry for entry in drawn if entry["figure"] == wanted["figure"]]
+    found = [entry for entry in of_kind if _about(entry["place"], wanted)]
     if not found:
-        state = "nothing to draw"
+        found, state = [{"id": "", "file": ""}], "nothing to draw"
         if wanted["figure"]:
             needs = wanted["needs"] or "what it is drawn from is in none of the runs"
             state = f"not drawn; {missing or f'data are missing: {needs}'}"
-        yield {**row, "id": "", "file": "", "state": state}
+    return [{**row, "id": ours["id"], "file": ours["file"], "state": state} for ours in found]
 
 
 def _missing(data: StudyData, wanted: Mapping[str, Any]) -> str:

@@ -55,9 +55,8 @@ def marks(
     present = frame.assign(number=values).dropna(subset="number")
     if present.empty or not declared["best_over"]:
         return found
-    present["number"] = [
-        shown(declared, m, v) for m, v in zip(present["metric"], present["number"], strict=True)
-    ]
+    numbers = zip(present["metric"], present["number"], strict=True)
+    present["number"] = [shown(declared, metric, value) for metric, value in numbers]
     rivals = [axis for axis in COORDINATES if axis not in declared["best_over"]]
     for keys, group in present.groupby(rivals, sort=False):
         lower = lower_is_better(keys[rivals.index("metric")])

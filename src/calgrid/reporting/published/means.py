@@ -43,24 +43,19 @@ def cell_runs(
     rows = metrics[metrics["split"] != "val"]
     for axis, values in wanted.items():  # reduce a large frame before it is validated and copied
         rows = rows[rows[axis].isin(values)]
-    frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high"]].dropna(
-        subset="value"
-    )
-    frame = frame.astype(dict.fromkeys(WORDS, "str"))
+    frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high"]]
+    frame = frame.dropna(subset="value").astype(dict.fromkeys(WORDS, "str"))
     if over == "fit_seed":
         frame = frame.assign(seed=frame["fit_seed"])
     found = places.merge(frame, on=list(AXES))
     numbers = {name: (name, "mean") for name in ("value", "ci_low", "ci_high")}
-    each = found.groupby(
-        [*PER_SEED, *(axis for axis in AXES if axis != "metric")], as_index=False
-    ).agg(**numbers)
+    place = dict.fromkeys([*PER_SEED, *AXES])
+    each = found.groupby(list(place), as_index=False).agg(**numbers)
     runs = each.groupby(PER_SEED, as_index=False).agg(**numbers, n_places=("value", "size"))
-    size = runs["cell"].map(places.groupby("cell").size())
-    runs = runs[runs["n_places"] == size]
+    runs = runs[runs["n_places"] == runs["cell"].map(places.groupby("cell").size())]
     single = runs["n_places"] == 1
-    return runs.assign(**{end: runs[end].where(single) for end in ("ci_low", "ci_high")}).drop(
-        columns="n_places"
-    )
+    ends = {end: runs[end].where(single) for end in ("ci_low", "ci_high")}
+    return runs.assign(**ends).drop(columns="n_places")
 
 
 def cell_means(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:

@@ -1,16 +1,17 @@
 """A paper's table: our numbers with the published ones beside them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from calgrid.configuration.manifest import DeclaredTable, Manifest, ManifestPaper
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import FITS
+from calgrid.reporting.published.cells import FITS, NUMBERS
 from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.reporting.published.means import SECTION
+from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.storage.schema import DRAWN
 
@@ -25,56 +26,37 @@ AXES = {
     "severity": "Severity",
     "metric": "Metric",
 }
-COLUMNS = [
-    *SECTION,
-    "row",
-    "column",
-    *COORDINATES,
-    "ours",
-    "std",
-    "ci_low",
-    "ci_high",
-    "n_seeds",
-    "n_ranked",
-]
+COLUMNS = [*SECTION, "row", "column", *COORDINATES, *NUMBERS]
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-def paper_table(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: str) -> Table:
+def paper_table(
+    data: StudyData, paper: ManifestPaper, declared: DeclaredTable, frame: pd.DataFrame
+) -> Table:
     """A table of a paper; its frame has all numbers, unrounded: fractions, nats, seconds and ranks.
 
     Parameters
     ----------
+    data, paper : the study, and its entry of the paper.
     declared : the table as declared (see :func:`calgrid.configuration.papers.paper`).
     frame : its cells, see :func:`calgrid.reporting.published.cells.filled_tables`.
-    level : nominal coverage of the intervals.
-    runs : what is said of our runs, from :func:`of_runs`.
     """
-    sections = [
-        _section(declared, _heading(*keys), part)
-        for keys, part in frame.groupby(list(SECTION), sort=False)
-    ]
-    return Table(
-        declared["id"],
-        declared["title"],
-        "Published numbers",
-        _caption(declared, frame, level, runs),
-        frame[COLUMNS],
-        sections,
-        of_paper=True,
-    )
+    sections = []
+    for (protocol, checkpoint), part in frame.groupby(list(SECTION), sort=False):
+        heading = "Published numbers; no run of ours is here"
+        if protocol:
+            heading = f"Protocol {protocol}, {checkpoint} checkpoint"
+        sections.append(_section(declared, heading, part))
+    caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
+    names = declared["id"], declared["title"], "Published numbers"
+    return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
 
 
-def of_runs(
+def _of_runs(
     declared: DeclaredTable, frame: pd.DataFrame, manifest: Manifest, paper: ManifestPaper
 ) -> str:
     """What to say of our runs in a table: the note on the runs of the paper's study where they are
     these runs, else what the protocols of the study do.
-
-    Parameters
-    ----------
-    declared, frame : as in :func:`paper_table`.
-    manifest, paper : of the study, and its entry of the paper.
     """
     lines, protocols = manifest.get("lines", {}), manifest.get("protocols", {})
     papers_own, others = [], []
@@ -89,12 +71,11 @@ def of_runs(
         said += [f"On protocol {text.listed(papers_own)}:"] if others else []
         said.append(declared["study_note"])
     if others:
-        said += [
-            *others,
+        others.append(
             "Hyper-parameters are those of the configuration of this study; "
-            f"config/papers/{paper['name']}/study.yaml has those that we take for the paper's.",
-        ]
-    return " ".join(said)
+            f"config/papers/{paper['name']}/study.yaml has those that we take for the paper's."
+        )
+    return " ".join([*said, *others])
 
 
 def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: str) -> str:
@@ -139,13 +120,9 @@ def _section(declared: DeclaredTable, heading: str, frame: pd.DataFrame) -> Sect
     for column in declared["columns"]:
         names = dict.fromkeys(text.name(part) for part in column["heading"] if part)
         header.append(" ".join(names))
-    cells = frame.sort_values(["row", "column"]).to_dict("records")
-    width = len(declared["columns"])
-    rows: list[Sequence[Cell]] = []
-    for number, row in enumerate(declared["rows"]):
-        of_row = cells[number * width : (number + 1) * width]
-        names_of_row = [words(name) for name in row["heading"]]
-        rows.append([*names_of_row, *(_cell(declared, cell) for cell in of_row)])
+    rows = [list(map(words, row["heading"])) for row in declared["rows"]]
+    for cell in frame.sort_values(["row", "column"]).to_dict("records"):
+        rows[cell["row"]].append(_cell(declared, cell))
     return Section(heading, header, rows)
 
 
@@ -194,11 +171,3 @@ def _number(
     declared: DeclaredTable, cell: Mapping[str, Any], name: str, signed: bool = False
 ) -> str:
     return text.decimal(scale(declared, cell["metric"]) * cell[name], declared["digits"], signed)
-
-
-def _heading(protocol: str, checkpoint: str) -> str:
-    return (
-        f"Protocol {protocol}, {checkpoint} checkpoint"
-        if protocol
-        else "Published numbers; no run of ours is here"
-    )

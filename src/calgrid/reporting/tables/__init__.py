@@ -14,7 +14,7 @@ from calgrid.configuration.papers import paper_modules
 from calgrid.reporting.index import write_index
 from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
-from calgrid.reporting.published.render import of_runs, paper_table
+from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Table, marked
 from calgrid.reporting.tables import (
@@ -73,15 +73,13 @@ def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
 
 def paper_tables(data: StudyData) -> list[Table]:
     """Claims and tables of the papers that the study names."""
-    papers = [
-        (paper, list(filled_tables(data, paper))) for paper in data.manifest.get("papers", ())
-    ]
-    checked, filled = claims_table(data, papers), []
+    declared = data.manifest.get("papers", ())
+    papers = [(paper, list(filled_tables(data, paper))) for paper in declared]
+    checked = claims_table(data, papers)
+    found = [] if checked is None else [checked]
     for paper, tables in papers:
-        for declared, frame, *_ in tables:
-            runs = of_runs(declared, frame, data.manifest, paper)
-            filled.append(paper_table(declared, frame, data.level, runs))
-    return [*filled] if checked is None else [checked, *filled]
+        found += [paper_table(data, paper, table.declared, table.frame) for table in tables]
+    return found
 
 
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:

@@ -3,45 +3,24 @@ numbers.
 """
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 
 from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import STATISTICS, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.reporting.tables.shift import condition
 from calgrid.statistics.verdicts import FOUND, TIE
 
 TESTED = ("accuracy", "nll", "nll_calibration", "brier", "squared_ce", "ece_debiased", "ece")
+NAMES = ["method", "calibrator", "fit_on"]
 PLACE = ["split", "shift", "severity"]
-TEST_COLUMNS = [
-    "method",
-    "calibrator",
-    "fit_on",
-    *PLACE,
-    "metric",
-    "mean",
-    "n_seeds",
-    "diff_vs_baseline",
-    *("p_seeds", "p_value", "p_holm", "detectable", "decided_by", "verdict"),
-]
-PUBLISHED_COLUMNS = [
-    "method",
-    "calibrator",
-    "fit_on",
-    "split",
-    "shift",
-    "metric",
-    "mean",
-    "std",
-    "ci_low",
-    "ci_high",
-    "n_seeds",
-    "published",
-    "published_source",
-]
+TEST_COLUMNS = [*NAMES, *PLACE, "metric", "mean", "n_seeds", "diff_vs_baseline"]
+TEST_COLUMNS += ["p_seeds", "p_value", "p_holm", "detectable", "decided_by", "verdict"]
+PUBLISHED_COLUMNS = [*NAMES, "split", "shift", "metric", *STATISTICS, "n_seeds"]
+PUBLISHED_COLUMNS += ["published", "published_source"]
+BESIDE = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Difference", "Source"]
 
 
 def tests(data: StudyData) -> Table | None:
@@ -58,16 +37,17 @@ def tests(data: StudyData) -> Table | None:
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         metrics = [metric for metric in shown if (rows["metric"] == metric).any()]
-        header = [
-            "Calibrator",
-            "Method",
-            "Seeds",
-            *(f"Δ {text.in_unit(metric)}" for metric in metrics),
-        ]
+        header = ["Calibrator", "Method", "Seeds"]
+        header += [f"Δ {text.in_unit(metric)}" for metric in metrics]
         found = []
         for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
             where = f": {condition(severity, shift)}" if split == "shift" else ""
-            found.append(Section(data.label(group) + where, header, _rows(part, metrics)))
+            lines = []
+            for names, own in part.groupby(["calibrator", "method"], sort=False):
+                line = [*map(words, names), whole(own["n_seeds"].max())]
+                line += [_difference(own[own["metric"] == metric]) for metric in metrics]
+                lines.append(line)
+            found.append(Section(data.label(group) + where, header, lines))
         return found
 
     frame, formatted = by_group(data.groups, select, sections)
@@ -85,15 +65,6 @@ def tests(data: StudyData) -> Table | None:
         f"Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
-
-
-def _rows(rows: pd.DataFrame, metrics: Sequence[str]) -> list[list[Cell]]:
-    lines = []
-    for (calibrator, method), part in rows.groupby(["calibrator", "method"], sort=False):
-        line = [words(calibrator), words(method), whole(part["n_seeds"].max())]
-        line += [_difference(part[part["metric"] == metric]) for metric in metrics]
-        lines.append(line)
-    return lines
 
 
 def _difference(rows: pd.DataFrame) -> Cell:
@@ -125,17 +96,7 @@ def published(data: StudyData) -> Table | None:
         return data.in_order(found, data.order(group))[PUBLISHED_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        header = [
-            "Method",
-            "Calibrator",
-            "Metric",
-            "Seeds",
-            "Ours",
-            "Published",
-            "Difference",
-            "Source",
-        ]
-        return [Section(data.label(group), header, [_beside(row) for _, row in rows.iterrows()])]
+        return [Section(data.label(group), BESIDE, [_beside(row) for _, row in rows.iterrows()])]
 
     frame, formatted = by_group(data.groups, select, sections)
     if frame.empty:

@@ -54,36 +54,29 @@ def _means(data: StudyData) -> pd.DataFrame:
     known = costs[
         costs["seconds"].notna() & (costs["item"] != UNCALIBRATED) & costs["stage"].isin(TITLES)
     ]
-    first = {name: (name, "first") for name in ("device", "device_name")}
-    runs = (
-        known.groupby([*KEYS, "seed"], sort=False)
-        .agg(**{n: (n, "mean") for n in NUMBERS}, **first)
-        .reset_index()
+    of_run = dict.fromkeys(NUMBERS, "mean") | {"device": "first", "device_name": "first"}
+    runs = known.groupby([*KEYS, "seed"], sort=False).agg(of_run).reset_index()
+    means = runs.groupby(KEYS, sort=False).agg(
+        seconds=("seconds", "mean"),
+        seconds_std=("seconds", "std"),
+        peak_memory_mb=("peak_memory_mb", "max"),
+        epochs=("epochs", "max"),
+        parameters=("parameters", "max"),
+        device=("device", _distinct),
+        device_name=("device_name", _distinct),
+        threads=("threads", "max"),
+        n_seeds=("seed", "nunique"),
     )
-    named = {
-        "seconds": ("seconds", "mean"),
-        "seconds_std": ("seconds", "std"),
-        "peak_memory_mb": ("peak_memory_mb", "max"),
-        "epochs": ("epochs", "max"),
-        "parameters": ("parameters", "max"),
-        "device": ("device", _distinct),
-        "device_name": ("device_name", _distinct),
-        "threads": ("threads", "max"),
-        "n_seeds": ("seed", "nunique"),
-    }
-    means = runs.groupby(KEYS, sort=False).agg(**named).reset_index()
-    base = means.loc[means["method"] == data.baseline, [*SETTING, "stage", "item", "seconds"]]
-    joined = means.merge(
-        base.rename(columns={"seconds": "_base"}), on=[*SETTING, "stage", "item"], how="left"
-    )
-    ratio = joined["seconds"] / joined["_base"].where(
-        (joined["_base"] > 0) & (len(data.methods) > 1)
-    )
-    stages = {name: place for place, name in enumerate(TITLES)}
-    ordered = joined.assign(ratio_to_baseline=ratio, _stage=joined["stage"].map(stages))
-    return ordered.sort_values([*SETTING, "_stage"], kind="stable").drop(
-        columns=["_base", "_stage"]
-    )
+    means = means.reset_index()
+    same = [*SETTING, "stage", "item"]
+    base = means.loc[means["method"] == data.baseline, [*same, "seconds"]]
+    joined = means.merge(base, on=same, how="left", suffixes=("", "_base"))
+    base_seconds = joined.pop("seconds_base")
+    known_base = (base_seconds > 0) & (len(data.methods) > 1)
+    stage = joined["stage"].map(list(TITLES).index)
+    joined["ratio_to_baseline"] = joined["seconds"] / base_seconds.where(known_base)
+    order = joined.assign(stage=stage).sort_values([*SETTING, "stage"], kind="stable").index
+    return joined.loc[order]
 
 
 def _distinct(values: pd.Series) -> str:

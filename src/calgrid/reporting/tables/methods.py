@@ -51,9 +51,8 @@ def methods(data: StudyData) -> Table | None:
         ranking = ""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        shown = present(rows, metrics)
-        tied = ties(data, group, rows, shown, within="calibrator")
-        return [metric_section(data.label(group), rows, shown, lead, ties=tied)]
+        tied = ties(data, group, rows, metrics, within="calibrator")
+        return [metric_section(data.label(group), rows, metrics, lead, ties=tied)]
 
     frame, sections = by_group(data.groups, lambda group: data.test(group, [UNCALIBRATED]), section)
     if frame.empty:
@@ -62,9 +61,8 @@ def methods(data: StudyData) -> Table | None:
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
         f"{captions.spread(data, frame)} {ranking}{captions.ties(frame)} {captions.NULL}"
     )
-    return Table(
-        "methods", "Training-time methods, uncalibrated", "Methods", caption, frame, sections
-    )
+    title = "Training-time methods, uncalibrated"
+    return Table("methods", title, "Methods", caption, frame, sections)
 
 
 def calibrators(data: StudyData) -> Table | None:
@@ -80,9 +78,8 @@ def calibrators(data: StudyData) -> Table | None:
     caption = (
         f"Post-hoc calibrators, fitted on val, on the {captions.test_split(data)}; "
         f"{captions.seeds(frame)}. {captions.spread(data, frame)} "
-        f"{order if len(data.methods) > 1 else ''}Bold: best calibrator of each method and column, "
-        f"among those within 1 point of the method's best accuracy. {captions.ties(frame)} "
-        f"{captions.NULL}"
+        f"{order if len(data.methods) > 1 else ''}{captions.BEST_CALIBRATOR} "
+        f"{captions.ties(frame)} {captions.NULL}"
     )
     return Table("calibrators", "Post-hoc calibrators", "Calibrators", caption, frame, sections)
 
@@ -98,8 +95,7 @@ def parts(data: StudyData) -> Table | None:
         "one temperature (NLL) or in bins of each class (Brier score); refinement is the rest. A "
         "gain in refinement is one that no such recalibration gives. L1 and L2 errors of all "
         "probabilities are what a temperature or isotonic maps, fitted on other images of the "
-        "split, find: bounds from below, negative by noise. Bold: best calibrator of each method "
-        "and column, among those within 1 point of the method's best accuracy. "
+        f"split, find: bounds from below, negative by noise. {captions.BEST_CALIBRATOR} "
         f"{captions.ties(frame)}"
     )
     title = "Refinement and calibration"
@@ -108,30 +104,21 @@ def parts(data: StudyData) -> Table | None:
 
 def soft_labels(data: StudyData) -> Table | None:
     """Every method with every calibrator, on test splits with known truth."""
-    frame, sections = by_group(
-        data.groups, lambda group: _judged(data.test(group)), _calibrated(data, SOFT_COLUMNS)
-    )
+
+    def judged(group: Group) -> pd.DataFrame:
+        rows = data.test(group)
+        return rows if present(rows, SOFT_METRICS) else rows.iloc[:0]
+
+    frame, sections = by_group(data.groups, judged, _calibrated(data, SOFT_COLUMNS))
     if frame.empty:
         return None
     caption = (
         f"Distance to the truth on the clean test split; {captions.seeds(frame)}. "
-        f"{captions.spread(data, frame)} {TRUTH} Bold: best calibrator of each method and column, "
-        f"among those within 1 point of the method's best accuracy. {captions.ties(frame)} "
-        f"{captions.NULL}"
+        f"{captions.spread(data, frame)} {TRUTH} {captions.BEST_CALIBRATOR} "
+        f"{captions.ties(frame)} {captions.NULL}"
     )
-    return Table(
-        "soft_labels",
-        "Distance to the truth about each image",
-        "Calibrators",
-        caption,
-        frame,
-        sections,
-    )
-
-
-def _judged(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a group if its truth is known, else none."""
-    return rows if present(rows, SOFT_METRICS) else rows.iloc[:0]
+    title = "Distance to the truth about each image"
+    return Table("soft_labels", title, "Calibrators", caption, frame, sections)
 
 
 def _calibrated(
@@ -140,8 +127,7 @@ def _calibrated(
     """Function that makes the section of a group: every method with every calibrator."""
 
     def section(group: Group, rows: pd.DataFrame) -> list[Section]:
-        shown = present(rows, metrics)
-        tied = ties(data, group, rows, shown, within="method")
-        return [metric_section(data.label(group), rows, shown, CALIBRATED, "method", tied)]
+        tied = ties(data, group, rows, metrics, within="method")
+        return [metric_section(data.label(group), rows, metrics, CALIBRATED, "method", tied)]
 
     return section

@@ -6,7 +6,7 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.index import SUMMARY
-from calgrid.reporting.recipes import Recipes, best_of_methods
+from calgrid.reporting.recipes import best_of_methods
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group
 
@@ -25,7 +25,9 @@ def overview(data: StudyData) -> Table | None:
         tests = tests[tests["metric"] == "nll"].set_index("method")
         recipes = {}
         for method, recipe in best_of_methods(data, group).items():
-            recipes[method] = (recipe.best["nll_mean"], recipe.best["calibrator"], _ties(recipe))
+            # calibrators that are not significantly worse than the best, or why this is unknown
+            tied = ", ".join(recipe.tied["calibrator"]) if recipe.tested else UNTESTED
+            recipes[method] = (recipe.best["nll_mean"], recipe.best["calibrator"], tied)
         columns = ["recipe_nll", "recipe_calibrator", "recipe_ties"]
         beside = pd.DataFrame.from_dict(recipes, orient="index", columns=columns)
         found = found.join(tests[list(TESTED)].add_prefix("nll_"), on="method")
@@ -57,17 +59,12 @@ def overview(data: StudyData) -> Table | None:
 
 
 def _row(row: pd.Series, baseline: str) -> list[Cell]:
-    return [
-        Cell(row["method"], f"accuracy {text.format_with_unit('accuracy', row['accuracy_mean'])}"),
-        _with_interval(row, "ece_debiased"),
-        _tested(row, baseline),
-        _recipe(row),
-    ]
-
-
-def _ties(found: Recipes) -> str:
-    """Calibrators that are not significantly worse than the best, or why this is unknown."""
-    return ", ".join(found.tied["calibrator"]) if found.tested else UNTESTED
+    accuracy = text.format_with_unit("accuracy", row["accuracy_mean"])
+    ece, low, high = (row[f"ece_debiased_{each}"] for each in ("mean", "ci_low", "ci_high"))
+    interval = text.interval("ece_debiased", low, high)
+    calibration = Cell(text.format_metric("ece_debiased", ece), interval, sort=float(ece))
+    named = Cell(row["method"], f"accuracy {accuracy}")
+    return [named, calibration, _tested(row, baseline), _recipe(row)]
 
 
 def _recipe(row: pd.Series) -> Cell:
@@ -81,11 +78,6 @@ def _recipe(row: pd.Series) -> Cell:
         named += f", not worse: {ties[0] if len(ties) == 1 else len(ties)}"
     nll = row["recipe_nll"]
     return Cell(text.format_metric("nll", nll), named, sort=float(nll))
-
-
-def _with_interval(row: pd.Series, metric: str) -> Cell:
-    mean, *ends = (row[f"{metric}_{each}"] for each in ("mean", "ci_low", "ci_high"))
-    return Cell(text.format_metric(metric, mean), text.interval(metric, *ends), sort=float(mean))
 
 
 def _tested(row: pd.Series, baseline: str) -> Cell:

@@ -116,19 +116,15 @@ def _answer(rows: pd.DataFrame) -> str:
     others = rows[~rows["verdict"].isin(FOUND)]
     for verdict, part in others.groupby("verdict", sort=False):
         if verdict == TIE:
-            could = [_detectable(row) for _, row in part.iterrows()]
+            could = []
+            for metric, detectable in part[["metric", "detectable"]].itertuples(index=False):
+                could.append(f"{text.name(metric)} {text.format_with_unit(metric, detectable)}")
             said.append(f"tie ({100 * POWER:g} % power for {text.listed(could)})")
         elif len(part) == len(rows):
             said.append(verdict)
         else:
             said.append(f"{verdict} in {text.listed(list(map(text.name, part['metric'])))}")
     return "; ".join(said)
-
-
-def _detectable(row: pd.Series) -> str:
-    """Difference of a metric that a tie could have found."""
-    metric = row["metric"]
-    return f"{text.name(metric)} {text.format_with_unit(metric, float(row['detectable']))}"
 
 
 def _difference(row: pd.Series) -> Cell:

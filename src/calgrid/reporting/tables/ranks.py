@@ -24,7 +24,7 @@ def method_ranks(data: StudyData) -> Table | None:
         "= best; means over seeds are ranked within each setting that has all methods. "
         f"{_test(data.baseline)}"
     )
-    return _table(data, "method", data.baseline, "method_ranks", "Methods", caption)
+    return _table(data, "method", data.baseline, caption)
 
 
 def calibrator_ranks(data: StudyData) -> Table | None:
@@ -35,7 +35,7 @@ def calibrator_ranks(data: StudyData) -> Table | None:
         f"{_test('no calibration')} Settings that share a test set are not independent, so the "
         "p-values are too small."
     )
-    return _table(data, "calibrator", UNCALIBRATED, "calibrator_ranks", "Calibrators", caption)
+    return _table(data, "calibrator", UNCALIBRATED, caption)
 
 
 def _test(reference: str) -> str:
@@ -53,16 +53,15 @@ def _test(reference: str) -> str:
     )
 
 
-def _table(
-    data: StudyData, kind: Kind, reference: str, id: str, category: str, caption: str
-) -> Table | None:
+def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table | None:
     own = (name for name in data.own_metrics if find_metric(name).lower_is_better is not None)
     metrics = [*RANKED, *own]
     frame = _compare(settings(data, kind, metrics), metrics, kind, reference)
     if frame is None:
         return None
     title = f"Mean ranks of {kind}s over settings"
-    return Table(id, title, category, caption, frame, [_section(metrics, frame)])
+    section = _section(metrics, frame, kind, reference)
+    return Table(f"{kind}_ranks", title, f"{kind.capitalize()}s", caption, frame, [section])
 
 
 def _compare(
@@ -95,8 +94,7 @@ def _compare(
     return table.assign(kind=kind, reference=reference)
 
 
-def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
-    kind, reference = part["kind"].iloc[0], part["reference"].iloc[0]
+def _section(metrics: Sequence[str], part: pd.DataFrame, kind: str, reference: str) -> Section:
     metrics = [metric for metric in metrics if f"rank_{metric}" in part]
     header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in metrics)]
     header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
@@ -116,10 +114,8 @@ def _section(metrics: Sequence[str], part: pd.DataFrame) -> Section:
 
 
 def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
-    prefix = name.removesuffix("_rate")
-    mean, low, high = (
-        factor * float(row[each]) for each in (name, f"{prefix}_low", f"{prefix}_high")
-    )
+    ends = [f"{name.removesuffix('_rate')}_{end}" for end in ("low", "high")]
+    mean, low, high = (factor * float(row[each]) for each in (name, *ends))
     return Cell(f"{mean:.0f}", f"[{low:.0f}, {high:.0f}]", sort=mean)
 
 

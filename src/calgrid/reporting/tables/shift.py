@@ -10,7 +10,6 @@ from calgrid.reporting.table import (
     Table,
     by_group,
     metric_section,
-    present,
     whole,
 )
 from calgrid.storage.schema import METRICS
@@ -32,18 +31,12 @@ def shift(data: StudyData) -> Table | None:
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         lead = {**CALIBRATED, "Corruptions": lambda row: whole(row["n_shifts"])}
-        parts = rows.groupby(["severity", "domain"])
         metrics = (*SHIFT_METRICS, *data.own_metrics)
-        return [
-            metric_section(
-                f"{data.label(group)}: {condition(*key)}",
-                part,
-                present(part, metrics),
-                lead,
-                "method",
-            )
-            for key, part in parts
-        ]
+        found = []
+        for key, part in rows.groupby(["severity", "domain"]):
+            heading = f"{data.label(group)}: {condition(*key)}"
+            found.append(metric_section(heading, part, metrics, lead, "method"))
+        return found
 
     frame, formatted = by_group(data.groups, data.shift_means, sections)
     if frame.empty:
@@ -52,9 +45,8 @@ def shift(data: StudyData) -> Table | None:
         "Every corruption at every severity is scored separately, images are never pooled; shown "
         f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ±: standard "
         f"deviation over seeds). {_names(data)} Calibrators were fitted on clean val unless their "
-        "name says otherwise. Bold: best calibrator of each method and column, among those within "
-        f"1 point of the method's best accuracy. Verdicts on the mean over all severities are in "
-        f"the table of verdicts against {data.baseline}. {captions.NULL}"
+        f"name says otherwise. {captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
+        f"are in the table of verdicts against {data.baseline}. {captions.NULL}"
     )
     return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
 
@@ -76,12 +68,11 @@ def ood(data: StudyData) -> Table | None:
     """Detection of out-of-distribution sets."""
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        return [
-            metric_section(
-                f"{data.label(group)} against {name}", part, present(part, OOD_METRICS), CALIBRATED
-            )
-            for name, part in rows.groupby("shift")
-        ]
+        found = []
+        for name, part in rows.groupby("shift"):
+            heading = f"{data.label(group)} against {name}"
+            found.append(metric_section(heading, part, OOD_METRICS, CALIBRATED))
+        return found
 
     frame, formatted = by_group(data.groups, data.ood, sections)
     if frame.empty:
@@ -94,6 +85,5 @@ def ood(data: StudyData) -> Table | None:
         "rejected at the threshold that rejects 95 % of the out-of-distribution images. Bold: "
         "best of its column."
     )
-    return Table(
-        "ood", "Out-of-distribution detection", "Out of distribution", caption, frame, formatted
-    )
+    title, category = "Out-of-distribution detection", "Out of distribution"
+    return Table("ood", title, category, caption, frame, formatted)

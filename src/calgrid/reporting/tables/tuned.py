@@ -16,7 +16,6 @@ from calgrid.reporting.table import (
     Table,
     by_group,
     metric_section,
-    present,
     words,
 )
 from calgrid.statistics import as_tuned, choose, summarise
@@ -60,27 +59,23 @@ def read_tuned(data: StudyData) -> Tuned | None:
     candidates = {}
     for name, pairs in tuning["candidates"].items():
         candidates[name] = [(own, method) for own, method in pairs]
-    choices = choose(
-        data.rows(METRICS, split="val", metric=tuning["metric"]), candidates, tuning["metric"]
-    )
+    metric = tuning["metric"]
+    choices = choose(data.rows(METRICS, split="val", metric=metric), candidates, metric)
     test = data.rows(METRICS, split="test")
     test = test[test["calibrator"].isin(data.few_calibrators())]
     first = listed(test, {name: each[:1] for name, each in candidates.items()})
     defaults = first.assign(method=first["tuned"], protocol=protocol)[list(test.columns)]
     baseline = data.baseline if data.baseline in candidates else next(iter(candidates))
+    chosen = as_tuned(test, choices, protocol)
+    resamples = as_tuned(data.rows(RESAMPLES, split="test"), choices, protocol)
     return Tuned(
-        tuning["metric"],
-        len(candidates[baseline]),
-        baseline,
-        list(candidates),
-        choices,
-        summarise(
-            as_tuned(test, choices, protocol),
-            baseline,
-            level=data.level,
-            resamples=as_tuned(data.rows(RESAMPLES, split="test"), choices, protocol),
-        ),
-        summarise(defaults, baseline, level=data.level),
+        metric,
+        budget=len(candidates[baseline]),
+        baseline=baseline,
+        methods=list(candidates),
+        choices=choices,
+        summary=summarise(chosen, baseline, level=data.level, resamples=resamples),
+        defaults=summarise(defaults, baseline, level=data.level),
     )
 
 
@@ -139,13 +134,8 @@ def _section(group: Group, rows: pd.DataFrame, baseline: str) -> Section:
             words(text.NOTHING) if row["method"] == baseline else _against_baseline(row)
         ),
     }
-    return metric_section(
-        f"{group.dataset}, {group.backbone}, {group.checkpoint} checkpoint",
-        rows,
-        present(rows, BESIDE_ECE),
-        lead,
-        within="calibrator",
-    )
+    heading = f"{group.dataset}, {group.backbone}, {group.checkpoint} checkpoint"
+    return metric_section(heading, rows, BESIDE_ECE, lead, within="calibrator")
 
 
 def _against_baseline(row: pd.Series) -> Cell:
