@@ -153,21 +153,25 @@ def _shifts(data: StudyData, group: Group) -> dict[str, str]:
 
 def _bins(data: StudyData, group: Group) -> dict[str, dict[str, dict[str, list[list[float]]]]]:
     bins: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
-    for (method, seed, calibrator), rows in _diagrams(data, group).items():
-        sums = BinSums(*rows[["count", "confidence", "correct"]].to_numpy(float).T)
-        shown = [
-            [row.Index, row.count, round(100 * row.confidence, 2), round(100 * row.accuracy, 2)]
-            for row in bin_frame(sums).itertuples()
-            if row.count
-        ]
-        bins.setdefault(method, {}).setdefault(str(seed), {})[calibrator] = shown
+    for (method, seed), diagrams in _diagrams(data, group).items():
+        of_seed = bins.setdefault(method, {}).setdefault(str(seed), {})
+        for calibrator, rows in diagrams.items():
+            sums = BinSums(*rows[["count", "confidence", "correct"]].to_numpy(float).T)
+            of_seed[calibrator] = [
+                [row.Index, row.count, round(100 * row.confidence, 2), round(100 * row.accuracy, 2)]
+                for row in bin_frame(sums).itertuples()
+                if row.count
+            ]
     return bins
 
 
-def _diagrams(data: StudyData, group: Group) -> dict[tuple[str, int, str], pd.DataFrame]:
-    """(method, seed, calibrator) -> its rows of ``bins.parquet``, in the order of the bins."""
+def _diagrams(data: StudyData, group: Group) -> dict[tuple[str, int], dict[str, pd.DataFrame]]:
+    """(method, seed) -> calibrator -> rows of ``bins.parquet``, in the order of the bins."""
     rows = data.rows(BINS, group, n_bins=data.bins).sort_values("bin", kind="stable")
-    return dict(iter(rows.groupby(["method", "seed", "calibrator"], sort=False, observed=True)))
+    return {
+        key: dict(iter(part.groupby("calibrator", sort=False)))
+        for key, part in rows.groupby(["method", "seed"], sort=False)
+    }
 
 
 def _values(rows: pd.DataFrame, name: str, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,11 +228,8 @@ def _images(results: Results, groups: Mapping[str, Group]) -> list[dict[str, Any
     """
     found: list[dict[str, Any]] = []
     for name, group in groups.items():
-        by_run: dict[tuple[str, int], dict[str, pd.DataFrame]] = {}
-        for (method, seed, calibrator), rows in _diagrams(results.data, group).items():
-            by_run.setdefault((method, seed), {})[calibrator] = rows
         seeds: Counter[str] = Counter()
-        for (method, seed), bins in sorted(by_run.items()):
+        for (method, seed), bins in sorted(_diagrams(results.data, group).items()):
             if seeds[method] == len(found):
                 found.append({})
             images: dict[str, Any] = dict.fromkeys(bins, NO_LOGITS)

@@ -68,6 +68,11 @@ def _codes(names: list[str]) -> str:
     return text.listed([_code(name) for name in names])
 
 
+def _listing(about: str, cases: list[str]) -> str:
+    """Sentence that lists cases; empty without any."""
+    return f"{about}: {'; '.join(cases)}." if cases else ""
+
+
 def _said(row: pd.Series, *metrics: str) -> str:
     """Means of metrics in words: ``accuracy 97.00 %, Brier score 0.0417``."""
     return ", ".join(
@@ -106,13 +111,13 @@ def _one_class(data: StudyData, group: Group) -> str:
     """Warning about networks that predict one class correctly and no other."""
     rows = data.rows(CLASSES, group, calibrator=UNCALIBRATED)
     rows = rows[rows["count"] > 0]
-    seeds: dict[str, list[str]] = {}
-    for (method, seed), classes in rows.groupby(["method", "seed"], sort=False):
-        if (classes["accuracy"] > 0).sum() == 1:
-            seeds.setdefault(method, []).append(str(seed))
-    if not seeds:
+    right = rows[rows["accuracy"] > 0].groupby(["method", "seed"], sort=False)
+    single = right.filter(lambda classes: len(classes) == 1)
+    if single.empty:
         return ""
-    cases = [f"{_code(method)} (seed {text.listed(those)})" for method, those in seeds.items()]
+    cases = []
+    for method, seeds in single.groupby("method", sort=False)["seed"]:
+        cases.append(f"{_code(method)} (seed {text.listed([*map(str, seeds)])})")
     counts = rows.drop_duplicates("class")["count"]
     return (
         f"Warning: networks that predict only one of {len(counts)} classes correctly: "
@@ -126,27 +131,22 @@ def _tuned(data: StudyData, group: Group) -> str:
     tuning budget.
     """
     tuning = data.manifest.get("tuning")
-    if not tuning or group.protocol != tuning["protocol"]:
-        return ""
-    found = read_tuned(data)
+    found = read_tuned(data) if tuning and group.protocol == tuning["protocol"] else None
     if found is None:
         return ""
     rows = data.select(found.summary, group)
-    rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)].set_index(
-        "method"
-    )
+    rows = rows[(rows["metric"] == "nll") & (rows["calibrator"] == UNCALIBRATED)]
+    rows = rows.set_index("method")
     if len(rows) < 2:
         return ""
     best, others = rows["mean"].idxmin(), rows.drop(index=found.baseline)
     survive = int(others["verdict"].isin(verdicts.FOUND).sum())
-    lowest, baseline = (
-        format_with_unit("nll", rows.loc[name, "mean"]) for name in (best, found.baseline)
-    )
+    nll = rows["mean"].map(lambda mean: format_with_unit("nll", mean))
     return (
         f"Tuned with {text.count(found.budget, 'candidate')} each, chosen by the "
         f"{text.name(found.metric)} of validation rows: of {len(rows)} methods {_code(best)} has "
-        f"the lowest NLL, {lowest}; against {_code(found.baseline)}, {baseline}, {survive} of "
-        f"{len(others)} differences are significant over seeds and test images."
+        f"the lowest NLL, {nll[best]}; against {_code(found.baseline)}, {nll[found.baseline]}, "
+        f"{survive} of {len(others)} differences are significant over seeds and test images."
     )
 
 
@@ -256,11 +256,8 @@ def _verdicts(rows: pd.DataFrame) -> str:
             said.append(f"{word} for {_codes(names)}")
     ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
-        least, most = (
-            format_with_unit("nll", each)
-            for each in (ties["detectable"].min(), ties["detectable"].max())
-        )
-        powers = least if least == most else f"{least} to {most}"
+        ends = ties["detectable"].agg(["min", "max"])
+        powers = " to ".join(dict.fromkeys(format_with_unit("nll", end) for end in ends))
         said.append(f"a tie for {_codes(list(ties['method']))} (80 % power for {powers})")
     return "; ".join(said)
 
@@ -282,9 +279,9 @@ def _best_combination(data: StudyData, group: Group) -> str:
 
 
 def _combined(row: pd.Series) -> str:
-    if row["calibrator"] == UNCALIBRATED:
-        return f"{_code(row['method'])} without calibration"
-    return f"{_code(row['method'])} with {_code(row['calibrator'])}"
+    calibrator = row["calibrator"]
+    after = "without calibration" if calibrator == UNCALIBRATED else f"with {_code(calibrator)}"
+    return f"{_code(row['method'])} {after}"
 
 
 def _ties(found: Recipes) -> str:
@@ -296,10 +293,10 @@ def _ties(found: Recipes) -> str:
     if found.tied.empty:
         return "All others are significantly worse."
     named = [_combined(row) for _, row in found.tied.head(FEW).iterrows()]
-    more = len(found.tied) - len(named)
+    if more := len(found.tied) - len(named):
+        named.append(f"{more} more")
     return (
-        f"Not significantly worse ({len(found.tied)} of {len(found.others)}): "
-        f"{text.listed([*named, *([f'{more} more'] if more else [])])}."
+        f"Not significantly worse ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
     )
 
 
@@ -329,11 +326,7 @@ def _calibrators(data: StudyData, group: Group) -> str:
             f"Of {len(counts)} calibrators {everywhere[0]} lower the mean NLL of every method, "
             f"{everywhere[1]} the mean ECE."
         )
-    return (
-        f"Methods for which a calibrator lowers the mean over seeds: {'; '.join(counts)}."
-        if counts
-        else ""
-    )
+    return _listing("Methods for which a calibrator lowers the mean over seeds", counts)
 
 
 def _far_worse(data: StudyData, group: Group) -> str:
@@ -347,11 +340,9 @@ def _far_worse(data: StudyData, group: Group) -> str:
         f"{text.format_metric('nll', base[row['method']])})"
         for _, row in worse.iterrows()
     ]
-    if not cases:
-        return ""
-    return (
-        f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network: "
-        f"{'; '.join(cases)}."
+    return _listing(
+        f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network",
+        cases,
     )
 
 
@@ -366,11 +357,8 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
         for entry in data.fit_warnings
         if setting_of(entry) == group[:3]
     ]
-    if not cases:
-        return ""
-    return (
-        "Warning: fits that stopped at a bound or an end of a grid, or did not converge: "
-        f"{'; '.join(cases)}."
+    return _listing(
+        "Warning: fits that stopped at a bound or an end of a grid, or did not converge", cases
     )
 
 
@@ -433,4 +421,4 @@ def _ood(data: StudyData, group: Group) -> str:
                 "significant"
             )
         parts.append(f"{_code(name)} is detected best by {_code(best['method'])} ({numbers})")
-    return f"Out of distribution, uncalibrated: {'; '.join(parts)}." if parts else ""
+    return _listing("Out of distribution, uncalibrated", parts)

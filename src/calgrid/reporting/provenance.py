@@ -47,14 +47,12 @@ def provenance(data: StudyData) -> dict[str, Any]:
     for run in runs:
         if environment := data.facts(run).get("environment"):
             environments[tuple(str(environment.get(name, "")) for name in ENVIRONMENT)] += 1
-    rows = []
-    if len(runs) <= SHOWN_ROWS:
-        rows = [_run(data, run, fingerprints) for run in runs]
+    shown = runs if len(runs) <= SHOWN_ROWS else []
+    rows = [_run(data, run, fingerprints) for run in shown]
+    configuration = data.manifest["configuration"]
     return {
         "fingerprint": data.manifest["fingerprint"],
-        "configuration": yaml.safe_dump(
-            data.manifest["configuration"], sort_keys=True, allow_unicode=True
-        ),
+        "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),
         "environment_names": (*ENVIRONMENT.values(), "Runs"),
         "environments": [(*values, count) for values, count in sorted(environments.items())],
         "n_runs": len(runs),

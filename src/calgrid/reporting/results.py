@@ -227,11 +227,11 @@ class Results:
         """One run: its ``record``, ``history`` and ``logits``."""
         found = self.runs
         wanted = {"method": method, **_checked(where), **({} if seed is None else {"seed": seed})}
+        wanted.pop("checkpoint", None)
         for name, value in wanted.items():
-            if name == "checkpoint":
-                continue
-            if value not in set(found[name]):
-                raise unknown_id(name, str(value), map(str, set(found[name])))
+            known = set(found[name])
+            if value not in known:
+                raise unknown_id(name, str(value), map(str, known))
             found = found[found[name] == value]
         if len(found) > 1:
             differ = [name for name in RUN_KEY if found[name].nunique() > 1]

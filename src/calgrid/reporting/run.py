@@ -59,10 +59,8 @@ def bin_frame(sums: BinSums) -> pd.DataFrame:
     edges = np.linspace(0, 1, len(sums.count) + 1)
     with np.errstate(invalid="ignore"):
         confidence, accuracy = sums.confidence / sums.count, sums.correct / sums.count
-    bounds = {"low": edges[:-1], "high": edges[1:]}
-    return pd.DataFrame(
-        {**bounds, "count": sums.count.astype(int), "confidence": confidence, "accuracy": accuracy}
-    )
+    columns = {"low": edges[:-1], "high": edges[1:], "count": sums.count.astype(int)}
+    return pd.DataFrame({**columns, "confidence": confidence, "accuracy": accuracy})
 
 
 @dataclass(frozen=True)
@@ -90,17 +88,17 @@ class Run:
         ------
         DataError : it holds no results.
         """
-        predictions = sorted(folder.glob(f"predict-*/{PREDICT}"), key=_time)
-        trainings = sorted(folder.glob(f"train-*/{TRAIN}"), key=_time)
-        if predictions:
-            predicted = predictions[-1].parent
-            spec = Record.read(predicted, PREDICT).content["spec"]
-            fingerprint = spec.get("run_fingerprint", "")[:ID_LENGTH]
-            trained = folder / f"train-{fingerprint}"
-            return cls(trained if (trained / TRAIN).is_file() else None, predicted)
-        if trainings:
-            return cls(trainings[-1].parent, None)
-        raise DataError(f"{folder} holds no results of a run; give the folder of another run.")
+        predicted = _newest(folder, f"predict-*/{PREDICT}")
+        if predicted is None:
+            trained = _newest(folder, f"train-*/{TRAIN}")
+            if trained is None:
+                raise DataError(
+                    f"{folder} holds no results of a run; give the folder of another run."
+                )
+            return cls(trained, None)
+        spec = Record.read(predicted, PREDICT).content["spec"]
+        trained = folder / f"train-{spec.get('run_fingerprint', '')[:ID_LENGTH]}"
+        return cls(trained if (trained / TRAIN).is_file() else None, predicted)
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -127,15 +125,12 @@ class Run:
         if chosen not in known:
             raise unknown_id("checkpoint", chosen, known)
         folder = self.predicted / "logits" / chosen
-        files = {
-            path.relative_to(folder).with_suffix("").as_posix()
-            for path in folder.rglob("*.parquet")
-        }
-        if name not in files:
-            raise unknown_id("split or shift", name, files, str(folder))
-        return read_logits(
-            verified(self.predicted, PREDICT, logits_file(chosen, name), "logits file")
-        )
+        files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.parquet")]
+        names = list(map(Path.as_posix, files))
+        if name not in names:
+            raise unknown_id("split or shift", name, names, str(folder))
+        path = verified(self.predicted, PREDICT, logits_file(chosen, name), "logits file")
+        return read_logits(path)
 
     @property
     def history(self) -> pd.DataFrame | None:
@@ -146,8 +141,10 @@ class Run:
         return found.assign(epoch=found["epoch"] + 1)
 
 
-def _time(path: Path) -> float:
-    return path.stat().st_mtime
+def _newest(folder: Path, pattern: str) -> Path | None:
+    """Folder of the newest file of a pattern; None without any."""
+    found = max(folder.glob(pattern), key=lambda path: path.stat().st_mtime, default=None)
+    return None if found is None else found.parent
 
 
 def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
@@ -156,12 +153,14 @@ def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
     spec = record["spec"]
     made = {name: spec[name] for name in MADE_BY if name in spec}
     device = record["environment"].get("device_name") or record["environment"].get("cpu", "")
+    words = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None)
     parts = [f"{RunKey(**spec['key']).path}: {text.seconds(record['seconds'])} s on {device}"]
-    parts.append(
-        yaml.safe_dump(made, sort_keys=False, allow_unicode=True, default_flow_style=None).rstrip()
-    )
+    parts.append(words.rstrip())
     if (history := run.history) is not None:
-        parts.append(_course(history))
+        steps = np.linspace(0, len(history) - 1, SHOWN_EPOCHS).round().astype(int)
+        rows = history.iloc[np.unique(steps)]
+        columns = ["epoch", *(name for name in CURVES if name in rows)]
+        parts.append(rows[columns].to_string(index=False, float_format="{:.4g}".format))
     if not run.checkpoints and checkpoint is None:
         parts.append("Its logits are not predicted yet.")
     else:
@@ -178,28 +177,16 @@ def _test(
     return data, probs, bin_sums(check_probabilities(probs, data.label), n_bins)
 
 
-def _course(history: pd.DataFrame) -> str:
-    rows = history.iloc[
-        np.unique(np.linspace(0, len(history) - 1, SHOWN_EPOCHS).round().astype(int))
-    ]
-    columns = [name for name in CURVES if name in rows]
-    return rows[["epoch", *columns]].to_string(
-        index=False, float_format=lambda value: f"{value:.4g}"
-    )
-
-
 def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
     scores = evaluate(probs, data.label, n_bins=len(sums.count), costly=False)
     said = ", ".join(
         f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID
     )
+    images = text.count(len(data), "image")
     lines = [
-        f"{checkpoint} checkpoint, uncalibrated, test split of {text.count(len(data), 'image')}: "
-        f"{said}"
+        f"{checkpoint} checkpoint, uncalibrated, test split of {images}: {said}",
+        f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence",
     ]
-    lines.append(
-        f"{'confidence %':>14s}{'images':>8s}{'accuracy %':>12s}  # accuracy, | mean confidence"
-    )
     for row in bin_frame(sums).itertuples():
         bounds = f"{100 * row.low:.0f}-{100 * row.high:.0f}"
         if not row.count:

@@ -3,14 +3,12 @@ selections.
 """
 
 import functools
-import itertools
 import operator
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from calgrid.configuration.manifest import Manifest, ManifestRun
@@ -75,9 +73,8 @@ class StudyData:
         group : selects the rows of a group; the file must have its columns.
         **where : column -> value or values to select; calibrators by their names in the file.
         """
-        return named_calibrators(
-            read_rows(self.verified(name), f"file {name}", _wanted(group, where))
-        )
+        path, wanted = self.verified(name), _wanted(group, where)
+        return named_calibrators(read_rows(path, f"file {name}", wanted))
 
     def distinct(
         self,
@@ -186,9 +183,10 @@ class StudyData:
         """First group of each protocol, data set and backbone, for results that do not depend on
         the checkpoint.
         """
-        return [
-            next(alike) for _, alike in itertools.groupby(self.groups, key=lambda group: group[:3])
-        ]
+        first: dict[tuple[str, ...], Group] = {}
+        for group in self.groups:
+            first.setdefault(group[:3], group)
+        return list(first.values())
 
     def runs(self, group: Group) -> list[ManifestRun]:
         """Entries of the manifest that belong to a group."""
@@ -249,10 +247,8 @@ class StudyData:
 
     def ood(self, group: Group) -> pd.DataFrame:
         """Wide summary of the out-of-distribution sets, one row per set, method and calibrator."""
-        rows = self.tidy(group, "ood")
-        return self.in_order(
-            wide(rows, ["shift", "method", "calibrator", "fit_on"]), self.order(group)
-        )
+        table = wide(self.tidy(group, "ood"), ["shift", "method", "calibrator", "fit_on"])
+        return self.in_order(table, self.order(group))
 
     def shift_means(self, group: Group) -> pd.DataFrame:
         """Wide summary under shift: corruptions are scored one by one, then averaged, never pooled.
@@ -261,11 +257,8 @@ class StudyData:
         corruptions of a severity. Severity -1 is the mean over severities; severity 0 is a shift
         without severities, named in ``domain``.
         """
-        table = wide(
-            self.shift_tidy(group),
-            ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"],
-        )
-        return self.in_order(table, self.order(group))
+        keys = ["severity", "domain", "method", "calibrator", "fit_on", "n_shifts"]
+        return self.in_order(wide(self.shift_tidy(group), keys), self.order(group))
 
     def shift_tidy(self, group: Group) -> pd.DataFrame:
         """Tidy summary under shift: the means of :meth:`shift_means` with all their statistics."""
@@ -275,12 +268,8 @@ class StudyData:
     def _shift_summary(self) -> pd.DataFrame:
         """Tidy summary of :meth:`shift_means` for all groups."""
         domains = self.rows(SUMMARY, split="shift", severity=0)
-        return pd.concat(
-            [
-                self.rows(SHIFT_SUMMARY).assign(domain=""),
-                domains.assign(domain=domains["shift"], n_shifts=1),
-            ]
-        )
+        domains = domains.assign(domain=domains["shift"], n_shifts=1)
+        return pd.concat([self.rows(SHIFT_SUMMARY).assign(domain=""), domains])
 
     def order(self, group: Group) -> list[str]:
         """Methods of a group, the best first by :func:`rank_rows` of the uncalibrated networks,
@@ -288,11 +277,8 @@ class StudyData:
         """
         rows = self.tidy(group, "test", [UNCALIBRATED])
         ranked = list(rank_rows(wide(rows, ["method"]))["method"]) if len(rows) else []
-        present = {run["key"]["method"] for run in self.runs(group)}
-        return [
-            *ranked,
-            *(method for method in self.methods if method in present and method not in ranked),
-        ]
+        present = among(self.methods, (run["key"]["method"] for run in self.runs(group)))
+        return list(dict.fromkeys([*ranked, *present]))
 
     def in_order(
         self,
@@ -315,11 +301,8 @@ class StudyData:
 
     @functools.cached_property
     def _test_sizes(self) -> pd.Series:
-        return (
-            self.distinct(METRICS, [*GROUP, "n_samples"], split="test")
-            .groupby(GROUP)["n_samples"]
-            .max()
-        )
+        sizes = self.distinct(METRICS, [*GROUP, "n_samples"], split="test")
+        return sizes.groupby(GROUP)["n_samples"].max()
 
     def tidy(
         self, group: Group, split: str, calibrators: Iterable[str] | None = None
@@ -341,11 +324,7 @@ class StudyData:
     @staticmethod
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
         """Rows of a group in a table with the columns ``GROUP``."""
-        return table[
-            np.logical_and.reduce(
-                [table[name] == value for name, value in zip(GROUP, group, strict=True)]
-            )
-        ]
+        return table[(table[GROUP] == list(group)).all(axis=1)]
 
 
 def among(names: Iterable[str], values: Iterable[Hashable]) -> list[str]:
@@ -374,11 +353,8 @@ def named_calibrators(table: pd.DataFrame) -> pd.DataFrame:
     """
     if "fit_on" not in table:
         return table
-    elsewhere = table["fit_on"] != "val"
-    names = table["calibrator"].where(
-        ~elsewhere, table["calibrator"] + " (" + table["fit_on"] + ")"
-    )
-    return table.assign(calibrator=names)
+    elsewhere = table["calibrator"] + " (" + table["fit_on"] + ")"
+    return table.assign(calibrator=table["calibrator"].where(table["fit_on"] == "val", elsewhere))
 
 
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog, RunContext
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.storage.schema import METRICS
 
 #: least number of values of an option that make a sweep
@@ -39,11 +39,10 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     overrides = [Override.model_validate(each) for each in configuration.get("overrides", ())]
     datasets = DatasetCatalog(configuration.get("datasets", {}))
     catalog = MethodCatalog(variants, overrides, datasets)
-    place = RunContext(group.protocol, group.dataset, group.backbone)
-    present = {run["key"]["method"] for run in data.runs(group) if not run["external"]}
-    return _sweeps(
-        {name: list(_parts(catalog, place, name)) for name in data.methods if name in present}
-    )
+    place = RunContext(*group[:3])
+    trained = [run["key"]["method"] for run in data.runs(group) if not run["external"]]
+    names = among(data.methods, trained)
+    return _sweeps({name: list(_parts(catalog, place, name)) for name in names})
 
 
 def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
@@ -83,8 +82,7 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
         components = "+".join(id for id, _ in parts)
         options = {}
         for place, (id, chosen) in enumerate(parts):
-            for key, value in chosen.items():
-                options[place, id, key] = value
+            options |= {(place, id, key): value for key, value in chosen.items()}
         for varied, value in options.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 rest = tuple(item for item in options.items() if item[0] != varied)
