@@ -48,9 +48,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     parts = []
     for each in alike:
         rows = pd.concat([data.tidy(each, "test"), data.shift_tidy(each)])
-        own = (rows["method"] == data.reference(each)) & (rows["metric"] == METRIC)
-        parts.append(rows[own].assign(shown_std=lines.deviation(rows)))
-    chosen = pd.concat(parts)
+        parts.append(rows[(rows["method"] == data.reference(each)) & (rows["metric"] == METRIC)])
+    chosen = pd.concat(parts, ignore_index=True)
+    chosen = chosen.assign(shown_std=lines.deviation(chosen))
     panels = [chosen[chosen["split"] == "test"].assign(panel="clean test split")]
     shifted = chosen[(chosen["shift"] == MEAN_SHIFT) & (chosen["severity"] > 0)]
     if len(shifted):
