@@ -84,7 +84,7 @@ def draw(frame: FigureData) -> Figure:
     handles = []
     for row in frame.rows.drop_duplicates("quarter").itertuples():
         said = f"{row.low:.1f} to {row.high:.1f}"
-        look = {"color": COLOURS[row.quarter], "marker": "o", "markersize": 4}
+        look: style.Look = {"color": COLOURS[row.quarter], "marker": "o", "markersize": 4}
         handles.append(style.handle(label=said, **look))
     place = "outside upper center"
     figure.legend(handles=handles, title="margin (logits)", loc=place, ncols=len(handles))
@@ -97,7 +97,7 @@ def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
         confidence, accuracy = (
             100 * bins[name] / bins["count"] for name in ("confidence", "correct")
         )
-        look = {"color": COLOURS[quarter], "marker": "o", "markersize": 4}
+        look: style.Look = {"color": COLOURS[quarter], "marker": "o", "markersize": 4}
         ax.plot(confidence, accuracy, linewidth=1, **look)
     ticks = (0, 50, 100)
     ax.set(xlim=(0, 102), ylim=(0, 102), xticks=ticks, yticks=ticks, xlabel="Confidence (%)")
