@@ -97,7 +97,9 @@ class TestJobs:
 
     def test_an_external_run_needs_its_files_alone(self, made, tmp_path):
         key = external(made)
-        assert not re.fullmatch(made.trained_protocols, key.protocol)
+        (logits,) = [job for job in made.plan.jobs if job.rule == "import"]
+        assert re.fullmatch(made.ids("import"), logits.id)
+        assert not re.fullmatch(made.ids("predict"), logits.id)
         assert made.external_files(wildcards(key)) == [str(tmp_path / "test.npz")]
         assert made.plan.external(key)["external"]["split_seed"] == 1
 
@@ -127,20 +129,6 @@ class TestJobs:
         parts = ["device: 'cuda' needs a GPU and this machine has none", "device: cpu or auto"]
         with refuses(ConfigError, *parts) if gpus is None else contextlib.nullcontext():
             assert Jobs(make_config(device=device), home, local=local).gpus == gpus
-
-
-def test_a_run_is_only_asked_for_stages_that_it_has(made, refuses):
-    first, second = (
-        RunKey("p", "digits", "resnet8", "ce", 1),
-        RunKey("p", "digits", "resnet8", "tst", 1),
-    )
-    for stage in (made.plan.train, made.plan.predict):
-        with refuses(ConfigError, external(made).path, "is external and cannot be trained"):
-            stage(external(made))
-    with refuses(ConfigError, second.path, "is trained and cannot be imported"):
-        made.plan.external(second)
-    with refuses(ConfigError, first.path, "is only a first stage", "add its method to a grid"):
-        made.plan.calibrate(first)
 
 
 def test_a_folder_of_another_user_is_named_before_any_job(made, tmp_path, monkeypatch, refuses):

@@ -7,7 +7,7 @@ rule ensemble:
     log:
         f"{LOGS}/ensemble/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
-        method=JOBS.ensembles,
+        id=JOBS.ids("ensemble"),
     conda:
         "../../envs/calibrate.yaml"
     threads: 1

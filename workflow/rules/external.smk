@@ -1,8 +1,3 @@
-# A run of a bank may have the protocol and the method of trained ones.
-ruleorder: import_external > predict
-ruleorder: import_external > ensemble
-
-
 rule import_external:
     input:
         files=ancient(JOBS.external_files),
@@ -12,7 +7,7 @@ rule import_external:
     log:
         f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
-        id=JOBS.imported,
+        id=JOBS.ids("import"),
     conda:
         "../../envs/calibrate.yaml"
     threads: 1

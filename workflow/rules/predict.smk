@@ -9,8 +9,7 @@ rule predict:
     log:
         f"{LOGS}/predict/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
-        protocol=JOBS.trained_protocols,
-        method=JOBS.trained_methods,
+        id=JOBS.ids("predict"),
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("predict")

@@ -16,40 +16,16 @@ from typing import Any
 
 from calgrid import optional
 from calgrid.components import plugins
-from calgrid.configuration.plan import Plan
+from calgrid.configuration.plan import RESULT_FILES, Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SUMMARIES, RunKey, image_set_of, run_key
-from calgrid.storage.records import (
-    CALIBRATE,
-    HIDDEN,
-    HISTORY,
-    MEND,
-    MODEL,
-    PREDICT,
-    PREPARE,
-    PROBE,
-    TRAIN,
-    write_record,
-)
-from calgrid.storage.schema import METRICS
+from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
+from calgrid.storage.records import HIDDEN, MEND, MODEL, PREDICT, write_record
 
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-
-
-#: files of the result of each rule that are missed if they are deleted
-RESULT_FILES = {
-    "data": (PREPARE, MANIFEST),
-    "train": (TRAIN, HISTORY),
-    "predict": (PREDICT,),
-    "import": (PREDICT,),
-    "ensemble": (PREDICT,),
-    "calibrate": (CALIBRATE, METRICS),
-    "probe": (PROBE, PROBE_TABLE),
-}
 
 
 def gpu_here() -> bool:
@@ -128,25 +104,11 @@ class Jobs:
         constraints = {name: alternatives(values) for name, values in fields.items()}
         return {**constraints, "id": "[0-9a-f]+"}
 
-    @property
-    def trained_protocols(self) -> str:
-        """Regular expression of the protocols of trained runs."""
-        return alternatives({key.protocol for key in self.plan.study.trained})
-
-    @property
-    def trained_methods(self) -> str:
-        """Regular expression of the methods of trained runs."""
-        return alternatives({key.method for key in self.plan.study.trained})
-
-    @property
-    def ensembles(self) -> str:
-        """Regular expression of the methods of ensembles."""
-        return alternatives({key.method for key in self.plan.study.ensembles})
-
-    @property
-    def imported(self) -> str:
-        """Regular expression of the ids of imported logits."""
-        return alternatives(job.id for job in self.plan.jobs if job.rule == "import")
+    def ids(self, rule: str) -> str:
+        """Regular expression of the ids of a rule's jobs, which tell its results from those of
+        other rules with the same files.
+        """
+        return alternatives(job.id for job in self.plan.jobs if job.rule == rule)
 
     # inputs of jobs ----------------------------------------------------------------------------
 

@@ -34,19 +34,29 @@ from calgrid.configuration.papers import (
 )
 from calgrid.configuration.protocols import described, training_options
 from calgrid.configuration.study import Run, Study
-from calgrid.errors import ConfigError, unknown_id
+from calgrid.errors import ConfigError
 from calgrid.storage import sources
 from calgrid.storage.layout import (
     ID_LENGTH,
+    MANIFEST,
     OOD_PREFIX,
+    PROBE_TABLE,
     SPLITS,
     RunKey,
     image_set_of,
     probe_job,
     sharing_rows,
 )
-from calgrid.storage.records import CALIBRATE, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
-from calgrid.storage.schema import DRAWN
+from calgrid.storage.records import (
+    CALIBRATE,
+    HISTORY,
+    PREDICT,
+    PREPARE,
+    PROBE,
+    TRAIN,
+    sha256_of,
+)
+from calgrid.storage.schema import DRAWN, METRICS
 from calgrid.training.protocol import TrainingProtocol
 
 #: keys of the statistics that affect the scores of a run
@@ -55,6 +65,16 @@ SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
 OF_THE_MACHINE = {"device", "keep_models"}
 #: external files of at most so many bytes are read when a study is planned
 READ_BYTES = 2**24
+#: rule -> record and further files of its result that are missed if they are deleted
+RESULT_FILES = {
+    "data": (PREPARE, MANIFEST),
+    "train": (TRAIN, HISTORY),
+    "predict": (PREDICT,),
+    "import": (PREDICT,),
+    "ensemble": (PREDICT,),
+    "calibrate": (CALIBRATE, METRICS),
+    "probe": (PROBE, PROBE_TABLE),
+}
 REPORT_MODULES = {
     "aggregate": ("calgrid.jobs.aggregate",),
     "tables": ("calgrid.reporting.tables",),
@@ -69,23 +89,26 @@ class Job:
 
     Attributes
     ----------
-    rule : ``data``, ``train``, ``predict``, ``import``, ``calibrate`` or ``probe``.
+    rule : a key of :data:`RESULT_FILES`.
     about : path of its run, or its data set or shift family.
     folder : folder of its result, whose name ends in the start of the fingerprint.
-    record : name of the record in it.
     spec : specification, with its fingerprint.
     """
 
     rule: str
     about: str
     folder: str
-    record: str
     spec: Mapping[str, Any]
 
     @property
     def id(self) -> str:
         """End of the folder's name."""
         return str(self.spec["fingerprint"])[:ID_LENGTH]
+
+    @property
+    def record(self) -> str:
+        """Name of the record in its folder."""
+        return RESULT_FILES[self.rule][0]
 
     @property
     def result(self) -> str:
@@ -143,8 +166,6 @@ class Plan:
     @functools.cache
     def train(self, key: RunKey) -> specs.TrainSpec:
         """Specification of the training of a run, which runs that only test differently share."""
-        if key not in self.study.trained:
-            raise ConfigError(f"Run {key.path} is external and cannot be trained.")
         key = self.study.training[key]
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.jobs.published"]
@@ -196,19 +217,15 @@ class Plan:
     @functools.cache
     def probe(self, key: RunKey, name: str) -> specs.ProbeSpec:
         """Specification of a probe of a run."""
-        probes = self.study.evaluations[key].probes if key in self.study.evaluations else {}
-        if name not in probes:
-            raise unknown_id("probe", name, probes, key.path)
-        constants = self._test_constants(key, [key.dataset])
+        probe = self.study.evaluations[key].probes[name]
         spec: specs.ProbeSpec = {
             **self._of_test(key),
-            "test_normalisation": constants,
-            "probe": probes[name],
+            "test_normalisation": self._test_constants(key, [key.dataset]),
+            "probe": probe,
         }
-        module = registry.describe("probe", probes[name]["id"]).module
-        return _sealed(
-            spec, ["calgrid.jobs.probe", module, *_network_modules(self.study.trained[key])]
-        )
+        module = registry.describe("probe", probe["id"]).module
+        network = _network_modules(self.study.trained[key])
+        return _sealed(spec, ["calgrid.jobs.probe", module, *network])
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
@@ -233,8 +250,6 @@ class Plan:
     @functools.cache
     def external(self, key: RunKey) -> specs.ExternalSpec:
         """Specification of an import of external logits."""
-        if key not in self.study.external:
-            raise ConfigError(f"Run {key.path} is trained and cannot be imported.")
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
@@ -268,12 +283,11 @@ class Plan:
 
     def _logits(self, key: RunKey) -> dict[str, str]:
         """Fingerprint of each file of logits of a run that is evaluated."""
-        if key in self.study.ensembles:
-            made = self.ensemble(key)
-            return dict.fromkeys((*SPLITS, *made["families"]), made["fingerprint"])
-        if key in self.study.external:
-            return dict.fromkeys(SPLITS, self.external(key)["fingerprint"])
-        return self.predict(key)["files"]
+        if key in self.study.trained:
+            return self.predict(key)["files"]
+        _, spec = self._predicted(key)
+        families = self.study.evaluations[key].families
+        return dict.fromkeys((*SPLITS, *families), spec["fingerprint"])
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint of a run in the tables of results."""
@@ -295,17 +309,11 @@ class Plan:
     @functools.cache
     def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
         """Specification of the calibration and scoring of a run."""
-        if key not in self.study.evaluations:
-            raise ConfigError(
-                f"Run {key.path} is only a first stage; add its method to a grid to calibrate it."
-            )
-        run, wanted, counts = (
-            self.study.runs[key],
-            self.study.evaluations[key],
-            self.study.label_counts(key),
-        )
-        statistics = self.study.config.statistics
-        seeds = wanted.calibrator_seeds
+        run, wanted = self.study.runs[key], self.study.evaluations[key]
+        statistics, seeds = self.study.config.statistics, wanted.calibrator_seeds
+        label_counts: specs.LabelCounts | None = None
+        if (counts := self.study.label_counts(key)) is not None:
+            label_counts = {"file": str(counts), "sha256": self._file_digest(counts)}
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
@@ -316,9 +324,7 @@ class Plan:
             "statistics": statistics.model_dump(include=SCORING_KEYS, exclude_none=True),
             "run_fingerprint": self.run_fingerprint(key),
             "logits": self._logits(key),
-            "label_counts": None
-            if counts is None
-            else {"file": str(counts), "sha256": self._file_digest(counts)},
+            "label_counts": label_counts,
             "disjoint_validation": run.disjoint_validation,
             "diagnostics": self._diagnostics,
             "fingerprint": "",
@@ -469,23 +475,21 @@ class Plan:
     @functools.cached_property
     def jobs(self) -> list[Job]:
         """All jobs of data sets and runs; a job comes after those whose results it reads."""
-        prepared = sorted(
-            self.study.prepared(), key=lambda each: bool(self.study.datasets.base(each[0]))
-        )
+        base = self.study.datasets.base
         jobs = []
-        for image_set, seed in prepared:
+        for image_set, seed in sorted(self.study.prepared(), key=lambda each: bool(base(each[0]))):
             folder, data = self.data_folder(image_set, seed), self.data_spec(image_set, seed)
-            jobs.append(Job("data", image_set, folder, PREPARE, data))
+            jobs.append(Job("data", image_set, folder, data))
         for key in dict.fromkeys(self.study.training.values()):
-            jobs.append(Job("train", key.path, self.train_folder(key), TRAIN, self.train(key)))
+            jobs.append(Job("train", key.path, self.train_folder(key), self.train(key)))
         for key, evaluation in self.study.evaluations.items():
             rule, spec = self._predicted(key)
-            jobs.append(Job(rule, key.path, self.predict_folder(key), PREDICT, spec))
+            jobs.append(Job(rule, key.path, self.predict_folder(key), spec))
             folder = self.calibrate_folder(key)
-            jobs.append(Job("calibrate", key.path, folder, CALIBRATE, self.calibrate(key)))
+            jobs.append(Job("calibrate", key.path, folder, self.calibrate(key)))
             for name in evaluation.probes:
                 folder = self.probe_folder(key, name)
-                jobs.append(Job("probe", key.path, folder, PROBE, self.probe(key, name)))
+                jobs.append(Job("probe", key.path, folder, self.probe(key, name)))
         return jobs
 
     def log(self, job: Job) -> str:
