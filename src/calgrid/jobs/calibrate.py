@@ -79,15 +79,12 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         for chunk in chunks:
             results += chunk.results
         results.sort(key=lambda result: result.order)
-        rows, fits, draws, sets, bins, classes = [], [], [], [], [], []
+        rows, fits = defaultdict[str, list[dict[str, Any]]](list), []
         for result in results:
-            bins += result.bins
-            classes += result.classes
-            rows += result.rows
             fits += result.fits
-            draws += result.draws
-            sets += result.sets
-        metrics = pd.DataFrame([{"shift": "", "severity": 0, **row} for row in rows])
+            for name, of_file in result.rows.items():
+                rows[name] += of_file
+        metrics = pd.DataFrame([{"shift": "", "severity": 0, **row} for row in rows[METRICS]])
         warnings = _high_nll(metrics)
         for fit in fits:
             about = f"{fit['calibrator']} (seed {fit['fit_seed']}, {fit['checkpoint']} checkpoint)"
@@ -97,25 +94,20 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
             log(f"Warning: {warning}")
         tables = {
             METRICS: metrics,
-            RESAMPLES: _resamples(draws),
-            CLASSES: pd.DataFrame(classes),
-            **_diagnostics(job, bins),
+            RESAMPLES: _resamples(rows[RESAMPLES]),
+            CLASSES: pd.DataFrame(rows[CLASSES]),
+            **_diagnostics(job, rows[BINS]),
         }
-        if sets:
-            tables[CONFORMAL] = pd.DataFrame(sets)
+        if rows[CONFORMAL]:
+            tables[CONFORMAL] = pd.DataFrame(rows[CONFORMAL])
         for name, table in tables.items():
             complete = table.reindex(columns=list(columns[name]))
             footer = {"fingerprint": spec["fingerprint"]}
             write_frame(folder / name, complete, footer, columns[name])
-        costs = []
-        for chunk in chunks:
-            cost = dict(vars(chunk))
-            del cost["results"]
-            costs.append(cost)
         facts = {
             "spec": dict(spec),
             "fits": fits,
-            "chunks": costs,
+            "chunks": [chunk.cost for chunk in chunks],
             "warnings": warnings,
         }
         record = provenance.job_record(facts, begin, "numpy", "scipy", "pandas")

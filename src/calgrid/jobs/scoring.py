@@ -7,6 +7,7 @@ import hashlib
 import math
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -49,7 +50,16 @@ from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
 from calgrid.storage.records import read_record, sha256_of, write_record
-from calgrid.storage.schema import REDRAWN, RESAMPLE_PLACE, SAME_SHIFT
+from calgrid.storage.schema import (
+    BINS,
+    CLASSES,
+    CONFORMAL,
+    METRICS,
+    REDRAWN,
+    RESAMPLE_PLACE,
+    RESAMPLES,
+    SAME_SHIFT,
+)
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 #: key of the loss and the traces in the record of a fitted calibrator
@@ -115,22 +125,14 @@ class Result:
 
     Attributes
     ----------
-    rows : rows of ``metrics.parquet``.
+    rows : file of the job, ``metrics.parquet``, -> rows of it.
     fits : cost of the fit on val, if this chunk reports it.
-    draws : rows of ``resamples.parquet``.
-    sets : rows of ``conformal.parquet``.
-    bins : rows of ``bins.parquet``.
-    classes : rows of ``classes.parquet``.
     warnings : of fits on drawn rows.
     """
 
     order: Order
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     fits: list[dict[str, Any]] = field(default_factory=list)
-    draws: list[dict[str, Any]] = field(default_factory=list)
-    sets: list[dict[str, Any]] = field(default_factory=list)
-    bins: list[dict[str, Any]] = field(default_factory=list)
-    classes: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -144,6 +146,11 @@ class ChunkResult:
     calibrator: str
     seconds: float
     results: list[Result]
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        """All but the results."""
+        return {name: value for name, value in vars(self).items() if name != "results"}
 
     @classmethod
     def read(cls, path: Path) -> "ChunkResult":
@@ -175,7 +182,7 @@ def score_chunk(job: ScoringJob, chunk: Chunk) -> list[ChunkResult]:
         scored.append(result)
         if seconds > KEPT_SECONDS:
             # dataclasses.asdict would copy every number
-            kept = {**vars(result), "results": [vars(each) for each in results]}
+            kept = {**result.cost, "results": [vars(each) for each in results]}
             write_record(path, kept, indent=None)
     return scored
 
@@ -323,7 +330,7 @@ class Scorer:
                 else:
                     self._on_shift(result, base, fitted.calibrator)
                 if not ood and self.statistics.get("conformal"):
-                    result.sets += self._conformal(entry, seed, base)
+                    result.rows[CONFORMAL] += self._conformal(entry, seed, base)
                 yield result
         way = REDRAWN if clean else SAME_SHIFT
         if not ood and way in self.spec["fit_on"]:
@@ -353,10 +360,10 @@ class Scorer:
             n_bins = self.statistics["bins"]
             names = test.metadata.get("classes")
             classes = class_scores(predictions, n_bins, names).assign(**about)
-            result.classes = classes.to_dict("records")
+            result.rows[CLASSES] += classes.to_dict("records")
             if entry["name"] != "none":
                 bins = confidence_bins(predictions, n_bins).assign(**about)
-                result.bins = bins.to_dict("records")
+                result.rows[BINS] += bins.to_dict("records")
 
     def _on_ood(self, result: Result, base: dict[str, Any], calibrator: Calibrator) -> None:
         test, shifted = (self._predict(calibrator, data) for data in (self.test, self.shifted))
@@ -511,11 +518,11 @@ class Scorer:
             if shown is not None and (metrics[name].interval_of or name) in shown.drawn:
                 low, high = interval(metrics[name], shown, tails)
             row = {"metric": name, "value": value, "ci_low": low, "ci_high": high}
-            result.rows.append({**place, **row, "n_samples": n_shown or n_samples})
+            result.rows[METRICS].append({**place, **row, "n_samples": n_shown or n_samples})
         deciding = deciding or found
         # each draw of rows scores other images: resamples would not be common
         if deciding is not None and place["fit_on"] == "val":
-            result.draws += _draw_rows(place, deciding, metrics)
+            result.rows[RESAMPLES] += _draw_rows(place, deciding, metrics)
 
 
 def _draw_rows(
