@@ -1,7 +1,8 @@
 """Files of a paper, ``config/papers/{paper}``: every key with its type, default and meaning."""
 
+import functools
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
@@ -23,57 +24,45 @@ Axis = Literal[
 ]
 Axes = Annotated[list[Axis], Distinct]
 
-DATASET = "Data set."
-BACKBONE = "Network."
-METHOD = "Training-time method."
-STAGE = "Second stage on top of the method; none without (the default)."
-CALIBRATOR = "Calibrator; none without (the default)."
-FIT_ON = "Data that the calibrators are fitted on - val (the default), same_shift or redrawn."
-SHIFT = (
-    "Shift or ood/ and a data set; mean over the corruptions of a severity; empty (the default) "
-    "for the clean test set."
-)
-SEVERITY = "Severity of the shift; 0 (the default) without."
-METRIC = "Metric, or mean_rank_..., train_seconds, runtime_seconds."
+#: default of a coordinate, which is never read: only those that a file names are
+UNNAMED: Any = None
+Values = TypeVar("Values")
 
 
-class Place(Model):
-    """One value of some coordinates of cells."""
+class Coordinates(Model, Generic[Values]):
+    """Some coordinates of cells: one value each, or one or more."""
 
-    dataset: str = Field("", description=DATASET)
-    backbone: str = Field("", description=BACKBONE)
-    method: str = Field("", description=METHOD)
-    stage: str = Field("", description=STAGE)
-    calibrator: str = Field("", description=CALIBRATOR)
-    fit_on: str = Field("", description=FIT_ON)
-    shift: str = Field("", description=SHIFT)
-    severity: Severity = Field(0, description=SEVERITY)
-    metric: str = Field("", description=METRIC)
-
-
-class Block(Model):
-    """One or more values of some coordinates of cells; each combination is one place."""
-
-    dataset: OneOrMore = Field([], description=DATASET)
-    backbone: OneOrMore = Field([], description=BACKBONE)
-    method: OneOrMore = Field([], description=METHOD)
-    stage: OneOrMore = Field([], description=STAGE)
-    calibrator: OneOrMore = Field([], description=CALIBRATOR)
-    fit_on: OneOrMore = Field([], description=FIT_ON)
-    shift: OneOrMore = Field([], description=SHIFT)
-    severity: Severity = Field(0, description=SEVERITY)
-    metric: OneOrMore = Field([], description=METRIC)
-
-
-def _place(value: Any) -> dict[str, Any]:
-    return _coordinates(Place, value)
+    dataset: Values = Field(UNNAMED, description="Data set.")
+    backbone: Values = Field(UNNAMED, description="Network.")
+    method: Values = Field(UNNAMED, description="Training-time method.")
+    stage: Values = Field(
+        UNNAMED, description="Second stage on top of the method; none without (the default)."
+    )
+    calibrator: Values = Field(UNNAMED, description="Calibrator; none without (the default).")
+    fit_on: Values = Field(
+        UNNAMED,
+        description="Data that the calibrators are fitted on - val (the default), same_shift or "
+        "redrawn.",
+    )
+    shift: Values = Field(
+        UNNAMED,
+        description="Shift or ood/ and a data set; mean over the corruptions of a severity; empty "
+        "(the default) for the clean test set.",
+    )
+    severity: Severity = Field(
+        UNNAMED, description="Severity of the shift; 0 (the default) without."
+    )
+    metric: Values = Field(
+        UNNAMED, description="Metric, or mean_rank_..., train_seconds, runtime_seconds."
+    )
 
 
-def _block(value: Any) -> dict[str, Any]:
-    return _coordinates(Block, value)
+Place = Coordinates[str]
+#: each combination of its values is a place
+Block = Coordinates[OneOrMore]
 
 
-def _coordinates(model: type[Place | Block], value: Any) -> dict[str, Any]:
+def _named(model: type[Coordinates[Any]], value: Any) -> dict[str, Any]:
     """Return the coordinates that a file names, in its order: the first varies slowest."""
     if value == {}:
         raise InvalidOptionError(" must not be empty")
@@ -88,10 +77,9 @@ def _table_name(value: Any) -> str:
     return str(value)
 
 
-#: a :class:`Place`, as the coordinates that a file names
-PlaceCoordinates = Annotated[dict[str, Any], PlainValidator(_place)]
-#: a :class:`Block`, as the coordinates that a file names
-BlockCoordinates = Annotated[dict[str, Any], PlainValidator(_block)]
+#: the coordinates that a file names, of one place or of a block
+PlaceCoordinates = Annotated[dict[str, Any], PlainValidator(functools.partial(_named, Place))]
+BlockCoordinates = Annotated[dict[str, Any], PlainValidator(functools.partial(_named, Block))]
 Blocks = Annotated[list[BlockCoordinates], Field(min_length=1)]
 
 
