@@ -2,7 +2,8 @@
 
 Each module builds on those before it: ``files`` (YAML), ``model`` (all keys with types, defaults
 and meanings), ``datasets``, ``components`` (methods, calibrators, probes), ``protocols``,
-``ensembles``, ``checks`` (combinations of options), ``external`` (logits made elsewhere),
+``runs`` (what a study consists of), ``ensembles``, ``checks`` (combinations of options),
+``external`` (logits made elsewhere),
 ``study`` (grids to runs), ``plan`` (specifications and fingerprints of runs, whose keys
 :mod:`calgrid.specs` and ``manifest`` list), ``jobs`` (functions of the rules). Further modules:
 ``resources`` and ``costs`` (estimates), ``focal_calibration`` (published checkpoints), ``papers``

@@ -12,7 +12,8 @@ from typing import Any
 
 from calgrid.backbones.catalogue import measured, measured_timm
 from calgrid.components import registry
-from calgrid.configuration.study import Run, Study
+from calgrid.configuration.runs import Run
+from calgrid.configuration.study import Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, image_set_of

@@ -6,12 +6,11 @@ that ``ts`` has calibrated for each member.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from calgrid.configuration.model import Grid
 from calgrid.errors import ConfigError
-from calgrid.specs import Calibrator, Pool
+from calgrid.specs import Pool
 from calgrid.storage.layout import RunKey
 
 #: name after the comma that averages logits
@@ -38,24 +37,6 @@ class EnsembleName(NamedTuple):
         if self.then is None:
             return "probability"
         return "logit" if self.then == LOGIT else "calibrated"
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """An ensemble of trained or external runs, in the place of a run.
-
-    ``pool`` says what is averaged, after ``calibrator`` where it is ``calibrated``.
-    """
-
-    key: RunKey
-    members: tuple[RunKey, ...]
-    pool: Pool
-    calibrator: Calibrator | None
-    checkpoints: tuple[str, ...]
-    #: whether a member does; members that draw their validation images form no ensemble
-    disjoint_validation: bool
-    sees_validation: bool
-    draws_validation: bool = False
 
 
 def ensemble_name(method: str, where: str = "methods") -> EnsembleName | None:

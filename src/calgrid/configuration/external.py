@@ -5,16 +5,16 @@ All functions raise ConfigError.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from calgrid.configuration.checks import PathOf, check_conformal, check_file
 from calgrid.configuration.model import Bank, CalArena, External
+from calgrid.configuration.runs import ExternalRun
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator
-from calgrid.storage.layout import EXTERNAL, EXTERNAL_CHECKPOINT, RunKey, sharing_rows
+from calgrid.storage.layout import EXTERNAL, RunKey, sharing_rows
 from calgrid.storage.records import sha256_of
 
 if TYPE_CHECKING:
@@ -23,21 +23,6 @@ if TYPE_CHECKING:
 #: keys of an entry that set its evaluation
 EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
 Entry = Bank | CalArena | External
-
-
-@dataclass(frozen=True)
-class ExternalRun:
-    """External logits, in the place of a run; ``external`` is that of
-    :class:`calgrid.specs.ExternalSpec`, the last three are facts of how a run of a bank was
-    trained.
-    """
-
-    key: RunKey
-    external: Mapping[str, Any]
-    checkpoints: tuple[str, ...] = (EXTERNAL_CHECKPOINT,)
-    disjoint_validation: bool = False
-    sees_validation: bool = False
-    draws_validation: bool = False
 
 
 def check_calibrators(entry: Entry, calibrators: Iterable[Calibrator], where: str) -> None:
@@ -72,11 +57,12 @@ def _of_files(name: str, entry: External, path_of: PathOf, where: str) -> list[E
     key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
     options = {"name": name, **entry.model_dump(exclude=EVALUATED, exclude_none=True)}
     if entry.val_rows is None:
-        return [ExternalRun(key, options)]
+        return [ExternalRun(key=key, external=options)]
     runs = []
     for rows, seed in itertools.product(entry.val_rows, entry.val_seeds):
         subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
-        runs.append(ExternalRun(subset, {**options, "val_rows": rows, "val_seed": seed}))
+        of_subset = {**options, "val_rows": rows, "val_seed": seed}
+        runs.append(ExternalRun(key=subset, external=of_subset))
     return runs
 
 
@@ -102,7 +88,7 @@ def _of_calarena(name: str, entry: CalArena, path_of: PathOf, where: str) -> lis
             "kind": "probabilities",
             **_shown(key),
         }
-        runs.append(ExternalRun(key, options))
+        runs.append(ExternalRun(key=key, external=options))
     return runs
 
 
@@ -118,12 +104,12 @@ def _of_bank(name: str, entry: Bank, path_of: PathOf, where: str) -> list[Extern
             **_shown(taken.key),
         }
         run = ExternalRun(
-            taken.key,
-            options,
-            taken.checkpoints,
-            taken.disjoint_validation,
-            taken.sees_validation,
-            taken.draws_validation,
+            key=taken.key,
+            checkpoints=taken.checkpoints,
+            disjoint_validation=taken.disjoint_validation,
+            sees_validation=taken.sees_validation,
+            draws_validation=taken.draws_validation,
+            external=options,
         )
         runs.append(run)
     return runs

@@ -15,8 +15,6 @@ from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
-from calgrid.configuration.ensembles import Ensemble
-from calgrid.configuration.external import ExternalRun
 from calgrid.configuration.manifest import (
     Manifest,
     ManifestPaper,
@@ -33,7 +31,8 @@ from calgrid.configuration.papers import (
     paper_modules,
 )
 from calgrid.configuration.protocols import described, training_options
-from calgrid.configuration.study import Run, Study
+from calgrid.configuration.runs import Ensemble, ExternalRun, Run
+from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import sources
 from calgrid.storage.layout import (

@@ -1,12 +1,10 @@
-"""A study: the checked configuration, expanded into runs (:class:`Run`) and evaluations
-(:class:`Evaluation`).
-"""
+"""A study: the checked configuration, expanded into runs and evaluations."""
 
 import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,13 +15,11 @@ from calgrid.configuration import checks
 from calgrid.configuration.components import (
     CalibratorCatalog,
     ComponentCatalog,
-    Method,
     MethodCatalog,
     RunContext,
 )
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.ensembles import (
-    Ensemble,
     EnsembleName,
     ensemble_name,
     groups,
@@ -31,7 +27,6 @@ from calgrid.configuration.ensembles import (
 )
 from calgrid.configuration.external import (
     Entry,
-    ExternalRun,
     check_calibrators,
     check_rows_of_bank,
     check_rows_of_external,
@@ -49,72 +44,15 @@ from calgrid.configuration.protocols import (
     for_stage,
     training_options,
 )
+from calgrid.configuration.runs import Ensemble, Evaluation, ExternalRun, Predicted, Run
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile, NamedComponent
+from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.storage.layout import Layout, RunKey, image_set_of, sharing_rows
 from calgrid.storage.sources import identity
 from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: classes of the example for data sets whose number of classes is read from their files
 EXAMPLE_CLASSES = 10
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run with all options resolved; ``protocol`` is the protocol of its own stage,
-    ``sees_validation`` says whether it or its first stage uses validation data in training, and
-    ``checkpoint`` is a file of weights in the place of a training.
-    """
-
-    key: RunKey
-    protocol: Protocol
-    method: Method
-    first_stage: RunKey | None
-    sees_validation: bool
-    checkpoint: CheckpointFile | None
-
-    @property
-    def checkpoints(self) -> tuple[str, ...]:
-        """Tested checkpoints: ``best``, ``refined``, ``last``."""
-        return tuple(self.protocol.checkpoints)
-
-    @property
-    def disjoint_validation(self) -> bool:
-        """Whether calibrators are fitted on a part of the validation rows."""
-        return self.protocol.disjoint_validation
-
-    @property
-    def draws_validation(self) -> bool:
-        """Whether the validation images are drawn by the seed."""
-        return self.protocol.val_draw == "seed"
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that share each training batch."""
-        return self.protocol.gpus if isinstance(self.protocol, TrainingProtocol) else 1
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Calibrators and probes by name, seeds of stochastic calibrators, shift families and
-    ``fit_on`` of one run.
-    """
-
-    calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
-    calibrator_seeds: Sequence[int] = ()
-    families: Sequence[str] = ()
-    fit_on: Sequence[str] = ()
-    probes: Mapping[str, NamedComponent] = field(default_factory=dict)
-
-    def joined(self, other: "Evaluation") -> "Evaluation":
-        """Combine with the evaluation of the same run in another grid."""
-        return Evaluation(
-            {**self.calibrators, **other.calibrators},
-            sorted({*self.calibrator_seeds, *other.calibrator_seeds}),
-            list(dict.fromkeys([*self.families, *other.families])),
-            list(dict.fromkeys([*self.fit_on, *other.fit_on])),
-            {**self.probes, **other.probes},
-        )
 
 
 class Study:
@@ -177,7 +115,7 @@ class Study:
             self._add_external(name, entry)
         if self.config.ensembles is not None:
             self._add_external_ensembles(self.config.ensembles)
-        self.runs: dict[RunKey, Run | Ensemble | ExternalRun] = {
+        self.runs: dict[RunKey, Predicted] = {
             **self.trained,
             **self.ensembles,
             **self.external,
@@ -298,16 +236,21 @@ class Study:
                     f"protocol '{key.protocol}' draws for each seed; use a protocol with "
                     "val_draw: fixed."
                 )
+            sees = any(run.sees_validation for run in made)
             checkpoints = _common([run.checkpoints for run in made])
             if not checkpoints:
                 raise ConfigError(
                     f"{where}.methods: the members of {key.path} have no checkpoint in common; "
                     "take others."
                 )
-            disjoint = any(run.disjoint_validation for run in made)
-            sees = any(run.sees_validation for run in made)
             self.ensembles[key] = Ensemble(
-                key, tuple(members), name.pool, first, checkpoints, disjoint, sees
+                key=key,
+                checkpoints=checkpoints,
+                disjoint_validation=any(run.disjoint_validation for run in made),
+                sees_validation=sees,
+                members=tuple(members),
+                pool=name.pool,
+                calibrator=first,
             )
             families = _common([self.evaluations[member].families for member in members])
             self._evaluate(key, replace(wanted, families=families))
@@ -346,7 +289,17 @@ class Study:
         if first is not None:
             self._add_run(first, protocol, where)
             sees_validation |= self.trained[first].sees_validation
-        self.trained[key] = Run(key, staged, method, first, sees_validation, checkpoint)
+        self.trained[key] = Run(
+            key=key,
+            checkpoints=tuple(staged.checkpoints),
+            disjoint_validation=staged.disjoint_validation,
+            sees_validation=sees_validation,
+            draws_validation=staged.val_draw == "seed",
+            protocol=staged,
+            method=method,
+            first_stage=first,
+            checkpoint=checkpoint,
+        )
         self.training[key] = self._training(key, where)
 
     def _own_weights(self, key: RunKey, pattern: str, where: str) -> CheckpointFile:
