@@ -102,14 +102,12 @@ class Study:
             keys = _keys(grid, f"grids[{number}]")
             families = {family for key in keys for family in self.families(key)}
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
-        image_sets = self.image_sets()
-        downloads = [
-            image_set
-            for image_set in image_sets
-            if self.datasets.describe(image_set).info.get("download", False)
-        ]
+        downloads = []
+        for image_set in self.image_sets():
+            if self.datasets.describe(image_set).info.get("download", False):
+                downloads.append(image_set)
         checks.check_data_root(self.config.data_root, downloads)
-        for image_set in image_sets:
+        for image_set in self.image_sets():
             self.datasets.definition(image_set)
         for name, entry in self.config.external.items():
             self._add_external(name, entry)
@@ -479,10 +477,10 @@ class Study:
 
         This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
         """
-        used = {
-            ("dataset", self.datasets.configured.get(image_set, {}).get("base", image_set))
-            for image_set in self.image_sets()
-        }
+        used: set[tuple[str, str]] = set()
+        for image_set in self.image_sets():
+            entry = self.datasets.configured.get(image_set, {})
+            used.add(("dataset", entry.get("base", image_set)))
         for key, run in self.trained.items():
             used |= {
                 ("backbone", key.backbone),
@@ -500,9 +498,8 @@ class Study:
         if self.own_metrics and find_spec("scipy") is not None:
             from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
-            counts = {
-                self.datasets.describe(key.dataset).info.get("n_classes") for key in self.trained
-            }
+            datasets = {key.dataset for key in self.trained}
+            counts = {self.datasets.describe(name).info.get("n_classes") for name in datasets}
             for name in self.own_metrics:
                 check_metric(name, sorted(filter(None, counts)))
 
@@ -584,13 +581,13 @@ class Study:
 
         This may take seconds, so jobs skip it.
         """
-        for image_set in self.image_sets():
-            self.datasets.sizes(image_set)
+        counts = {name: self.datasets.class_counts(name) for name in self.image_sets()}
         for key, run in self.trained.items():
-            sizes = self.datasets.sizes(key.dataset)
-            if sizes is not None and isinstance(run.protocol, TrainingProtocol):
+            counted = counts[key.dataset]
+            # those of registered data sets are checked with their grid
+            if counted is not None and isinstance(run.protocol, TrainingProtocol):
                 where = f"protocol '{key.protocol}' on '{key.dataset}'"
-                check_batches(run.protocol, sizes["train"], where)
+                check_batches(run.protocol, sum(counted["train"].values()), where)
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
