@@ -8,7 +8,7 @@ rule aggregate:
         ),
     output:
         record=JOBS.record("aggregate"),
-        files=[f"{STUDY}/{name}" for name in (*STUDY_FILES, *diagnostic_files(home()))],
+        files=JOBS.aggregated_files(),
     log:
         f"{LOGS}/{JOBS.study}/aggregate.log",
     conda:

@@ -12,10 +12,8 @@ sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
-from calgrid.configuration.papers import diagnostic_files
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH
-from calgrid.storage.schema import STUDY_FILES
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
 DEFAULT = next(

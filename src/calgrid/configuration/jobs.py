@@ -23,6 +23,7 @@ from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL, PREDICT, write_record
+from calgrid.storage.schema import STUDY_FILES
 
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -177,6 +178,13 @@ class Jobs:
     def record(self, name: str) -> str:
         """Record of files of the study; its name says from what they were made."""
         return self.layout.summary_record(name, self.plan.summary_fingerprint(name))
+
+    def aggregated_files(self) -> list[str]:
+        """Files of the study beside the record of their aggregation."""
+        names = [*STUDY_FILES]
+        for of_module in self.plan.paper_modules.diagnostics.values():
+            names += of_module
+        return [self.layout.file(name) for name in names]
 
     def outdated(self, name: str) -> list[str]:
         """A file of this moment, if files of the study are there without their record, or with

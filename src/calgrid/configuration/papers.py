@@ -72,9 +72,7 @@ def paper(home: Path, name: str, where: str) -> Paper:
     if name not in folders:
         raise unknown_id("paper", name, list(folders), where)
     folder = folders[name]
-    published, claims, figures = (
-        folder / file for file in ("published.csv", "claims.yaml", "figures.yaml")
-    )
+    published, claims = folder / "published.csv", folder / "claims.yaml"
     if not published.is_file():
         raise ConfigError(
             f"{where}: '{name}' has tables but no published numbers; add the file {published}."
@@ -91,8 +89,8 @@ def paper(home: Path, name: str, where: str) -> Paper:
     }
     if claims.is_file():
         result["claims"], result["unchecked"] = load_claims(claims, tables)
-    if figures.is_file():
-        result["figures"] = load_figures(figures)
+    if (folder / "figures.yaml").is_file():
+        result["figures"] = load_figures(folder / "figures.yaml")
     return result
 
 
@@ -134,9 +132,7 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
     row_axes: list[str] = [*table.row_names]
     if not row_axes:
         row_axes = list(dict.fromkeys(axis for block in table.rows for axis in block))
-    means, rows, columns = [], [], []
-    for mean in table.means:
-        means.append({"where": mean.where, "over": _lists(mean.over)})
+    rows, columns = [], []
     for row in _products(table.rows):
         rows.append(_entry(row, row_axes, table.names, where))
     for column in _products(table.columns):
@@ -151,7 +147,7 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
         "note": table.note,
         "study_note": table.study_note,
         "scale": table.scale,
-        "means": means,
+        "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
         "ranks": table.ranks,
         "where": where,
         "row_axes": row_axes,
@@ -204,7 +200,7 @@ def _check_table(table: DeclaredTable, what: str) -> None:
         )
     cells = _cells(table)
     for axis in NEEDED:
-        if any(axis not in cell for cell in cells):
+        if not all(axis in cell for cell in cells):
             raise ConfigError(f"{what}: a cell has no '{axis}'; add it to rows, columns or where.")
     times = Counter(tuple(sorted(cell.items())) for cell in cells)
     for key, number in times.items():
@@ -352,11 +348,6 @@ def paper_modules(home: Path) -> PaperModules:
         for diagnostic in content.diagnostics:
             modules.diagnostics[f"{package}.{diagnostic.module}"] = diagnostic.files
     return modules
-
-
-def diagnostic_files(home: Path) -> list[str]:
-    """Files that modules of papers make in every job ``calibrate``."""
-    return list(itertools.chain(*paper_modules(home).diagnostics.values()))
 
 
 def figure_files(home: Path) -> list[Path]:

@@ -332,12 +332,13 @@ class Plan:
         return _sealed(spec, modules)
 
     @functools.cached_property
-    def _of_papers(self) -> PaperModules:
+    def paper_modules(self) -> PaperModules:
+        """Modules of papers, which any study uses."""
         return paper_modules(self.study.home)
 
     @property
     def _diagnostics(self) -> list[str]:
-        return list(self._of_papers.diagnostics)
+        return list(self.paper_modules.diagnostics)
 
     def _fitted(self, entry: specs.Calibrator, seeds: Iterable[int]) -> specs.FittedCalibrator:
         options = json.dumps(entry["options"], sort_keys=True)
@@ -573,7 +574,7 @@ class Plan:
             files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
         elif name in ("tables", "figures"):  # they import modules of papers by name
             files = figure_files(self.study.home)
-            modules += [*self._of_papers.figures, *self._of_papers.tables]
+            modules += [*self.paper_modules.figures, *self.paper_modules.tables]
         digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
         return fingerprint.of_job({"stage": name, "files": digests}, modules)
 
