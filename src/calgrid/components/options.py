@@ -62,10 +62,9 @@ class Range:
         low = float(others.get(self.low, self.low))
         high = float(others.get(self.high, self.high))
         for member in members:
-            is_number = isinstance(member, int | float) and not isinstance(member, bool)
-            if is_number and not is_finite(member):
+            if is_number(member) and not is_finite(member):
                 raise ConfigError(f"{where} {not_finite(member)}.")
-            inside = is_number and low <= member <= high
+            inside = is_number(member) and low <= member <= high
             if inside and self.above:
                 inside = member != low
             if inside and self.below:
@@ -100,6 +99,11 @@ def read_range(text: Any, where: str) -> Range:
         raise ConfigError(f"{where} must be a range such as '[0, 1)' or '(0, inf)', got {text!r}.")
     opening, low, high, closing = match.groups()
     return Range(low, high, above=opening == "(", below=closing == ")")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_finite(value: float) -> bool:
@@ -137,10 +141,9 @@ class Option:
             raise ConfigError(f"{where} must be one of {list(self.choices)}, got {value!r}.")
         types = [part.strip() for part in self.type.split("|")]
         takes_numbers = "float" in types or "int" in types
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if takes_numbers and is_number and not is_finite(value):
+        if takes_numbers and is_number(value) and not is_finite(value):
             raise ConfigError(f"{where} {not_finite(value)}.")
-        if is_number and "float" in types:
+        if is_number(value) and "float" in types:
             return float(value)
         if NAMES.get(type(value)) in types:
             return value

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from calgrid.components.options import is_finite, not_finite
+from calgrid.components.options import is_finite, is_number, not_finite
 from calgrid.errors import ConfigError, number_as_text, unknown_id
 
 #: maximum characters of a value quoted in a message
@@ -143,8 +143,7 @@ def validated(model: type[Options], value: Any, what: str) -> Options:
 
 
 def _wrong_type(given: Any, expected: str) -> str:
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    hint = ""
+    number, hint = is_number(given), ""
     if expected in ("number", "integer"):
         if number and not is_finite(given):
             return not_finite(given)
