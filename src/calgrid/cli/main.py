@@ -75,11 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # processes that torchrun has started write into the log of the one that called it
     in_log = module == "jobs" and not sys.stderr.isatty() and OF_TORCHRUN not in os.environ
     if in_log:
-        log(
-            joblogs.first_line(
-                options.command, joblogs.continue_log(options.log) if options.log else 1
-            )
-        )
+        attempt = joblogs.continue_log(options.log) if options.log else 1
+        log(joblogs.first_line(options.command, attempt))
     try:
         with say_extra():
             getattr(importlib.import_module(f"calgrid.cli.{module}"), function)(options)
@@ -130,15 +127,11 @@ def build_parser() -> argparse.ArgumentParser:
         before = set(commands.choices)
         for add in adders:
             add(commands)
-        new = [name for name in commands.choices if name not in before]
-        groups.append(
-            "\n".join(
-                [
-                    f"{title}:",
-                    *(f"  {name:14s}{commands.choices[name].description}" for name in new),
-                ]
-            )
-        )
+        lines = [f"{title}:"]
+        for name, command in commands.choices.items():
+            if name not in before:
+                lines.append(f"  {name:14s}{command.description}")
+        groups.append("\n".join(lines))
     parser.epilog = "\n\n".join(groups)
     return parser
 
@@ -194,26 +187,27 @@ def _command(commands: Commands, name: str, run: str, help: str) -> argparse.Arg
     parser = commands.add_parser(name, description=help)
     parser.set_defaults(run=run)
     if run.startswith("jobs:"):
-        parser.add_argument(
-            "--log", type=Path, help="log file of the job; earlier attempts in it are kept"
-        )
+        _path(parser, "--log", None, "log file of the job; earlier attempts in it are kept")
     return parser
 
 
+def _path(
+    parser: argparse.ArgumentParser, name: str, metavar: str | None, help: str, **options: Any
+) -> None:
+    parser.add_argument(name, type=Path, metavar=metavar, help=help, **options)
+
+
+def _flag(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    parser.add_argument(name, action="store_true", help=help)
+
+
 def _json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
-
-
-def _plot_option(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--plot", type=Path, metavar="FILE", help=f"{what} (.pdf, .png, .svg)")
+    _flag(parser, "--json", "machine-readable output")
 
 
 def _file_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kind",
-        choices=("logits", "probabilities"),
-        help="kind of values in the files (logits, or that of a saved calibrator)",
-    )
+    kind = "kind of values in the files (logits, or that of a saved calibrator)"
+    parser.add_argument("--kind", choices=("logits", "probabilities"), help=kind)
     named = (
         "name of the array or column of logits or probabilities, or the common prefix of one "
         "column per class"
@@ -222,16 +216,15 @@ def _file_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label-key", metavar="NAME", help="name of the array or column of labels")
     order = "class names in the order of the columns, if labels or columns have class names"
     parser.add_argument("--classes", type=_classes, metavar="A,B,...", help=order)
-    parser.add_argument(
-        "--binary",
-        action="store_true",
-        help="the files have one column, for class 1 of two classes",
-    )
+    _flag(parser, "--binary", "the files have one column, for class 1 of two classes")
     parser.add_argument("--bins", type=int, default=15, help="bins of the calibration errors (15)")
-    parser.add_argument(
-        "--bootstrap", type=int, default=1000, help="resamples for the intervals (1000; 0: none)"
-    )
-    parser.add_argument("--threads", type=_count, default=1, help="threads of linear algebra (1)")
+    resamples = "resamples for the intervals (1000; 0: none)"
+    parser.add_argument("--bootstrap", type=int, default=1000, help=resamples)
+    _threads_option(parser, "threads of linear algebra")
+
+
+def _threads_option(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--threads", type=_count, default=1, help=f"{what} (1)")
 
 
 def _device_options(parser: argparse.ArgumentParser) -> None:
@@ -239,70 +232,53 @@ def _device_options(parser: argparse.ArgumentParser) -> None:
     # argparse checks a default that is text like an option, and only if the command has the option.
     default = os.environ.get("CALGRID_DEVICE", "auto")
     parser.add_argument("--device", type=_device, metavar="|".join(DEVICES), default=default)
-    parser.add_argument("--threads", type=_count, default=1, help="CPU threads of this process (1)")
+    _threads_option(parser, "CPU threads of this process")
 
 
 def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
     fit, apply = "labelled file on which the calibrator is fitted", "file to calibrate"
-    parser.add_argument("--fit", type=Path, metavar="VAL", required=required, help=fit)
-    parser.add_argument(
-        "--fit-labels", type=Path, metavar="FILE", help="labels of --fit, if in a separate file"
-    )
+    _path(parser, "--fit", "VAL", fit, required=required)
+    _path(parser, "--fit-labels", "FILE", "labels of --fit, if in a separate file")
     apply += "" if required else "; optional for a ranking"
-    parser.add_argument("--apply", type=Path, metavar="TEST", required=required, help=apply)
-    parser.add_argument(
-        "--apply-labels", type=Path, metavar="FILE", help="labels of --apply, if in a separate file"
-    )
-    parser.add_argument(
-        "--head", type=Path, metavar="FILE", help="weight and bias of the last layer, for fc"
-    )
+    _path(parser, "--apply", "TEST", apply, required=required)
+    _path(parser, "--apply-labels", "FILE", "labels of --apply, if in a separate file")
+    _path(parser, "--head", "FILE", "weight and bias of the last layer, for fc")
 
 
 def _results_option(parser: argparse.ArgumentParser) -> None:
-    help = "folder of the results (results)"
-    parser.add_argument("--results", type=Path, default=Path("results"), help=help)
+    results = Path("results")
+    _path(parser, "--results", None, "folder of the results (results)", default=results)
 
 
 def _file_commands(commands: Commands) -> None:
-    parser = _command(
-        commands, "metrics", "files:metrics", "Print all metrics of a logits file, with intervals."
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help=FILE_HELP)
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="labels, if in a separate file")
+    labels_of_all = "labels of all files, if in a separate file"
+
+    help = "Print all metrics of a logits file, with intervals."
+    parser = _command(commands, "metrics", "files:metrics", help)
+    _path(parser, "file", "FILE", FILE_HELP)
+    _path(parser, "--labels", "FILE", "labels, if in a separate file")
     _json_option(parser)
     _file_options(parser)
 
     help = "Print or draw the reliability diagrams of logits files."
     parser = _command(commands, "reliability", "reliability:reliability", help)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=FILE_HELP)
-    parser.add_argument(
-        "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
-    )
-    _plot_option(parser, "draw the diagrams side by side")
+    _path(parser, "files", "FILE", FILE_HELP, nargs="+")
+    _path(parser, "--labels", "FILE", labels_of_all)
+    _path(parser, "--plot", "FILE", "draw the diagrams side by side (.pdf, .png, .svg)")
     _file_options(parser)
 
-    parser = _command(
-        commands,
-        "calibrate",
-        "calibrate:calibrate",
-        "Fit a calibrator on one logits file and apply it to another.",
-    )
-    parser.add_argument(
-        "--calibrator",
-        metavar="ID[,ID...]",
-        help="calibrator to fit; several, or all, are ranked by cross-validation on the fit file",
-    )
+    help = "Fit a calibrator on one logits file and apply it to another."
+    parser = _command(commands, "calibrate", "calibrate:calibrate", help)
+    fitted = "calibrator to fit; several, or all, are ranked by cross-validation on the fit file"
+    parser.add_argument("--calibrator", metavar="ID[,ID...]", help=fitted)
     _pair_options(parser, required=False)
-    parser.add_argument(
-        "--load", type=Path, metavar="FITTED", help="use a saved calibrator instead of --fit"
-    )
+    _path(parser, "--load", "FITTED", "use a saved calibrator instead of --fit")
     parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
-    parser.add_argument("--out", type=Path, metavar="PARQUET", help=OUT_HELP)
-    parser.add_argument(
-        "--save", type=Path, metavar="FITTED", help="save the fitted calibrator (.safetensors)"
-    )
-    _plot_option(parser, "draw the reliability before and after calibration")
+    _path(parser, "--out", "PARQUET", OUT_HELP)
+    _path(parser, "--save", "FITTED", "save the fitted calibrator (.safetensors)")
+    plot = "draw the reliability before and after calibration (.pdf, .png, .svg)"
+    _path(parser, "--plot", "FILE", plot)
     parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter"
@@ -310,27 +286,15 @@ def _file_commands(commands: Commands) -> None:
     _json_option(parser)
     _file_options(parser)
 
-    parser = _command(
-        commands,
-        "compare",
-        "compare:compare",
-        "Compare methods on the same test samples by a paired bootstrap.",
+    help = "Compare methods on the same test samples by a paired bootstrap."
+    parser = _command(commands, "compare", "compare:compare", help)
+    method = "a method and its logits files, one per seed"
+    parser.add_argument("method", nargs="+", metavar="NAME=FILE[,FILE...]", help=method)
+    _path(parser, "--labels", "FILE", labels_of_all)
+    networks = (
+        "the question is about these networks, not about methods: a verdict with one file each"
     )
-    parser.add_argument(
-        "method",
-        nargs="+",
-        metavar="NAME=FILE[,FILE...]",
-        help="a method and its logits files, one per seed",
-    )
-    parser.add_argument(
-        "--labels", type=Path, metavar="FILE", help="labels of all files, if in a separate file"
-    )
-    parser.add_argument(
-        "--networks",
-        action="store_true",
-        help="the question is about these networks, not about methods: a verdict with one file "
-        "each",
-    )
+    _flag(parser, "--networks", networks)
     shown = ("accuracy", "nll", "brier", "squared_ce", "ece_debiased")
     parser.add_argument(
         "--metrics", nargs="+", metavar="ID", default=shown, help="labelled metrics"
@@ -343,49 +307,35 @@ def _file_commands(commands: Commands) -> None:
         "calibration."
     )
     parser = _command(commands, "report-logits", "report_logits:report_logits", help)
-    parser.add_argument(
-        "name", metavar="NAME", help="name of the network; the report is RESULTS/NAME/report.html"
-    )
+    name = "name of the network; the report is RESULTS/NAME/report.html"
+    parser.add_argument("name", metavar="NAME", help=name)
     _pair_options(parser, required=True)
-    compared = "calibrators to compare (none,ts,iso,smart); all: all whose inputs are given"
-    parser.add_argument(
-        "--calibrator", metavar="ID[,ID...]", default="none,ts,iso,smart", help=compared
-    )
+    ids = "none,ts,iso,smart"
+    compared = f"calibrators to compare ({ids}); all: all whose inputs are given"
+    parser.add_argument("--calibrator", metavar="ID[,ID...]", default=ids, help=compared)
     _results_option(parser)
     _file_options(parser)
 
 
 def _configuration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "configuration", type=Path, metavar="CONFIG", help="configuration file (YAML)"
-    )
+    _path(parser, "configuration", "CONFIG", "configuration file (YAML)")
     _data_root_option(parser)
 
 
 def _data_root_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-root", type=Path, metavar="FOLDER", help="replaces data_root of the configuration"
-    )
+    _path(parser, "--data-root", "FOLDER", "replaces data_root of the configuration")
 
 
 def _study_commands(commands: Commands) -> None:
     help = "Create a folder for studies: configuration, Snakemake profiles, plugins."
     parser = _command(commands, "init", "init:init", help)
-    parser.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="new or empty folder; its name is that of the study",
-    )
+    _path(parser, "folder", "FOLDER", "new or empty folder; its name is that of the study")
 
-    parser = _command(
-        commands, "check", "listing:check", "Check a configuration and list its runs."
-    )
-    _configuration(parser)
+    help = "Check a configuration and list its runs."
+    _configuration(_command(commands, "check", "listing:check", help))
 
-    parser = _command(
-        commands, "cost", "cost:cost", "Estimate jobs, hours and disk of a configuration."
-    )
+    help = "Estimate jobs, hours and disk of a configuration."
+    parser = _command(commands, "cost", "cost:cost", help)
     _configuration(parser)
     parser.add_argument(
         "--throughput",
@@ -395,7 +345,7 @@ def _study_commands(commands: Commands) -> None:
         help="training images per second on your GPU; replaces the estimate",
     )
     measure = "time twenty training steps of each network here, at most about a minute each"
-    parser.add_argument("--measure", action="store_true", help=measure)
+    _flag(parser, "--measure", measure)
 
     help = "Print the JSON Schema of configurations, by which editors complete and check them."
     _command(commands, "schema", "schema:schema", help)
@@ -412,43 +362,31 @@ def _study_commands(commands: Commands) -> None:
     study = "name of a study; all results by default"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=study)
     _results_option(parser)
-    delete = "remove what is damaged, so that the next call computes it again"
-    parser.add_argument("--delete", action="store_true", help=delete)
+    _flag(parser, "--delete", "remove what is damaged, so that the next call computes it again")
 
     help = "Remove results that no study uses, or those of some runs, to compute them again."
     parser = _command(commands, "clean", "maintenance:clean", help)
     configuration = "configuration of the study whose runs --run names"
-    parser.add_argument("configuration", type=Path, nargs="?", metavar="CONFIG", help=configuration)
+    _path(parser, "configuration", "CONFIG", configuration, nargs="?")
     _data_root_option(parser)
     run = "method, or path of a run or its end (ce/seed1), with all that depends on it"
     parser.add_argument("--run", dest="runs", nargs="+", default=[], metavar="RUN", help=run)
     _results_option(parser)
-    parser.add_argument("--yes", action="store_true", help="remove without a question")
+    _flag(parser, "--yes", "remove without a question")
 
-    parser = _command(
-        commands,
-        "show",
-        "show:show",
-        "Show configuration, training history and reliability of a run.",
-    )
-    parser.add_argument(
-        "run_folder",
-        metavar="RUN",
-        help="folder of a run, or protocol/dataset/backbone/method/seed1",
-    )
+    help = "Show configuration, training history and reliability of a run."
+    parser = _command(commands, "show", "show:show", help)
+    folder = "folder of a run, or protocol/dataset/backbone/method/seed1"
+    parser.add_argument("run_folder", metavar="RUN", help=folder)
     _results_option(parser)
     parser.add_argument("--checkpoint", help="best, refined or last, if several are tested")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="also draw a figure: .png, .pdf or .svg"
-    )
+    _path(parser, "--plot", "FILE", "also draw a figure: .png, .pdf or .svg")
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
     help = "Write a page of a study in which you choose metric and calibrator and open bins."
     parser = _command(commands, "board", "board:board", help)
-    study = "folder of the study, for example results/digits"
-    parser.add_argument("study", type=Path, metavar="STUDY", help=study)
-    out = "file to write (STUDY/board.html)"
-    parser.add_argument("--out", type=Path, metavar="FILE", help=out)
+    _path(parser, "study", "STUDY", "folder of the study, for example results/digits")
+    _path(parser, "--out", "FILE", "file to write (STUDY/board.html)")
 
 
 def _sharing_commands(commands: Commands) -> None:
@@ -457,7 +395,7 @@ def _sharing_commands(commands: Commands) -> None:
     )
     parser = _command(commands, "export", "export:export", help)
     source = "calibrator that calgrid calibrate --save wrote, or folder of a study"
-    parser.add_argument("source", type=Path, metavar="FITTED|STUDY", help=source)
+    _path(parser, "source", "FITTED|STUDY", source)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--onnx", type=Path, metavar="FILE", help="model of a calibrator (.onnx)")
     form.add_argument("--csv", type=Path, metavar="FOLDER", help="all tables of a study as CSV")
@@ -474,82 +412,70 @@ def _sharing_commands(commands: Commands) -> None:
 
     help = "Add results that another laboratory packed, so that its runs need no training here."
     parser = _command(commands, "merge", "sharing:merge", help)
-    archive = "file that 'calgrid pack' wrote"
-    parser.add_argument("archive", type=Path, metavar="ZIP", help=archive)
+    _path(parser, "archive", "ZIP", "file that 'calgrid pack' wrote")
     _results_option(parser)
 
 
 def _origin_options(
     parser: argparse.ArgumentParser, target: str, metavar: str, written: str
 ) -> None:
-    study = "folder of the study, for example results/cifar10"
-    parser.add_argument("study", type=Path, metavar="STUDY", help=study)
-    parser.add_argument(target, type=Path, metavar=metavar, help=written)
+    _path(parser, "study", "STUDY", "folder of the study, for example results/cifar10")
+    _path(parser, target, metavar, written)
     creator = "person or group who created the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
     licence = "licence of the results, such as CC-BY-4.0"
     parser.add_argument("--licence", type=_licence, required=True, metavar="SPDX", help=licence)
     cite = "DOI or URL of the results"
     parser.add_argument("--cite", default="", metavar="DOI", help=cite)
-    parser.add_argument("--models", action="store_true", help="also pack the trained networks")
+    _flag(parser, "--models", "also pack the trained networks")
 
 
 def _component_commands(commands: Commands) -> None:
-    parser = _command(
-        commands, "list", "listing:list_kind", "List components, or show all details of one."
-    )
-    parser.add_argument(
-        "kind", metavar="KIND|ID", help=f"{', '.join(KINDS)}; or the identifier of a component"
-    )
-    parser.add_argument(
-        "id", metavar="ID", nargs="?", help="identifier of a component of this kind"
-    )
+    help = "List components, or show all details of one."
+    parser = _command(commands, "list", "listing:list_kind", help)
+    kinds = f"{', '.join(KINDS)}; or the identifier of a component"
+    parser.add_argument("kind", metavar="KIND|ID", help=kinds)
+    id = "identifier of a component of this kind"
+    parser.add_argument("id", metavar="ID", nargs="?", help=id)
     _json_option(parser)
 
     parser = _command(commands, "new", "new:new", "Write a template of a component and its test.")
     parser.add_argument("kind", choices=NEW_KINDS)
-    parser.add_argument(
-        "id", metavar="ID", help="its identifier in configurations, such as my_loss"
-    )
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path("plugins"),
-        metavar="FOLDER",
-        help="folder of your components (plugins)",
-    )
+    id = "its identifier in configurations, such as my_loss"
+    parser.add_argument("id", metavar="ID", help=id)
+    into = "folder of your components (plugins)"
+    _path(parser, "--into", "FOLDER", into, default=Path("plugins"))
 
 
 def _job_command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = _command(commands, name, f"jobs:{run}", help)
-    parser.add_argument("--plan", type=Path, required=True, help="plan of the study")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the result")
+    _path(parser, "--plan", None, "plan of the study", required=True)
+    _path(parser, "--out", None, "folder of the result", required=True)
     return parser
 
 
 def _run_commands(commands: Commands) -> None:
     help = "Prepare a data set or shift family (memory-mapped arrays)."
     parser = _job_command(commands, "data", "data", help)
-    parser.add_argument("--data-root", type=Path, help="folder with downloaded data")
-    parser.add_argument("--threads", type=_count, default=1, help="threads that decode images (1)")
+    _path(parser, "--data-root", None, "folder with downloaded data")
+    _threads_option(parser, "threads that decode images")
 
     help = "Train one run; continues an interrupted one."
     parser = _job_command(commands, "train", "train", help)
     _data_option(parser)
     first = "model.safetensors that a second stage starts from"
-    parser.add_argument("--first-stage", type=Path, nargs="?", help=first)
-    parser.add_argument("--data-root", type=Path, help="folder for published checkpoints")
+    _path(parser, "--first-stage", None, first, nargs="?")
+    _path(parser, "--data-root", None, "folder for published checkpoints")
     seconds = os.environ.get("CALGRID_RESUME_SECONDS", "60")
-    parser.add_argument(
-        "--resume-every", type=_seconds, default=seconds, help="seconds between resume states (60)"
-    )
+    every = "seconds between resume states (60)"
+    parser.add_argument("--resume-every", type=_seconds, default=seconds, help=every)
     _device_options(parser)
 
     parser = _job_command(commands, "predict", "predict", "Export the logits of a trained run.")
     _model_option(parser)
     _data_option(parser)
     shifts = "manifests of the shift families, in the order of the specification"
-    parser.add_argument("--shifts", type=Path, nargs="*", default=[], metavar="FILE", help=shifts)
+    _path(parser, "--shifts", "FILE", shifts, nargs="*", default=[])
     _device_options(parser)
 
     parser = _job_command(commands, "probe", "probe", "Measure a trained network with one probe.")
@@ -558,31 +484,25 @@ def _run_commands(commands: Commands) -> None:
     _device_options(parser)
 
     parser = _job_command(commands, "import", "import_run", "Import external logits as a run.")
-    files = "files that the specification names"
-    parser.add_argument("--files", type=Path, nargs="+", required=True, metavar="FILE", help=files)
+    _path(parser, "--files", "FILE", "files that the specification names", nargs="+", required=True)
 
     help = "Pool the predictions of trained runs that differ in their seed."
     parser = _job_command(commands, "ensemble", "ensemble", help)
     members = "records of the members' logits, in the order of the specification"
-    parser.add_argument(
-        "--members", type=Path, nargs="+", required=True, metavar="FILE", help=members
-    )
+    _path(parser, "--members", "FILE", members, nargs="+", required=True)
 
     help = "Fit and score all calibrators of a run."
     parser = _job_command(commands, "calibrate-run", "calibrate_run", help)
-    parser.add_argument("--logits", type=Path, required=True, help="record of the logits")
-    parser.add_argument(
-        "--threads", type=_count, default=1, help="processes that fit and score (1)"
-    )
+    _path(parser, "--logits", None, "record of the logits", required=True)
+    _threads_option(parser, "processes that fit and score")
 
 
 def _model_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the run")
+    _path(parser, "--model", None, "model.safetensors of the run", required=True)
 
 
 def _data_option(parser: argparse.ArgumentParser) -> None:
-    help = "manifest of the prepared data set"
-    parser.add_argument("--data", type=Path, required=True, help=help)
+    _path(parser, "--data", None, "manifest of the prepared data set", required=True)
 
 
 #: commands of a whole study and what they do
@@ -597,13 +517,14 @@ TOTALS = {
 def _total_commands(commands: Commands) -> None:
     for name, help in TOTALS.items():
         parser = _command(commands, name, f"jobs:{name}", help)
-        parser.add_argument("--plan", type=Path, required=True, help="plan of the study")
+        _path(parser, "--plan", None, "plan of the study", required=True)
         record = "record to write; the files appear in the folder of the study"
-        parser.add_argument("--record", type=Path, required=True, help=record)
-        threads = "threads of linear algebra"
-        if name == "aggregate":
-            threads = "processes that read and summarise"
-        parser.add_argument("--threads", type=_count, default=1, help=f"{threads} (1)")
+        _path(parser, "--record", None, record, required=True)
+        in_processes = name == "aggregate"
+        threads = (
+            "processes that read and summarise" if in_processes else "threads of linear algebra"
+        )
+        _threads_option(parser, threads)
 
 
 #: commands by purpose, in the order of the help
