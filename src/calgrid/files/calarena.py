@@ -42,12 +42,11 @@ def groups(path: Path) -> list[str]:
     DataError : the file is damaged.
     MissingLibraryError : h5py is not installed.
     """
+    found = []
     with _opened(path) as file:
-        return sorted(
-            f"{dataset}/{model}"
-            for dataset, models in file.items()
-            for model in getattr(models, "keys", tuple)()
-        )
+        for dataset, models in file.items():
+            found += [f"{dataset}/{model}" for model in getattr(models, "keys", tuple)()]
+    return sorted(found)
 
 
 def read_group(path: Path, group: str) -> tuple[Logits, Logits]:

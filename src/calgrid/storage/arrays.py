@@ -68,11 +68,8 @@ def _digest(arrays: Mapping[str, Any], description: Mapping[str, Any]) -> str:
 
 def write_head(path: Path, weight: np.ndarray, bias: np.ndarray, fingerprint: str) -> None:
     """Write the last linear layer of a network as float32, atomically."""
-    write_arrays(
-        path,
-        {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)},
-        {"fingerprint": fingerprint},
-    )
+    arrays = {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
+    write_arrays(path, arrays, {"fingerprint": fingerprint})
 
 
 def read_head(path: Path, fingerprint: str) -> Head | None:

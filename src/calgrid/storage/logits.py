@@ -67,10 +67,10 @@ class Logits:
 
     def rows(self, index: np.ndarray) -> "Logits":
         """Return the rows ``index``, without metadata."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in ARRAYS}
-        chosen: dict[str, Any] = {
-            name: None if value is None else value[index] for name, value in values.items()
-        }
+        chosen: dict[str, Any] = {}
+        for name in ARRAYS:
+            values = getattr(self, name)
+            chosen[name] = None if values is None else values[index]
         return Logits(**chosen)
 
     def identity(self) -> str:
@@ -112,7 +112,7 @@ def identity_of_rows(index: np.ndarray, label: np.ndarray) -> str:
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
-def _fixed_size_list(values: np.ndarray, dtype: type = np.float32) -> pa.FixedSizeListArray:
+def _fixed_size_list(values: np.ndarray, dtype: type) -> pa.FixedSizeListArray:
     flat: np.ndarray = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat), values.shape[1])
 
@@ -140,20 +140,17 @@ def _as_table(data: Logits) -> pa.Table:
     columns: dict[str, pa.Array] = {
         "index": pa.array(data.index.astype(np.int32)),
         "label": pa.array(data.label.astype(np.int32)),
-        "logits": _fixed_size_list(data.logits),
+        "logits": _fixed_size_list(data.logits, np.float32),
     }
     if data.shift is not None and data.severity is not None:
         columns["shift"] = pa.array(data.shift.astype(str)).dictionary_encode()
         columns["severity"] = pa.array(data.severity.astype(np.int8))
     for name in ("features", "distribution", "probabilities"):
         if (values := getattr(data, name)) is not None:
-            columns[name] = _fixed_size_list(
-                values, np.float64 if name == "probabilities" else np.float32
-            )
-    table = pa.table(columns)
-    return table.replace_schema_metadata(
-        {METADATA_KEY: json.dumps(dict(data.metadata), sort_keys=True)}
-    )
+            kind = np.float64 if name == "probabilities" else np.float32
+            columns[name] = _fixed_size_list(values, kind)
+    metadata = json.dumps(dict(data.metadata), sort_keys=True)
+    return pa.table(columns, metadata={METADATA_KEY: metadata})
 
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
@@ -189,9 +186,8 @@ def read_logits(path: Path, group: int | None = None, fingerprint: str | None = 
     for name in COLUMNS:
         if name in table.column_names:
             refuse_repeated(table, name, path)
-            columns[name] = (
-                read_matrix(table, name, path) if name in MATRICES else _plain(table, name, path)
-            )
+            read = read_matrix if name in MATRICES else _plain
+            columns[name] = read(table, name, path)
     if "shift" in columns:
         columns["shift"] = columns["shift"].astype(str)
     for column in ("label", "logits"):
@@ -200,10 +196,8 @@ def read_logits(path: Path, group: int | None = None, fingerprint: str | None = 
                 f"The logits file {path} has no column '{column}' (it has "
                 f"{', '.join(table.column_names)})."
             )
-    data = Logits(
-        **{"index": np.arange(table.num_rows, dtype=np.int32), **columns},
-        metadata=read_metadata(table),
-    )
+    columns.setdefault("index", np.arange(table.num_rows, dtype=np.int32))
+    data = Logits(**columns, metadata=read_metadata(table))
     validate_logits(data, str(path))
     check_fingerprint(data.metadata, fingerprint, f"logits file {path}")
     return data
@@ -297,9 +291,7 @@ def read_matrix(
     """
     chunked = table.column(column)
     kind = chunked.type
-    is_list = (
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
+    is_list = isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
     if not is_list or not (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     ):
@@ -310,20 +302,17 @@ def read_matrix(
     values = chunked.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    lengths = (
-        np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
-        if len(values)
-        else np.array([0])
-    )
+    lengths = np.zeros(1, int)
+    if len(values):
+        lengths = np.unique(values.value_lengths().to_numpy(zero_copy_only=False))
     if len(lengths) != 1:
         raise DataError(
             f"Column '{column}' of {path} has rows of different length ({lengths.min()} to "
             f"{lengths.max()})."
         )
     flat = values.flatten().to_numpy(zero_copy_only=False)
-    with np.errstate(
-        over="ignore"
-    ):  # overflow of float32 becomes infinite, which the validation reports
+    # overflow of float32 becomes infinite, which the validation reports
+    with np.errstate(over="ignore"):
         return flat.reshape(len(values), int(lengths[0])).astype(dtype or flat.dtype, copy=False)
 
 
@@ -375,11 +364,9 @@ def _validate_labels(labels: np.ndarray, width: int, where: str) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < NO_LABEL or high >= width:
         wrong = low if low < NO_LABEL else high
-        mend = (
-            "they seem to count from 1, so subtract 1"
-            if (low, high) == (1, width)
-            else "correct the labels"
-        )
+        mend = "correct the labels"
+        if (low, high) == (1, width):
+            mend = "they seem to count from 1, so subtract 1"
         raise DataError(
             f"{where}: label {wrong} is outside 0..{width - 1} (or {NO_LABEL} for none); {mend}."
         )

@@ -31,7 +31,7 @@ def identity(data_root: str | Path | None, name: str) -> str:
     path = Path(data_root or "", name)
     try:
         if path.is_dir():
-            return digest([[relative, size] for relative, size in files_below(path)])
+            return digest(files_below(path))
         size = _size(path.stat(), str(path))
         with path.open("rb") as file:
             file.seek(max(0, size - TAIL))

@@ -92,9 +92,8 @@ class TableWriter:
 
     def _flush(self) -> None:
         table = join(self._pieces)
-        self._writer = self._writer or pq.ParquetWriter(
-            self._path, table.schema, **_options(table.schema)
-        )
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, table.schema, **_options(table.schema))
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._pieces = []
 
@@ -125,17 +124,16 @@ def join(pieces: Iterable[pa.Table]) -> pa.Table:
 def join_any(pieces: Iterable[pa.Table]) -> pa.Table:
     """Concatenate tables whose columns may differ; absent columns become missing values."""
     plain = [with_words(piece, encoded=False).replace_schema_metadata(None) for piece in pieces]
-    return with_words(
-        pa.concat_tables(plain, promote_options="permissive"), encoded=True
-    ).combine_chunks()
+    joined = pa.concat_tables(plain, promote_options="permissive")
+    return with_words(joined, encoded=True).combine_chunks()
 
 
 def with_columns(table: pa.Table, constants: Mapping[str, object]) -> pa.Table:
     """Prepend constant columns to a table."""
-    values = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
-    return pa.table(
-        {**values, **{name: table[name] for name in table.column_names if name not in constants}}
-    )
+    columns = {name: pa.repeat(pa.scalar(value), len(table)) for name, value in constants.items()}
+    for name in table.column_names:
+        columns.setdefault(name, table[name])
+    return pa.table(columns)
 
 
 def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
@@ -148,12 +146,11 @@ def as_table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
 def with_words(table: pa.Table, encoded: bool) -> pa.Table:
     """Return a table with all string columns dictionary-encoded, or all of them plain."""
     for position, column in enumerate(table.schema):
-        if not encoded and pa.types.is_dictionary(column.type):
-            table = table.set_column(
-                position, column.name, table.column(position).cast(column.type.value_type)
-            )
-        elif encoded and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            words = table.column(position).cast(pa.string()).dictionary_encode()
+        values, kind = table.column(position), column.type
+        if not encoded and pa.types.is_dictionary(kind):
+            table = table.set_column(position, column.name, values.cast(kind.value_type))
+        elif encoded and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            words = values.cast(pa.string()).dictionary_encode()
             table = table.set_column(position, column.name, words)
     return table
 
@@ -214,15 +211,10 @@ def _is_in(column: pa.ChunkedArray, values: Collection[Any]) -> pa.ChunkedArray:
     if pa.types.is_null(column.type):  # a column without values was stored without a type
         return pc.is_valid(column)
     column = column.unify_dictionaries()
-    words = pa.types.is_dictionary(column.type)
-    kind = column.type.value_type if words else column.type
-    wanted = pa.array(list(values), kind)
-    chunks = [
-        pc.take(pc.is_in(each.dictionary, wanted), each.indices)
-        if words
-        else pc.is_in(each, wanted)
-        for each in column.chunks
-    ]
+    if not pa.types.is_dictionary(column.type):
+        return pc.is_in(column, pa.array(list(values), column.type))
+    wanted = pa.array(list(values), column.type.value_type)
+    chunks = [pc.take(pc.is_in(each.dictionary, wanted), each.indices) for each in column.chunks]
     return pa.chunked_array(chunks, pa.bool_())
 
 
@@ -274,9 +266,8 @@ def read_published(paths: Iterable[str | Path]) -> pd.DataFrame:
     DataError : a file is missing or no table.
     """
     try:
-        return pd.concat(
-            [pd.read_csv(path, dtype={"table": str}) for path in paths], ignore_index=True
-        )
+        frames = [pd.read_csv(path, dtype={"table": str}) for path in paths]
+        return pd.concat(frames, ignore_index=True)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(
