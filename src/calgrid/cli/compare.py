@@ -113,10 +113,8 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
         )
         lines += [_line(row) for row in rows.itertuples()]
     by = frame[(frame["decided_by"] != frame["metric"]) & (frame["decided_by"] != "")]
-    lines += [
-        f"\n{name}: the verdict is that of {other}, which has no bias."
-        for name, other in dict(zip(by["metric"], by["decided_by"], strict=True)).items()
-    ]
+    for row in by.drop_duplicates("metric").itertuples():
+        lines.append(f"\n{row.metric}: the verdict is that of {row.decided_by}, which has no bias.")
     one_run = (frame["n_seeds"] == 1) & (frame["decided_by"] != "") & (not networks)
     if one_run.any():
         lines.append(

@@ -79,8 +79,13 @@ def last_attempt(log: str | Path) -> list[str]:
     """Return the lines of the last attempt in a log, without its first line; nothing if there is no
     log.
     """
-    *_, attempt = ["", *_read(str(log)).split(MARK)]
-    return [line for line in attempt.splitlines()[1:] if line.strip()]
+    return _attempt(str(log))[1:]
+
+
+def _attempt(log: str) -> list[str]:
+    """Lines of the last attempt in a log, of the first one what follows its mark."""
+    *_, attempt = ["", *_read(log).split(MARK)]
+    return [line for line in attempt.splitlines() if line.strip()]
 
 
 def progress(lines: Sequence[str]) -> re.Match[str] | None:
@@ -120,8 +125,7 @@ def why(logs: Sequence[str], message: str = "") -> str:
     for pattern, reason in SLURM.items():
         if re.search(pattern, of_slurm):
             return reason
-    *_, attempt = ["", *_read(logs[0]).split(MARK)]
-    lines = [line for line in attempt.splitlines() if line.strip()]
+    lines = _attempt(logs[0])
     # of several processes, the others may fail after the one that says why
     if said := [line for line in lines if line.startswith("calgrid ")]:
         return said[-1]

@@ -68,29 +68,22 @@ def train(options: argparse.Namespace) -> None:
     ------
     StateError : a bank has other rows than its data.
     """
-    spec = _spec(options, specs.TrainSpec)
+    spec, data = _spec(options, specs.TrainSpec), options.data.parent
     if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
-        _check_rows(options.data.parent, rows, RunKey(**spec["key"]))
+        _check_rows(data, rows, RunKey(**spec["key"]))
     machine = {"device": options.device, "threads": options.threads}
     if spec["protocol"].get("gpus", 1) > 1:
         _train_in_processes(spec, options, machine)
     elif "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run
 
-        first, every = options.first_stage, options.resume_every
-        run(
-            spec,
-            options.data.parent,
-            options.out,
-            first_stage=first,
-            resume_every=every,
-            **machine,
-        )
+        further = {"first_stage": options.first_stage, "resume_every": options.resume_every}
+        run(spec, data, options.out, **further, **machine)
     else:
         from calgrid.jobs.published import take_weights
 
         root, threads = options.data_root, options.threads
-        take_weights(spec, options.data.parent, options.out, data_root=root, threads=threads)
+        take_weights(spec, data, options.out, data_root=root, threads=threads)
 
 
 def _train_in_processes(

@@ -20,7 +20,7 @@ from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Job, Plan
 from calgrid.errors import DataError, visible_lines
-from calgrid.storage.locks import live_owner
+from calgrid.storage.locks import described, live_owner
 from calgrid.storage.records import Record
 
 DONE, DAMAGED, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
@@ -191,7 +191,7 @@ def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:
         except DataError as error:
             state, details = DAMAGED, {"reason": str(error)}
     elif owner := live_owner(Path(f"{job.folder}.lock")):
-        state, details = RUNNING, {"where": _where(owner), **_progress(lines, Path(log))}
+        state, details = RUNNING, {"where": described(owner), **_progress(lines, Path(log))}
     elif number := next((queue[key] for key in queue if key.endswith(f"_{job.id}")), None):
         state, details = QUEUED, {"where": f"SLURM job {number}"}
     elif not Path(log).is_file():
@@ -206,28 +206,16 @@ def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:
     return JobState(job.rule, about, state, log, **details)
 
 
-def _where(owner: dict[str, Any]) -> str:
-    job = f", SLURM job {owner['slurm_job']}" if owner.get("slurm_job") else ""
-    return f"process {owner.get('pid')} on {owner.get('host')}{job} since {owner.get('since')}"
-
-
 def _progress(lines: list[str], log: Path) -> dict[str, Any]:
     found = joblogs.progress(lines)
     if found is None:
         return {}
     ago = max(time.time() - log.stat().st_mtime, 0.0)
     shown = f"{found['unit']} {found['done']}/{found['total']}{found['numbers']}"
-    counted = (
-        {"epoch": int(found["done"]), "epochs": int(found["total"])}
-        if found["unit"] == "epoch"
-        else {}
-    )
-    return {
-        "progress": shown,
-        "left": found["left"],
-        "progress_age_seconds": round(ago, 1),
-        **counted,
-    }
+    details = {"progress": shown, "left": found["left"], "progress_age_seconds": round(ago, 1)}
+    if found["unit"] == "epoch":
+        details |= {"epoch": int(found["done"]), "epochs": int(found["total"])}
+    return details
 
 
 def _text(study: str, found: list[JobState]) -> str:

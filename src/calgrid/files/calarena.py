@@ -42,7 +42,7 @@ def groups(path: Path) -> list[str]:
     DataError : the file is damaged.
     MissingLibraryError : h5py is not installed.
     """
-    found = []
+    found: list[str] = []
     with _opened(path) as file:
         for dataset, models in file.items():
             found += [f"{dataset}/{model}" for model in getattr(models, "keys", tuple)()]

@@ -44,6 +44,13 @@ def _process_start(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
+def described(owner: Mapping[str, Any]) -> str:
+    """Return process, host, SLURM job and begin of the owner of a lock, for a message."""
+    job = f", SLURM job {owner['slurm_job']}" if owner.get("slurm_job") else ""
+    process, host, since = (owner.get(name, "?") for name in ("pid", "host", "since"))
+    return f"process {process} on {host}{job} since {since}"
+
+
 def _lives_here(holder: Mapping[str, Any]) -> bool:
     """Whether the owner of a lock of this host is running."""
     pid = holder.get("pid")
@@ -146,11 +153,9 @@ class OwnerLock:
             self.path.unlink(missing_ok=True)
 
     def _refusal(self, holder: dict[str, Any]) -> str:
-        job = f", SLURM job {holder['slurm_job']}" if holder.get("slurm_job") else ""
         return (
-            f"The {self.what} is being written by process {holder.get('pid', '?')} on "
-            f"{holder.get('host', '?')}{job} since {holder.get('since', '?')}; wait for it to end, "
-            "or stop it, then run again."
+            f"The {self.what} is being written by {described(holder)}; wait for it to end, or stop "
+            "it, then run again."
         )
 
     def _beat(self) -> None:

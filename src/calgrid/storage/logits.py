@@ -186,8 +186,10 @@ def read_logits(path: Path, group: int | None = None, fingerprint: str | None = 
     for name in COLUMNS:
         if name in table.column_names:
             refuse_repeated(table, name, path)
-            read = read_matrix if name in MATRICES else _plain
-            columns[name] = read(table, name, path)
+            if name in MATRICES:
+                columns[name] = read_matrix(table, name, path)
+            else:
+                columns[name] = _plain(table, name, path)
     if "shift" in columns:
         columns["shift"] = columns["shift"].astype(str)
     for column in ("label", "logits"):
