@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from calgrid.cli import main
 from calgrid.cli.joblogs import MARK
@@ -50,6 +51,18 @@ def fails(calgrid, refuses):
             )
 
     return run
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """Write a configuration, a mapping or text, and return its path."""
+
+    def to_file(config):
+        path = tmp_path / "study.yaml"
+        path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
+        return path
+
+    return to_file
 
 
 def overconfident(seed, rows=300, classes=4):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
@@ -170,18 +169,9 @@ def test_a_shell_is_told_what_could_follow_by_argcomplete_where_it_is_installed(
 
 
 class TestCheck:
-    @pytest.fixture
-    def write(self, tmp_path, make_config):
-        def write(config):
-            path = tmp_path / "config.yaml"
-            path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-            return path
-
-        return write
-
-    def test_says_what_would_run_with_fingerprints(self, calgrid, write, make_config, home):
+    def test_says_what_would_run_with_fingerprints(self, calgrid, configured, make_config, home):
         config = make_config({"methods": ["tst", "ls"]})
-        done = calgrid("check", write(config))
+        done = calgrid("check", configured(config))
         assert done.code == 0, done.err
         first, *runs = done.out.splitlines()
         assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
@@ -191,7 +181,7 @@ class TestCheck:
         ]
 
     def test_another_data_root_takes_the_place_of_the_configurations(
-        self, calgrid, fails, write, make_config, tmp_path
+        self, calgrid, fails, configured, make_config, tmp_path
     ):
         mine = {
             "val": "val.npz",
@@ -200,7 +190,7 @@ class TestCheck:
             "backbone": "resnet8",
             "method": "ce",
         }
-        path = write(
+        path = configured(
             make_config(
                 external={"mine": {**mine, "calibrators": ["ts"]}}, data_root=str(tmp_path / "none")
             )
@@ -216,14 +206,14 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("text", "parts"),
         [
-            ("study: [a\n", ["config.yaml, line 2, column 1, is not valid YAML"]),
+            ("study: [a\n", ["study.yaml, line 2, column 1, is not valid YAML"]),
             ("study: x\ngrid: []\n", ["Unknown key 'grid'", "did you mean 'grids'?"]),
         ],
     )
-    def test_mistakes(self, fails, write, text, parts):
-        fails("check", write(text), parts=["calgrid check: ", *parts])
+    def test_mistakes(self, fails, configured, text, parts):
+        fails("check", configured(text), parts=["calgrid check: ", *parts])
 
-    def test_says_which_overrides_match_nothing(self, calgrid, write, make_config):
+    def test_says_which_overrides_match_nothing(self, calgrid, configured, make_config):
         matches = [
             {"method": "mbls"},
             {"method": "acls"},
@@ -231,7 +221,7 @@ class TestCheck:
             {"dataset": "digits"},
         ]
         overrides = [{"match": match, "set": {"margin": 3.0}} for match in matches]
-        done = calgrid("check", write(make_config(overrides=overrides)))
+        done = calgrid("check", configured(make_config(overrides=overrides)))
         assert done.code == 0
         said = [
             f"calgrid check: overrides[{number}] matches no run of this study." for number in (1, 2)
@@ -245,25 +235,25 @@ class TestCheck:
             ([1, 2, 3], "verdicts: 3 seeds find (1 method against ce, 80 % power) differences of "),
         ],
     )
-    def test_says_what_the_seeds_can_find(self, calgrid, write, make_config, seeds, said):
-        done = calgrid("check", write(make_config({"methods": ["ce", "ls"], "seeds": seeds})))
+    def test_says_what_the_seeds_can_find(self, calgrid, configured, make_config, seeds, said):
+        done = calgrid("check", configured(make_config({"methods": ["ce", "ls"], "seeds": seeds})))
         (line,) = [line for line in done.out.splitlines() if line.startswith("verdicts: ")]
         assert line.startswith(said)
 
     def test_says_that_a_gpu_which_is_not_here_is_not_checked(
-        self, calgrid, write, make_config, monkeypatch
+        self, calgrid, configured, make_config, monkeypatch
     ):
         monkeypatch.setattr(jobs, "GPU_DEVICES", ())
-        done = calgrid("check", write(make_config(device="cuda")))
+        done = calgrid("check", configured(make_config(device="cuda")))
         assert done.code == 0
         assert done.err.startswith(
             "calgrid check: 'device: cuda' needs a GPU, and this machine has none"
         )
 
-    def test_counts_the_rows_of_own_images(self, fails, write, make_config, tmp_path):
+    def test_counts_the_rows_of_own_images(self, fails, configured, make_config, tmp_path):
         write_parquet(tmp_path / "train.parquet", [b""] * 30, [0, 1] * 15)
         mine = {"base": "image_parquet", "like": "cifar10", "test_size": 5}
-        path = write(
+        path = configured(
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
         parts = [
@@ -273,12 +263,12 @@ class TestCheck:
         fails("check", path, parts=parts)
 
     def test_shows_the_images_of_each_class_and_warns_of_few(
-        self, calgrid, write, make_config, tmp_path
+        self, calgrid, configured, make_config, tmp_path
     ):
         write_parquet(tmp_path / "train.parquet", [b""] * 120, [0, 1] * 60)
         mine = {"base": "image_parquet", "like": "cifar10", "n_classes": 2}
         mine |= {"val_size": 10, "test_size": 40}
-        path = write(
+        path = configured(
             make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
         )
         done = calgrid("check", path)
@@ -292,9 +282,9 @@ class TestCheck:
         )
 
     def test_the_schemas_are_found_from_any_folder(
-        self, calgrid, write, make_config, tmp_path, monkeypatch
+        self, calgrid, configured, make_config, tmp_path, monkeypatch
     ):
-        path = write(make_config())
+        path = configured(make_config())
         monkeypatch.chdir(tmp_path)
         assert calgrid("check", path).out.startswith("study 'small': ")
         assert calgrid("cost", path).code == 0

@@ -72,6 +72,12 @@ def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
     assert "tie (80 % power for 114.30 %² of squared_ce)" in done.out
 
 
+def differences(calgrid, a, b):
+    done = calgrid("compare", f"a={a}", f"b={b}", "--json", *FEW)
+    assert done.code == 0, done.err
+    return {row["difference"] for row in json.loads(done.out)}
+
+
 def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
     order = np.random.default_rng(0).permutation(len(data.test))
     shuffled = tmp_path / "shuffled.parquet"
@@ -80,9 +86,7 @@ def test_rows_may_stand_in_another_order(calgrid, two, data, tmp_path):
         shuffled,
         Logits(order.astype(np.int32), labels, data.test[order], metadata={"split": "test"}),
     )
-    done = calgrid("compare", f"a={two[0]}", f"b={shuffled}", "--json", *FEW)
-    assert done.code == 0, done.err
-    assert {row["difference"] for row in json.loads(done.out)} == {0.0}
+    assert differences(calgrid, two[0], shuffled) == {0.0}
 
 
 def test_columns_are_paired_by_the_names_of_classes(calgrid, data, tmp_path):
@@ -91,9 +95,7 @@ def test_columns_are_paired_by_the_names_of_classes(calgrid, data, tmp_path):
     for path, order in zip(paths, ([0, 1, 2, 3], [2, 0, 3, 1]), strict=True):
         table = pd.DataFrame(data.test[:, order].astype(float), columns=names[order])
         table.assign(label=names[data.test_labels]).to_csv(path, index=False)
-    done = calgrid("compare", f"a={paths[0]}", f"b={paths[1]}", "--json", *FEW)
-    assert done.code == 0, done.err
-    assert {row["difference"] for row in json.loads(done.out)} == {0.0}
+    assert differences(calgrid, *paths) == {0.0}
 
 
 def test_seeds_are_files_with_commas_and_the_verdict_is_about_them_too(calgrid, two):
@@ -160,8 +162,4 @@ def test_rows_of_a_shift_family_are_told_apart_by_shift_and_severity(calgrid, da
     family = Logits(index, labels, data.test, shift=shift, severity=severity)
     write_logits(tmp_path / "a.parquet", family)
     write_logits(tmp_path / "b.parquet", family.rows(order))
-    done = calgrid(
-        "compare", f"a={tmp_path / 'a.parquet'}", f"b={tmp_path / 'b.parquet'}", "--json", *FEW
-    )
-    assert done.code == 0, done.err
-    assert {row["difference"] for row in json.loads(done.out)} == {0.0}
+    assert differences(calgrid, tmp_path / "a.parquet", tmp_path / "b.parquet") == {0.0}

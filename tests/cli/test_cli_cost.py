@@ -19,18 +19,8 @@ GRID = {
 
 
 @pytest.fixture
-def configuration(tmp_path):
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump({"study": "mine", "data_root": str(tmp_path), "grids": [GRID]}))
-    return path
-
-
-@pytest.fixture
-def plan(home):
-    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
-    return Plan(
-        Study({"study": "mine", "grids": [{**grid, "methods": ["ce"], "seeds": [1]}]}, home)
-    )
+def configuration(configured, tmp_path):
+    return configured({"study": "mine", "data_root": str(tmp_path), "grids": [GRID]})
 
 
 def rows(text):
@@ -81,12 +71,9 @@ def test_hours_on_several_gpus_are_those_of_all_together(calgrid, configuration)
     assert (said in shared.out, said in alone.out) == (True, False)
 
 
-def test_speed_is_measured_here_on_request(calgrid, tmp_path, monkeypatch):
+def test_speed_is_measured_here_on_request(calgrid, configured, make_config, monkeypatch):
     monkeypatch.setattr(speed, "STEPS", 2)
-    grid = {"protocol": "digits", "datasets": ["digits"], "backbones": ["resnet8"]}
-    path = tmp_path / "study.yaml"
-    grids = [{**grid, "methods": ["mit_l", "ce", "tst"], "seeds": [1]}]
-    path.write_text(yaml.safe_dump({"study": "mine", "device": "cpu", "grids": grids}))
+    path = configured(make_config({"methods": ["mit_l", "ce", "tst"]}, device="cpu"))
     done = calgrid("cost", path, "--measure")
     assert done.code == 0, done.err
     assert "times of one core" in done.out
@@ -104,8 +91,11 @@ def test_speed_is_measured_here_on_request(calgrid, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("seconds", "counted"), [(0.5, [1, 1, 21]), (12.0, [1, 1, 6]), (100.0, [1])]
 )
-def test_at_most_twenty_steps_or_a_minute_are_measured(plan, monkeypatch, seconds, counted):
+def test_at_most_twenty_steps_or_a_minute_are_measured(
+    make_config, home, monkeypatch, seconds, counted
+):
     """Of a training whose steps take equally long."""
+    plan = Plan(Study(make_config({"methods": ["ce"]}), home))
     counts = []
 
     def build(spec, data, *_):
@@ -121,16 +111,8 @@ def test_at_most_twenty_steps_or_a_minute_are_measured(plan, monkeypatch, second
     assert counts == counted
 
 
-def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
-    grid = {
-        "protocol": "digits",
-        "datasets": ["digits"],
-        "backbones": ["resnet8"],
-        "methods": ["ce"],
-        "seeds": [1],
-    }
-    path = tmp_path / "small.yaml"
-    path.write_text(yaml.safe_dump({"study": "small", "grids": [grid]}))
+def test_small_studies_are_in_smaller_units(calgrid, configured, make_config):
+    path = configured(make_config({"methods": ["ce"]}))
     done = calgrid("cost", path, "--throughput", "resnet8=100")
     seconds = 60 * (120 + 477 / 3) / 100
     table = rows(done.out)
@@ -138,24 +120,20 @@ def test_small_studies_are_in_smaller_units(calgrid, tmp_path):
     assert table["total"][-1] == "kB"
 
 
-def test_logits_alone_have_jobs_and_no_hours(calgrid, tmp_path):
+def test_logits_alone_have_jobs_and_no_hours(calgrid, configured, tmp_path):
     logits = {"kind": "logits", "test": "t.npz", "dataset": "d", "backbone": "b", "method": "m"}
     logits["split_seed"] = 1
     config = {"study": "own", "data_root": str(tmp_path), "external": {"mine": logits}}
     (tmp_path / "t.npz").touch()
-    path = tmp_path / "own.yaml"
-    path.write_text(yaml.safe_dump(config))
-    done = calgrid("cost", path)
+    done = calgrid("cost", configured(config))
     assert "jobs: 7 (import 1, calibrate 1, aggregate and report 5)" in done.out, done.err
     assert "No network is trained or predicts" in done.out
     assert "disk" not in done.out
 
 
-def test_published_weights_are_not_trained(calgrid, tmp_path):
+def test_published_weights_are_not_trained(calgrid, configured):
     grid = {**GRID, "protocol": "focal_calibration", "methods": ["ce"], "seeds": [1]}
-    path = tmp_path / "weights.yaml"
-    path.write_text(yaml.safe_dump({"study": "weights", "data_root": "data", "grids": [grid]}))
-    done = calgrid("cost", path)
+    done = calgrid("cost", configured({"study": "mine", "data_root": "data", "grids": [grid]}))
     assert done.code == 0, done.err
     assert rows(done.out)["total"][:2] == ["1", "-"]
 
@@ -170,7 +148,7 @@ def test_a_study_of_processors_is_in_hours_of_a_core(calgrid, configuration):
     assert hours[1] == pytest.approx(50 * hours[0], rel=0.01)
 
 
-def test_images_of_unknown_number_are_named(calgrid, tmp_path):
+def test_images_of_unknown_number_are_named(calgrid, configured):
     grid = {
         **GRID,
         "protocol": "published",
@@ -179,14 +157,12 @@ def test_images_of_unknown_number_are_named(calgrid, tmp_path):
         "methods": ["ce"],
         "seeds": [1],
     }
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump({"study": "mine", "data_root": "data", "grids": [grid]}))
-    done = calgrid("cost", path)
+    done = calgrid("cost", configured({"study": "mine", "data_root": "data", "grids": [grid]}))
     assert done.code == 0, done.err
     assert "number of images is unknown before preparation: imagenet_sketch." in done.out
 
 
-def test_images_that_are_not_readable_are_reported(fails, tmp_path):
+def test_images_that_are_not_readable_are_reported(fails, configured, tmp_path):
     (tmp_path / "images").mkdir()
     for name in ("train", "test"):
         (tmp_path / f"images/{name}.parquet").touch()
@@ -197,8 +173,7 @@ def test_images_that_are_not_readable_are_reported(fails, tmp_path):
         "val_size": 10,
     }
     config = {"study": "mine", "data_root": str(tmp_path), "datasets": {"mine": mine}}
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump({**config, "grids": [{**GRID, "datasets": ["mine"]}]}))
+    path = configured({**config, "grids": [{**GRID, "datasets": ["mine"]}]})
     fails("cost", path, parts=["datasets.mine: ", "train.parquet is not a readable Parquet file"])
 
 
