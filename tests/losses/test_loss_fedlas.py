@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
+from tests.losses.cases import batch_with_features
 
 from calgrid.losses import build_loss
 from calgrid.losses._terms import margin_excess
@@ -17,13 +18,6 @@ from calgrid.losses._terms import margin_excess
 N, C, D = 16, 6, 5
 VARIANTS = ["fedlas_ls", "fedlas_mbls"]
 INDICATORS = ["nci_l1", "maxprob", "maxlogit", "const", "random"]
-
-
-def make_batch(seed=0, n=N):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 4 * torch.randn(n, C, generator=generator)
-    labels = torch.randint(C, (n,), generator=generator)
-    return logits, labels, 10 * torch.rand(n, D, generator=generator)
 
 
 def build(name="fedlas_ls", seed=0, **options):
@@ -35,7 +29,7 @@ class TestAdaptiveSmoothing:
     @settings(deadline=None, max_examples=20)
     @given(seed=st.integers(0, 10_000))
     def test_beta_zero_is_the_base_loss(self, seed):
-        logits, labels, features = make_batch(seed)
+        logits, labels, features = batch_with_features(seed)
         ls = build("fedlas_ls", alpha=0.1, beta=0.0)(logits, labels, features)
         torch.testing.assert_close(ls, F.cross_entropy(logits, labels, label_smoothing=0.1))
         mbls = build("fedlas_mbls", lambda_=0.2, margin=3.0, beta=0.0)(logits, labels, features)
@@ -72,7 +66,7 @@ class TestIndicator:
             assert (indicator.mean.item(), indicator.std.item()) == (20.0, 100.0)
 
     def test_first_batch_start_takes_the_statistics_of_that_batch(self):
-        logits, labels, features = make_batch()
+        logits, labels, features = batch_with_features()
         loss = build(momentum=0.001)
         loss(logits, labels, features)
         norms = features.abs().sum(1)
@@ -83,7 +77,7 @@ class TestIndicator:
     def test_batch_of_one_leaves_the_moving_averages_alone(self, options):
         loss = build(**options)
         before = copy.deepcopy(loss.indicator.state_dict())
-        assert torch.isfinite(loss(*make_batch(n=1)))
+        assert torch.isfinite(loss(*batch_with_features(n=1)))
         # without averages gamma is 0
         assert loss.indicator.started or loss.last_terms["smoothing"].item() == pytest.approx(
             loss.strength
@@ -91,13 +85,13 @@ class TestIndicator:
         assert all(
             torch.equal(value, before[key]) for key, value in loss.indicator.state_dict().items()
         )
-        assert torch.isfinite(loss(*make_batch(n=N)))
+        assert torch.isfinite(loss(*batch_with_features(n=N)))
 
     def test_evaluation_freezes_the_moving_averages_and_the_diagnostics(self):
         loss = build()
-        loss(*make_batch(0))
+        loss(*batch_with_features(0))
         before = copy.deepcopy(loss.state_dict())
-        loss.eval()(*make_batch(1))
+        loss.eval()(*batch_with_features(1))
         assert all(torch.equal(value, before[key]) for key, value in loss.state_dict().items())
 
     @pytest.mark.parametrize(
@@ -109,7 +103,7 @@ class TestIndicator:
         ],
     )
     def test_at_momentum_one_gamma_is_the_z_score_of_the_batch(self, name, statistic):
-        logits, _, features = make_batch()
+        logits, _, features = batch_with_features()
         values = statistic(logits, features)
         _, gamma = build(indicator=name, momentum=1.0).indicator(logits, features)
         torch.testing.assert_close(
@@ -117,7 +111,7 @@ class TestIndicator:
         )
 
     def test_constant_indicator_smooths_by_the_gate_alone(self):
-        logits, _, features = make_batch()
+        logits, _, features = batch_with_features()
         for gate, sign in (("positive", 1), ("negative", -1)):
             amount = (
                 build(indicator="const", gate=gate, alpha=0.05, beta=4.0)
@@ -146,7 +140,7 @@ class TestIndicator:
 
     @pytest.mark.parametrize("indicator", [name for name in INDICATORS if name != "nci_l1"])
     def test_other_indicators_need_no_features(self, indicator):
-        logits, labels, _ = make_batch()
+        logits, labels, _ = batch_with_features()
         loss = build(indicator=indicator)
         assert loss.needs == ()
         assert torch.isfinite(loss(logits, labels))
@@ -164,21 +158,21 @@ class TestGate:
         assert loss.gate(torch.zeros(2, 3)).tolist() == [1.0 if gate == "positive" else -1.0] * 2
 
     def test_output_is_exactly_plus_or_minus_one(self):
-        psi = build().gate(make_batch(n=200)[0])
+        psi = build().gate(batch_with_features(n=200)[0])
         assert set(psi.tolist()) == {-1.0, 1.0}
 
     def test_sign_of_an_undecided_gate_is_zero_and_smooths_by_alpha(self):
         loss = build(alpha=0.05)
         torch.nn.init.zeros_(loss.gate.mlp[2].weight)
         torch.nn.init.zeros_(loss.gate.mlp[2].bias)
-        logits, _, features = make_batch()
+        logits, _, features = batch_with_features()
         torch.testing.assert_close(
             loss.modulate(logits, features).smoothing, torch.full((N,), 0.05)
         )
 
     @pytest.mark.parametrize("name", VARIANTS)
     def test_gradient_is_the_closed_form(self, name):
-        logits, labels, features = make_batch(3)
+        logits, labels, features = batch_with_features(3)
         loss = build(name, momentum=0.5, beta=2.0)
         loss(logits, labels, features).backward()
         expected = self._closed_form(loss, logits, labels, features)
@@ -202,7 +196,7 @@ class TestGate:
 
     @pytest.mark.parametrize("name", VARIANTS)
     def test_logits_get_no_gradient_through_gate_and_indicator(self, name):
-        logits, labels, features = make_batch(5)
+        logits, labels, features = batch_with_features(5)
         loss = build(name, momentum=0.5)
         inputs = logits.clone().requires_grad_()
         features = features.requires_grad_()
@@ -222,10 +216,12 @@ class TestState:
     def test_state_goes_through_a_file_in_the_middle_of_an_epoch(self, indicator):
         loss = build(indicator=indicator)
         for seed in range(3):
-            loss(*make_batch(seed), torch.arange(N))
+            loss(*batch_with_features(seed), torch.arange(N))
         resumed = build(seed=7, indicator=indicator)
         resumed.load_state_dict(load(save(loss.state_dict())))
         for seed in range(3, 6):
             index = torch.arange(N) + seed
-            assert torch.equal(loss(*make_batch(seed), index), resumed(*make_batch(seed), index))
+            assert torch.equal(
+                loss(*batch_with_features(seed), index), resumed(*batch_with_features(seed), index)
+            )
         assert repr(loss.pop_diagnostics()) == repr(resumed.pop_diagnostics())

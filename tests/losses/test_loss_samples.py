@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
-from tests.losses.cases import GivenGate
+from tests.losses.cases import GivenGate, batch_with_features
 
 from calgrid.errors import DataError
 from calgrid.losses import build_loss
@@ -129,14 +129,7 @@ def build(name="fedlas_ls", **options):
 
 
 def batch(index, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    n = len(index)
-    return (
-        3 * torch.randn(n, C, generator=generator),
-        torch.randint(C, (n,), generator=generator),
-        10 * torch.rand(n, D, generator=generator),
-        torch.tensor(index),
-    )
+    return *batch_with_features(seed, len(index), C, D, scale=3), torch.tensor(index)
 
 
 @pytest.mark.parametrize("name", ["fedlas_ls", "fedlas_mbls"])
