@@ -160,5 +160,13 @@ def refuses():
     return check
 
 
+def flip(path, bit=None):
+    """Change one bit of a file, by default in its middle."""
+    content = bytearray(path.read_bytes())
+    bit = 8 * (len(content) // 2) if bit is None else bit
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
 def is_one_sentence(message):
     return "\n" not in message and message[-1] in ".?" and not re.search(r"[.?!] [A-Z]", message)

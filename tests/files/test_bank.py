@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import flip
 from tests.files.user_files import npz, softmax
 
 from calgrid.calibrators import build_calibrator
@@ -127,12 +128,6 @@ def test_an_unpacked_archive_is_the_same_bank(bank, home):
     np.testing.assert_array_equal(folders[0], logits_of("ce", 2)[VAL:])
 
 
-def flip(archive, position):
-    content = bytearray(archive.read_bytes())
-    content[position] ^= 1
-    archive.write_bytes(content)
-
-
 def rewritten(archive, change):
     """Pack the files anew after a change of their contents by name."""
     with zipfile.ZipFile(archive) as old:
@@ -183,7 +178,7 @@ def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
         name = f"{found.runs[0].folder}/{logits_file('last', 'test')}"
     with zipfile.ZipFile(bank) as archive:
         place = archive.getinfo(name).header_offset + 200
-    flip(bank, place)
+    flip(bank, 8 * place)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip is damaged", name):
         Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.conftest import flip
 from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
 
 from calgrid.configuration.plan import Plan
@@ -160,9 +161,7 @@ def test_a_killed_prediction_goes_on_to_the_same_bytes_and_makes_bad_blocks_anew
     assert not (out / "predict").exists()
     folder = out / "predict.partial"
     first, second, *_ = sorted(folder.glob("kept-*.safetensors"))
-    changed = bytearray(first.read_bytes())
-    changed[-1] ^= 1
-    first.write_bytes(changed)
+    flip(first)
     arrays, facts = read_arrays(second, "block")
     write_arrays(second, arrays, {**facts, "inputs": "those of another model"})
     (folder / "logits/best/test.parquet").write_bytes(b"torn")

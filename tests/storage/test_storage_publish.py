@@ -7,6 +7,7 @@ import shutil
 import time
 
 import pytest
+from tests.conftest import flip
 
 from calgrid.errors import StateError
 from calgrid.storage.publish import FORCED, make_result, replace_files
@@ -81,12 +82,6 @@ def written(content):
 
 def names_beside(folder):
     return sorted(path.name for path in folder.parent.iterdir())
-
-
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def never(_):
@@ -190,7 +185,7 @@ def test_killed_before_the_folder_is_renamed_nothing_is_computed_again(
 @pytest.mark.parametrize("name", ["model", RECORD])
 def test_a_damaged_result_is_computed_again(result, name):
     make(result, write_all("old"))
-    flip_a_bit(result / name)
+    flip(result / name)
     assert make(result, write_all("new"))
     assert contents(result) == written("new")
     assert names_beside(result) == ["train-f1"]

@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.conftest import flip
 
 from calgrid.errors import DataError, StateError
 from calgrid.storage.arrays import read_arrays, write_arrays
@@ -16,12 +17,6 @@ from calgrid.storage.checkpoint import (
 )
 from calgrid.storage.records import FILES, Record, listed, read_record, verified, write_record
 from calgrid.storage.tables import read_frame, write_frame
-
-
-def flipped(path, bit):
-    content = bytearray(path.read_bytes())
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
 
 
 def damages(path, count=60, bits=()):
@@ -36,7 +31,7 @@ def damages(path, count=60, bits=()):
         *np.random.default_rng(0).choice(8 * len(right), count, replace=False).tolist(),
     ]:
         path.write_bytes(right)
-        yield flipped(path, bit)
+        yield flip(path, bit)
     path.write_bytes(right)
 
 
@@ -56,7 +51,7 @@ def test_no_byte_of_a_record_can_change_its_content(root):
     right, content = path.read_bytes(), read_record(path)
     assert (content["seconds"], content["μ"]) == (1.5, [1, None])
     for byte in range(len(right)):
-        flipped(path, 8 * byte + byte % 8)
+        flip(path, 8 * byte + byte % 8)
         try:
             assert (
                 read_record(path) == content
@@ -74,10 +69,6 @@ def test_a_record_that_is_none_is_refused(root, refuses, content):
     path.write_text(content)
     with refuses(DataError, f"The stage record {path} ", "calgrid verify --delete"):
         Record.read(root, "stage.json")
-
-
-def test_a_folder_in_the_place_of_a_record_is_refused(root, refuses):
-    path = root / "stage.json"
     path.unlink()
     path.mkdir()
     with refuses(DataError, f"The stage record {path} is a folder", "calgrid verify --delete"):
@@ -98,7 +89,7 @@ def test_bits_of_the_data_of_a_table_count_without_a_record(root, refuses):
     """Where a table was copied away from its record: Parquet's own checksums of pages."""
     path = root / "metrics.parquet"
     column = pq.ParquetFile(path).metadata.row_group(0).column(0)
-    flipped(path, 8 * (column.data_page_offset + column.total_compressed_size - 4))
+    flip(path, 8 * (column.data_page_offset + column.total_compressed_size - 4))
     with refuses(DataError, f"The table {path} is damaged"):
         read_frame(path)
 

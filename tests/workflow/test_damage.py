@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import flip
 from tests.workflow.dag import AGGREGATION, CONFIG, METHODS, METRICS, RUN, branch, changed
 
 pytestmark = pytest.mark.workflow
@@ -44,9 +45,7 @@ def contents_and_records(repository):
 def flip_a_bit(path):
     """Change a file and keep its time."""
     before = path.stat()
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
