@@ -80,7 +80,7 @@ def _sweeps(candidates: Mapping[str, Components]) -> list[Sweep]:
     found: dict[str, dict[Any, dict[float, str]]] = defaultdict(lambda: defaultdict(dict))
     for name, parts in candidates.items():
         components = "+".join(id for id, _ in parts)
-        options = {}
+        options: dict[Any, Any] = {}
         for place, (id, chosen) in enumerate(parts):
             options |= {(place, id, key): value for key, value in chosen.items()}
         for varied, value in options.items():

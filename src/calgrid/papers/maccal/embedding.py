@@ -64,9 +64,13 @@ def draw(frame: FigureData) -> Figure:
                 ax.remove()
     if few:
         looks = {str(label): style.dot(markersize=5, color=shades[label]) for label in classes}
-        wide: style.Look = {"ncols": len(looks), "columnspacing": 0.8}
-        place = "outside upper center"
-        figure.legend(handles=style.handles(looks), loc=place, title="class", **wide)
+        figure.legend(
+            handles=style.handles(looks),
+            loc="outside upper center",
+            title="class",
+            ncols=len(looks),
+            columnspacing=0.8,
+        )
     return figure
 
 

@@ -104,10 +104,10 @@ def draw(frame: FigureData) -> Figure:
         ax.set_xlabel("Masking ratio")
     figure.align_ylabels()
     one = len(names) == 1
-    shade = style.colour(names, names[0]) if one else style.GREY
-    looks = {label: {"color": shade, "linestyle": line} for line, label in MODES.values()}
+    colour = style.colour(names, names[0]) if one else style.GREY
+    looks = {label: {"color": colour, "linestyle": line} for line, label in MODES.values()}
     if len(trained):
-        looks["masked retraining"] = {"color": shade, **RETRAINED}
+        looks["masked retraining"] = {"color": colour, **RETRAINED}
     handles = [*style.handles(looks), style.null_handle(lines.NULL_TICK)]
     handles += [] if one else style.line_handles(names)
     figure.legend(handles=handles, loc="outside upper center", ncols=2)

@@ -86,8 +86,9 @@ def draw(frame: FigureData) -> Figure:
         said = f"{row.low:.1f} to {row.high:.1f}"
         look: style.Look = {"color": COLOURS[row.quarter], "marker": "o", "markersize": 4}
         handles.append(style.handle(label=said, **look))
-    place = "outside upper center"
-    figure.legend(handles=handles, title="margin (logits)", loc=place, ncols=len(handles))
+    figure.legend(
+        handles=handles, title="margin (logits)", loc="outside upper center", ncols=len(handles)
+    )
     return figure
 
 
