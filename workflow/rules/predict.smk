@@ -9,7 +9,8 @@ rule predict:
     log:
         f"{LOGS}/predict/{RUN_PATH}-{{id}}.log",
     wildcard_constraints:
-        id=JOBS.ids("predict"),
+        # all but those; a pattern of the ids of all predictions would slow down large grids
+        id=f"(?!{JOBS.ids('import')}|{JOBS.ids('ensemble')})[0-9a-f]+",
     conda:
         "../../envs/train.yaml"
     threads: JOBS.resources.threads("predict")
