@@ -11,7 +11,8 @@ Every size has a process of its own, with one thread; seconds are those of the p
 ``softmax`` is NumPy's over the float64 logits from which the probabilities are made, ``metrics``
 all labelled metrics with the checks of their input, ``x row sum`` its ratio to a sum over the
 classes, medians of repetitions that alternate; the exact smooth calibration error, a dynamic
-programme in Python, stands apart as ``smCE``, as do its 200 resamples. ``MB`` is by how much the
+programme in Python, stands apart as ``smCE``, as do its 200 resamples, and metrics that fit maps,
+which are left out of large arrays, as ``maps``. ``MB`` is by how much the
 peak resident memory of the process (``ru_maxrss``) grew at that step, over what it was with the
 probabilities held; ``array`` is the size of these. Packages that are not installed are left out;
 ours start from probabilities and check them, even where a package is given the confidences. The
@@ -48,6 +49,7 @@ COLUMNS = {
     "x softmax": ".2f",
     "x row sum": ".0f",
     "smCE s": ".3f",
+    "maps s": ".3f",
     "MB": ".0f",
     "array MB": ".0f",
     "bootstrap s": ".1f",
@@ -128,7 +130,8 @@ def measure_metrics(size: str, resamples: int) -> dict:
     logits, labels = sample(count, classes)
     probs = softmax(logits)
     begin = peak_mb()
-    others = [name for name in LABELLED if name != SMOOTH]
+    maps = [name for name, metric in LABELLED.items() if metric.fits]
+    others = [name for name in LABELLED if name not in (SMOOTH, *maps)]
     score(probs, labels, others)
     memory = peak_mb() - begin
     plain, passes, whole, smooth = [], [], [], []
@@ -147,6 +150,8 @@ def measure_metrics(size: str, resamples: int) -> dict:
         "array MB": probs.nbytes / 1e6,
         "peers": peers(probs, labels),
     }
+    if LABELLED[maps[0]].is_computed(count, classes):
+        figures["maps s"] = timed(lambda: score(probs, labels, maps))
     if count * classes <= BOOTSTRAP_SIZE:
         begin = peak_mb()
         total = timed(lambda: metrics.bootstrap(probs, labels, n_resamples=resamples))

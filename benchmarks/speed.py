@@ -133,13 +133,13 @@ def setup(options: argparse.Namespace) -> Figures:
 def grid(options: argparse.Namespace) -> Figures:
     """Run the default grid from nothing to the report."""
     with tempfile.TemporaryDirectory() as folder:
-        seconds, cpu = timed([*snakemake(folder), "--cores", options.cores])
+        # jobs run in processes that a server of theirs starts: their processor time is not known here
+        seconds, _ = timed([*snakemake(folder), "--cores", options.cores])
         report = next(Path(folder).glob("results/*/report.html"))
         size = report.stat().st_size / 1e6
         _, again = timed([*snakemake(folder), "--cores", options.cores])
     return {
         "seconds": seconds,
-        "processor seconds": cpu,
         "processor seconds, nothing to be done": again,
         "cores given": options.cores,
         "report in MB": size,
