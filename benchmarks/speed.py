@@ -133,7 +133,7 @@ def setup(options: argparse.Namespace) -> Figures:
 def grid(options: argparse.Namespace) -> Figures:
     """Run the default grid from nothing to the report."""
     with tempfile.TemporaryDirectory() as folder:
-        # jobs run in processes that a server of theirs starts: their processor time is not known here
+        # jobs run in processes of a server: their processor time is not known here
         seconds, _ = timed([*snakemake(folder), "--cores", options.cores])
         report = next(Path(folder).glob("results/*/report.html"))
         size = report.stat().st_size / 1e6
