@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def calibrate(options: argparse.Namespace) -> None:
         target = _target(options, calibrator.class_names)
     else:
         data = read(options.fit, options.fit_labels, options)
+        _warn_of_calibrated(options.fit, data)
         target = _target(options, data.metadata.get("classes"))
         _warn_of_rows(options, data, target)
         head = read_head_arrays(options.head) if options.head else None
@@ -163,17 +165,22 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
         return None
     labelled = options.apply_labels is not None
     target = read(options.apply, options.apply_labels, options, classes, labelled)
-    if "calibrator" in target.metadata:
-        log(
-            f"Warning: {options.apply} has the probabilities of '{target.metadata['calibrator']}', "
-            "which are calibrated again; apply the calibrator to the logits of the network."
-        )
+    _warn_of_calibrated(options.apply, target)
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
             f"{options.apply} has no labels, so there are no metrics and no figure; give --out, a "
             f"file for its probabilities, without --plot, or the name of the labels, --label-key."
         )
     return target
+
+
+def _warn_of_calibrated(path: Path, data: Logits) -> None:
+    """Warn of a file that :func:`calibrate` has written."""
+    if "calibrator" in data.metadata:
+        log(
+            f"Warning: {path} has the probabilities of '{data.metadata['calibrator']}', which are "
+            "calibrated again; give the logits of the network."
+        )
 
 
 def _is_labelled(data: Logits) -> bool:
