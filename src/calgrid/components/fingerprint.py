@@ -8,7 +8,7 @@ cannot change results do not count.
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from calgrid.components import plugins
@@ -33,6 +33,8 @@ NEUTRAL = (
     "backbones.catalogue",
     "datasets.downloads",
 )
+#: fields of statements that hold statements, or parts with statements
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 #: nodes of a syntax tree that have a docstring
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -104,7 +106,7 @@ def _read(module: str) -> tuple[str, list[str]]:
         raise FileNotFoundError(f"module {module} has no source file")
     tree = parse(path, plugins.shown(module))
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -114,6 +116,16 @@ def _read(module: str) -> tuple[str, list[str]]:
             names.update(f"{package}.{alias.name}" for alias in node.names)
     imports = [name for name in sorted(names) if plugins.locate(name) is not None]
     return hashlib.sha256(syntax(tree).encode()).hexdigest()[:LENGTH], imports
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements of a file; imports are in no expression, where most nodes are."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for blocks in BLOCKS:
+            waiting += getattr(node, blocks, [])
 
 
 def syntax(tree: ast.AST) -> str:
