@@ -30,7 +30,7 @@ def test_mean_of_each_severity_of_each_run():
         "mean",
         2,
         "fog,snow",
-        200,
+        100,
     )
     assert np.isnan(row["ci_low"])
     assert one(means, seed=2)["shifts"] == "fog"

@@ -37,6 +37,17 @@ def test_one_source_alone_is_its_t_test():
     assert images["p_value"] == pytest.approx(2 * stats.t.sf(2, 199))
 
 
+def test_few_test_samples_have_the_t_test_of_their_number():
+    """Resamples of n have (n - 1) / n of the variance of their population."""
+    few = judged(difference=0.1, std_test=0.05, n_test=5).iloc[0]
+    assert few["p_value"] == pytest.approx(2 * stats.t.sf(0.1 / (0.05 * (5 / 4) ** 0.5), 4))
+    assert judged(difference=0.1, std_test=0.05, n_test=200)["p_value"].item() == pytest.approx(
+        2 * stats.t.sf(2, 199)
+    )
+    split = judged(difference=0.1, std_test=0.05, n_test=5, df_test=2).iloc[0]
+    assert split["p_value"] == pytest.approx(2 * stats.t.sf(2, 2))
+
+
 def test_variances_of_four_tests_with_three_seeds_are_moderated():
     std = np.array([0.1, 0.2, 0.3, 0.4])
     found = judged(difference=0.2, std_seed=std)

@@ -42,8 +42,6 @@ from calgrid.storage.tables import (
 
 #: values of ``SETTING``
 Setting: TypeAlias = tuple[str, ...]
-#: columns that no summary needs
-NOT_SUMMARISED = ("n_samples", "fingerprint")
 #: columns that identify a test set of a setting
 TEST_SET = ("checkpoint", "split", "shift", "severity")
 #: metrics that are summarised at once, which takes about 0.4 kB each
@@ -163,7 +161,7 @@ def _rows_of(path: Path, setting: Setting, *further: tuple[str, str, str]) -> Ta
     chosen = pq.filters_to_expression([*wanted, *further])
     tables = []
     with pq.ParquetFile(path) as file:
-        columns = [name for name in file.schema_arrow.names if name not in NOT_SUMMARISED]
+        columns = [name for name in file.schema_arrow.names if name != "fingerprint"]
         for group in range(file.num_row_groups):
             if len(file.read_row_group(group, SETTING).filter(of_setting)):
                 table = file.read_row_group(group, columns, use_threads=False)

@@ -11,6 +11,8 @@ from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 #: keys of a number that are strings
 WORDS = tuple(key for key in NUMBER_KEY if key != "severity")
+#: number of test samples, if it is not known
+MANY = 10**9
 
 
 def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None:
@@ -25,8 +27,8 @@ def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None
 
 
 def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the metrics frame with words as sorted categories, float64 numbers, and empty words or
-    0 for missing keys.
+    """Return the metrics frame with words as sorted categories, float64 numbers, empty words or 0
+    for missing keys, and many ``n_samples`` if these are not given.
 
     Grouping by categories is several times faster than by strings.
 
@@ -35,10 +37,12 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     DataError : a column is missing, or two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
+    n_samples = metrics["n_samples"].fillna(MANY) if "n_samples" in metrics else MANY
     frame = metrics.astype(dict.fromkeys(("value", *INTERVAL), "float64")).assign(
         **{key: _categories(metrics[key]) for key in WORDS},
         severity=metrics["severity"].fillna(0).astype(int),
         fit_seed=metrics["fit_seed"].fillna(0),
+        n_samples=n_samples,
     )
     if (twice := frame.duplicated([*NUMBER_KEY, *SEEDS])).any():
         row = frame.loc[twice.to_numpy(), [*NUMBER_KEY, *SEEDS]].iloc[0].to_dict()

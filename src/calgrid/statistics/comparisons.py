@@ -70,16 +70,17 @@ def compare(
     """
     check_level(level)
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
-    runs = runs[[*NUMBER_KEY, "seed", "value"]].assign(run=np.arange(len(runs)))
+    runs = runs[[*NUMBER_KEY, "seed", "value", "n_samples"]].assign(run=np.arange(len(runs)))
     pairs = [
         _pairs(runs, asked).assign(
             question=asked["question"], against=asked["against"], family=asked.get("family", "")
         )
         for asked in comparisons
     ]
-    columns = [*PLACE, "family", "seed", "value", "value_against", "run", "run_against"]
+    numbers = {"value": float, "value_against": float, "n_samples": int}
+    kinds = {**numbers, "run": int, "run_against": int}
+    columns = [*PLACE, "family", "seed", *kinds]
     table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
-    kinds = {"value": float, "value_against": float, "run": int, "run_against": int}
     draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
     tests = paired_tests(table.astype(kinds), (*PLACE, "family"), draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
@@ -99,5 +100,5 @@ def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
         runs = runs[runs[METHOD] == asked[METHOD]]
     mine, other = (runs[runs[compared] == asked[role]] for role in (compared, "against"))
     shared = [key for key in (*NUMBER_KEY, "seed") if key != compared]
-    pairs = mine.merge(other.drop(columns=compared), on=shared, suffixes=("", "_against"))
+    pairs = mine.merge(other.drop(columns=[compared, "n_samples"]), on=shared, suffixes=("", "_against"))
     return pairs.assign(compared=compared)

@@ -35,6 +35,7 @@ def average_fit_seeds(
     """
     return metrics.groupby(list(keys), as_index=False).agg(
         **{column: (column, "mean") for column in ("value", *INTERVAL)},
+        n_samples=("n_samples", "min"),
         std_fit=("value", "std"),
         n_fits=("value", "count"),
     )
@@ -152,18 +153,21 @@ def paired_tests(pairs: pd.DataFrame, keys: Sequence[str], draws: Draws) -> pd.D
 
     Returns one row for each combination of ``keys``, in order of appearance, with n_seeds;
     difference, the mean of ``value - value_against``; std_seed (ddof 1, NaN for one seed);
-    std_test, that of the mean over test samples, NaN if a run has no resamples.
+    std_test, that of the mean over test samples, NaN if a run has no resamples; n_test, the number
+    of test samples.
 
     Parameters
     ----------
     pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against`` (NaN is a
-        missing number), ``run`` and ``run_against``, the numbers of both runs in ``draws``.
+        missing number), ``n_samples``, ``run`` and ``run_against``, the numbers of both runs in
+        ``draws``.
     """
     pairs = pairs.assign(difference=pairs["value"] - pairs["value_against"])
     tests = pairs.groupby(list(keys), as_index=False, sort=False).agg(
         n_seeds=("difference", "count"),
         std_seed=("difference", "std"),
         difference=("difference", "mean"),
+        n_test=("n_samples", "min"),
     )
     # rounding only: equal differences of all seeds
     rounded = tests["std_seed"] <= ROUNDING * pairs["value"].abs().max()

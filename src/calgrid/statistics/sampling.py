@@ -145,7 +145,7 @@ def _judged(
     places = groups(tests, ["method", "against"])
     found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
-    return found.drop(columns=["df_test", "n_test"])
+    return found.drop(columns="n_test")
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
@@ -189,18 +189,12 @@ def _difference(
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
     deciding = drawn[:DECIDING_RESAMPLES]
-    variance, df = float(sampling_variance(deciding, pairs)), len(deciding) - 1
-    if n_test <= df:
-        # few samples: resamples have their variance, which is below that of their population
-        df = max(n_test - 1, 1)
-        variance *= n_test / df
     return {
         "n_seeds": count,
         "difference": difference,
         "ci_low": difference - below,
         "ci_high": difference + above,
-        "std_test": math.sqrt(variance),
+        "std_test": math.sqrt(float(sampling_variance(deciding, pairs))),
         "std_seed": std_seed,
-        "df_test": df,
         "n_test": n_test,
     }

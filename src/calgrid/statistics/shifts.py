@@ -23,8 +23,8 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    Rows as in ``metrics`` with shift ``mean``, no interval, the total of ``n_samples``, and the
-    columns ``n_shifts`` and ``shifts`` (names joined by a comma), so that means over different
+    Rows as in ``metrics`` with shift ``mean``, no interval, the smallest of their
+    ``n_samples``, and the columns ``n_shifts`` and ``shifts`` (names joined by a comma), so that means over different
     corruptions can be distinguished.
 
     Raises
@@ -47,18 +47,23 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     first = metrics.loc[rows.index].iloc[np.unique(group, return_index=True)[1]]
     means = first.reset_index(drop=True).assign(
         value=grouped["value"].mean(),
+        n_samples=grouped["n_samples"].min(),
         shift=MEAN_SHIFT,
         n_shifts=grouped.size(),
         shifts=sums.map(words),
         **dict.fromkeys(INTERVAL, np.nan),
     )
-    return means.assign(n_samples=grouped["n_samples"].sum()) if "n_samples" in means else means
+    return means
 
 
 def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:
     """Means of the rows of :func:`mean_over_shifts` over severities, as rows of severity -1."""
     keys = [*(key for key in NUMBER_KEY if key != "severity"), *SEEDS]
-    found = {"value": ("value", "mean"), "n_shifts": ("n_shifts", "max")}
+    found = {
+        "value": ("value", "mean"),
+        "n_samples": ("n_samples", "min"),
+        "n_shifts": ("n_shifts", "max"),
+    }
     return means.groupby(keys, as_index=False, observed=True).agg(**found).assign(severity=-1)
 
 

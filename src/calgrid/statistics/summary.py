@@ -90,7 +90,7 @@ def summarise(
     rows = check_metrics(metrics)
     rows = rows.assign(cell=groups(rows, NUMBER_KEY)).sort_values(["cell", *SEEDS])
     keys = rows.drop_duplicates("cell")[list(NUMBER_KEY)].reset_index(drop=True)
-    runs = rows[["cell", *SEEDS, "value", *INTERVAL]]
+    runs = rows[["cell", *SEEDS, "value", *INTERVAL, "n_samples"]]
     if runs.duplicated(["cell", "seed"]).any():
         runs = average_fit_seeds(runs, ["cell", "seed"])
     else:
@@ -176,9 +176,9 @@ def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:
 
 def _tests(runs: pd.DataFrame, against: Ids, draws: Draws, n_cells: int) -> pd.DataFrame:
     """Paired differences of each cell (n_cells rows) to the cell ``against``, over common seeds."""
-    own = runs[["cell", "seed", "value"]].assign(run=np.arange(len(runs)))
+    own = runs[["cell", "seed", "value", "n_samples"]].assign(run=np.arange(len(runs)))
     pairs = own.assign(other=against[own["cell"]]).merge(
-        own, left_on=["other", "seed"], right_on=["cell", "seed"], suffixes=("", "_against")
+        own.drop(columns="n_samples"), left_on=["other", "seed"], right_on=["cell", "seed"], suffixes=("", "_against")
     )
     tests = paired_tests(pairs, ["cell"], draws).set_index("cell")
     return tests.reindex(range(n_cells)).fillna({"n_seeds": 0})

@@ -73,8 +73,8 @@ def judge(
     ----------
     tests : one row a comparison: metric; difference; n_seeds; std_seed, over seeds (ddof 1; ignored
         for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
-        unknown. Optional: df_test, degrees of freedom of std_test; n_test, number of test samples;
-        sign, 1 if lower values are
+        unknown. Optional: n_test, number of test samples (default: many); df_test, degrees of
+        freedom of a std_test that is not from resamples (NaN: it is); sign, 1 if lower values are
         better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
         variances are moderated (default: the families).
     families : label (n,) of the family of each test, within which Holm's correction applies.
@@ -107,7 +107,15 @@ def judge(
     std_test = tests["std_test"].to_numpy(float)
     # rounding only: a single test sample, or equal differences of all
     images = np.where(std_test <= ROUNDING * np.abs(difference), 0.0, std_test**2)
-    df_images = np.asarray(tests.get("df_test", DECIDING_RESAMPLES - 1), dtype=float)
+    n_test = tests["n_test"].to_numpy(float) if "n_test" in tests else np.full(len(tests), np.inf)
+    df_images = np.clip(n_test - 1, 1, DECIDING_RESAMPLES - 1)
+    # few samples: resamples have their variance, which is below that of their population
+    of_population = np.where(n_test < DECIDING_RESAMPLES, n_test / df_images, 1.0)
+    if "df_test" in tests:
+        given = tests["df_test"].to_numpy(float)
+        of_population = np.where(np.isnan(given), of_population, 1.0)
+        df_images = np.where(np.isnan(given), df_images, given)
+    images = images * of_population
     sources = (seeds, df, images, df_images)
     p_value = pd.Series(_p_values(difference, *sources), index=tests.index)
     p_value = p_value.where((tests["n_seeds"] > 1) | of_runs)
@@ -126,7 +134,6 @@ def judge(
     verdict = np.select(list(rules.values()), list(rules), TIE)
     verdict = np.where((verdict == TIE) & (wide < margin.to_numpy()), EQUIVALENT, verdict)
     detectable = _reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources)
-    n_test = np.asarray(tests.get("n_test", math.inf), dtype=float)
     unseen = np.where(names.isin(SHARES) & (images == 0), UNSEEN / n_test, 0.0)
     verdict = np.where((verdict == EQUIVALENT) & (unseen >= margin.to_numpy()), TIE, verdict)
     return tests.assign(

@@ -33,7 +33,7 @@ def cell_runs(
     Returns
     -------
     Frame with the columns cell, metric, protocol, checkpoint, seed, value, ci_low, ci_high (those
-    of a single place).
+    of a single place), n_samples (of the smallest place).
 
     Raises
     ------
@@ -43,12 +43,13 @@ def cell_runs(
     rows = metrics[metrics["split"] != "val"]
     for axis, values in wanted.items():  # reduce a large frame before it is validated and copied
         rows = rows[rows[axis].isin(values)]
-    frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high"]]
+    frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high", "n_samples"]]
     frame = frame.dropna(subset="value").astype(dict.fromkeys(WORDS, "str"))
     if over == "fit_seed":
         frame = frame.assign(seed=frame["fit_seed"])
     found = places.merge(frame, on=list(AXES))
     numbers = {name: (name, "mean") for name in ("value", "ci_low", "ci_high")}
+    numbers["n_samples"] = ("n_samples", "min")
     place = dict.fromkeys([*PER_SEED, *AXES])
     each = found.groupby(list(place), as_index=False).agg(**numbers)
     runs = each.groupby(PER_SEED, as_index=False).agg(**numbers, n_places=("value", "size"))

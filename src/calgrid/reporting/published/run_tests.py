@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
-from calgrid.metrics.intervals import DECIDING_RESAMPLES
 from calgrid.reporting.published.means import SECTION
+from calgrid.statistics.checks import MANY
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
 from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
@@ -68,8 +68,9 @@ def claim_tests(
     ConfigError : ``level`` outside (0, 1).
     """
     check_level(level)
-    values = runs[[*CELL, "seed", "value"]].astype({"cell": int, "value": "float64"})
-    values = values.reset_index(drop=True)
+    values = runs.reindex(columns=[*CELL, "seed", "value", "n_samples"]).reset_index(drop=True)
+    # ranks are not of samples
+    values = values.fillna({"n_samples": MANY}).astype({"cell": int, "value": "float64"})
     resamples = draws if len(draws) else None
     if redrawn is None:
         tests = _of_training(values, pairs, resamples)
@@ -87,7 +88,7 @@ def claim_tests(
     needed = seeds_needed(tests, (1 - level) / max(len(pairs), 1))
     asked = (tests["verdict"] == OPEN) & (redrawn is None)
     tests["seeds_needed"] = np.where(asked, needed, math.nan)
-    return tests.drop(columns=["sign", "pool", "difference", "df_test"], errors="ignore")
+    return tests.drop(columns=["sign", "pool", "difference", "n_test", "df_test"], errors="ignore")
 
 
 def _of_training(
@@ -97,7 +98,7 @@ def _of_training(
     draws = run_draws(values, resamples, (*CELL, "seed"))
     values = values.assign(run=np.arange(len(values)))
     both = pairs.merge(values, on="cell").merge(
-        values.rename(columns={"cell": "rival"}),
+        values.rename(columns={"cell": "rival"}).drop(columns="n_samples"),
         on=["rival", *SECTION, "seed"],
         suffixes=("", "_against"),
     )
@@ -112,14 +113,20 @@ def _of_fits(
 ) -> pd.DataFrame:
     """Differences of calibrators of the same networks."""
     means = values.groupby(list(CELL), as_index=False).agg(
-        seed=("seed", "first"), mean=("value", "mean"), var=("value", "var"), n=("value", "size")
+        seed=("seed", "first"),
+        mean=("value", "mean"),
+        var=("value", "var"),
+        n=("value", "size"),
+        n_samples=("n_samples", "min"),
     )
     if resamples is not None:  # means over seeds
         resamples = resamples.drop(columns="seed")
     draws = run_draws(means, resamples, CELL)
     means = means.assign(run=np.arange(len(means)), value=means["mean"], seed=0)
     both = pairs.merge(means, on="cell").merge(
-        means.rename(columns={"cell": "rival"}), on=["rival", *SECTION], suffixes=("", "_against")
+        means.rename(columns={"cell": "rival"}).drop(columns="n_samples"),
+        on=["rival", *SECTION],
+        suffixes=("", "_against"),
     )
     tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
     n = both[["n", "n_against"]].max(axis=1)
@@ -133,7 +140,7 @@ def _of_fits(
         std_test=math.sqrt(SCORED_PER_FITTED) * split["std_seed"],
         df_test=(split["n_seeds"] - 1).clip(lower=1),
     )
-    tests = tests.assign(df_test=float(DECIDING_RESAMPLES - 1))
+    tests = tests.assign(df_test=math.nan)
     parts = [tests[~tests["cell"].isin(redrawn)], split]
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
