@@ -141,7 +141,7 @@ def test_features_rank_only_where_the_file_to_calibrate_has_them(
     monkeypatch.setattr("calgrid.cli.calibrate.rank_calibrators", rank)
     fit = ("--calibrator", "all", "--fit", tmp_path / "val.npz", "--apply", tmp_path / "test.npz")
     done = calgrid("calibrate", *fit)
-    plain, rich = usable(), usable(np.ones((2, width)))
+    (plain, _), (rich, _) = usable(3), usable(3, np.ones((2, width)))
     assert set(plain) < set(rich)
     assert asked == [(True, rich) if applied == "with" else (False, plain)]
     said = "test.npz has no features: calibrators that need them are left out."

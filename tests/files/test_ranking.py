@@ -9,7 +9,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import Ranked, rank_calibrators, unusable, usable
+from calgrid.files.ranking import Ranked, rank_calibrators, usable
 from calgrid.metrics import evaluate
 from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
@@ -170,9 +170,17 @@ def test_folds_that_do_not_fit_are_refused(folds):
 
 def test_usable_names_what_the_inputs_allow():
     specs = registry.descriptions("calibrator")
-    assert usable()[0] == "none"
-    assert all(specs[id].info["needs"] == ("logits",) for id in usable())
-    assert unusable()["fc"] == "needs features and head"
-    assert set(unusable()) == set(specs) - set(usable())
-    everything = usable(features=np.zeros((1, 1)), head=(np.zeros((1, 1)), np.zeros(1)))
-    assert set(everything) == {id for id, spec in specs.items() if not spec.info.get("slow", False)}
+    ids, left_out = usable(10)
+    assert ids[0] == "none"
+    assert all(specs[id].info["needs"] == ("logits",) for id in ids)
+    assert left_out["fc"] == "needs features and head"
+    assert set(left_out) == set(specs) - set(ids)
+    everything, slow = usable(10, np.zeros((1, 1)), (np.zeros((1, 1)), np.zeros(1)))
+    assert set(everything) == set(specs) - set(slow)
+    assert set(slow) == {"pts_paper"}
+
+
+def test_a_map_with_too_many_weights_is_ranked_only_by_name():
+    assert "ms" in usable(49)[0]
+    _, left_out = usable(50)
+    assert left_out["ms"] == "takes minutes a fit of 50 classes; name it to rank it"

@@ -92,7 +92,8 @@ class Calibrator(ABC):
     class_names : names of the classes in the order of the columns of the fit; None if unknown.
     """
 
-    #: set by ``@register``: source, keeps_argmax, parameters, needs
+    #: set by ``@register``: source, keeps_argmax, parameters, needs; ``slow_from``, the number of
+    #: classes from which a fit takes minutes
     registered: ClassVar[Mapping[str, Any]]
     #: if True, logits are divided by their spread (``logit_scale``), so that scaling them by a
     #: positive number changes the probabilities by rounding only, which the training of a network

@@ -16,6 +16,7 @@ LEAST = 1e-8
     "Sec. 4.2; CalArena, arXiv 2605.30188",
     keeps_argmax=False,
     parameters="K^2 + K",
+    slow_from=50,
 )
 class MatrixScaling(MatrixScalingOdir):
     """Matrix scaling, ``softmax(W z + b)`` by validation NLL, "MS" in CalArena.

@@ -22,7 +22,7 @@ EPSILON = 1e-7
     "2102.12182",
     keeps_argmax=True,
     parameters="91",
-    slow=True,
+    slow_from=2,
     limits={
         "seed": "[0, 4294967295]",
         "learning_rate": "(0, inf)",

@@ -26,7 +26,7 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.labels import shown_names
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
-from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, unusable, usable
+from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, usable
 from calgrid.progress import log
 from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
@@ -273,7 +273,7 @@ def _rank(
     features = data.features if target is None or target.features is not None else None
     left_out: dict[str, str] = {}
     if list(names) == [ALL]:
-        names, left_out = usable(features, head), unusable(features, head)
+        names, left_out = usable(data.logits.shape[1], features, head)
         if data.features is not None and features is None:
             log(f"{options.apply} has no features: calibrators that need them are left out.")
     for name in names:

@@ -13,7 +13,7 @@ from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.files.logits import read_head_arrays
-from calgrid.files.ranking import unusable, usable
+from calgrid.files.ranking import usable
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
 from calgrid.jobs.import_logits import import_run
@@ -82,7 +82,7 @@ def _calibrators(options: argparse.Namespace) -> list[str]:
         test = read(options.apply, options.apply_labels, options, val.metadata.get("classes"))
         features = None if test.features is None else val.features
         head = read_head_arrays(options.head) if options.head else None
-        names = usable(features, head)
-        for line in left_out_lines(unusable(features, head)):
+        names, left_out = usable(val.logits.shape[1], features, head)
+        for line in left_out_lines(left_out):
             log(line)
     return list(dict.fromkeys(["none", *names]))

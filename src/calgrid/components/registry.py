@@ -62,7 +62,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
     "procedure": {"second_stage": False, "sees_validation": False, "several_gpus": False},
-    "calibrator": {"needs": ("logits",), "slow": False},
+    "calibrator": {"needs": ("logits",), "slow_from": None},
     "backbone": {"pretrained": False, "library": False},
     "probe": {"needs_linear_head": False},
 }

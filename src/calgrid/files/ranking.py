@@ -58,28 +58,24 @@ class Ranked:
         return self.verdict in NOT_WORSE
 
 
-def usable(features: Any = None, head: Any = None) -> list[str]:
-    """Return the ids of all calibrators whose inputs are available, in alphabetical order, ``none``
-    first.
-
-    Slow calibrators (minutes per fit) are not included; see :func:`unusable`.
+def usable(
+    n_classes: int, features: Any = None, head: Any = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the ids of the calibrators whose inputs are given and that do not take minutes a fit,
+    in alphabetical order, ``none`` first; and those of the others with the reason.
     """
-    left_out = unusable(features, head)
-    ids = [id for id in registry.descriptions("calibrator") if id not in left_out]
-    return sorted(ids, key=lambda id: (id != "none", id))
-
-
-def unusable(features: Any = None, head: Any = None) -> dict[str, str]:
-    """Return the ids of all other calibrators, in alphabetical order, and why each is left out."""
     given = {"logits": True, "features": features is not None, "head": head is not None}
-    reasons = {}
-    for id, component in sorted(registry.descriptions("calibrator").items()):
+    ids, left_out = ["none"], {}
+    for id, component in registry.descriptions("calibrator").items():
         missing = [name for name in component.info["needs"] if not given[name]]
+        slow_from = component.info["slow_from"]
         if missing:
-            reasons[id] = f"needs {' and '.join(missing)}"
-        elif component.info["slow"]:
-            reasons[id] = "takes minutes a fit; name it to rank it"
-    return reasons
+            left_out[id] = f"needs {' and '.join(missing)}"
+        elif slow_from is not None and n_classes >= slow_from:
+            left_out[id] = f"takes minutes a fit of {n_classes} classes; name it to rank it"
+        elif id != "none":
+            ids.append(id)
+    return ids, left_out
 
 
 def rank_calibrators(
@@ -105,7 +101,7 @@ def rank_calibrators(
     Parameters
     ----------
     logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), optional.
-    candidates : ids; by default those of :func:`usable`.
+    candidates : ids; by default those that :func:`usable` returns.
     rank_by : metric of predictions with labels that has ranks; plugin metrics are allowed.
     folds : at least 2 and at most N. seed : seed of folds, calibrators and resamples.
     n_resamples : number of bootstrap resamples. level : nominal coverage of the intervals.
@@ -167,7 +163,8 @@ def rank_calibrators(
             seconds.append(calibrator.fit_seconds or 0.0)
         return probabilities, float(np.mean(seconds))
 
-    ids = list(dict.fromkeys(usable(features, head) if candidates is None else candidates))
+    every = usable(logits.shape[1], features, head)[0] if candidates is None else candidates
+    ids = list(dict.fromkeys(every))
     results: list[Ranked] = []
     refused: dict[str, str] = {}
     with Progress("rank", len(ids), "calibrator") as progress:

@@ -100,5 +100,7 @@ def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
         runs = runs[runs[METHOD] == asked[METHOD]]
     mine, other = (runs[runs[compared] == asked[role]] for role in (compared, "against"))
     shared = [key for key in (*NUMBER_KEY, "seed") if key != compared]
-    pairs = mine.merge(other.drop(columns=[compared, "n_samples"]), on=shared, suffixes=("", "_against"))
+    pairs = mine.merge(
+        other.drop(columns=[compared, "n_samples"]), on=shared, suffixes=("", "_against")
+    )
     return pairs.assign(compared=compared)

@@ -23,9 +23,9 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
 
     Returns
     -------
-    Rows as in ``metrics`` with shift ``mean``, no interval, the smallest of their
-    ``n_samples``, and the columns ``n_shifts`` and ``shifts`` (names joined by a comma), so that means over different
-    corruptions can be distinguished.
+    Rows as in ``metrics`` with shift ``mean``, no interval, the smallest of their ``n_samples``,
+    and the columns ``n_shifts`` and ``shifts`` (names joined by a comma), so that means over
+    different corruptions can be distinguished.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     for found in sums.unique():
         words[found] = ",".join(shift.categories[[bool(found & power) for power in powers]])
     first = metrics.loc[rows.index].iloc[np.unique(group, return_index=True)[1]]
-    means = first.reset_index(drop=True).assign(
+    return first.reset_index(drop=True).assign(
         value=grouped["value"].mean(),
         n_samples=grouped["n_samples"].min(),
         shift=MEAN_SHIFT,
@@ -53,7 +53,6 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
         shifts=sums.map(words),
         **dict.fromkeys(INTERVAL, np.nan),
     )
-    return means
 
 
 def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:

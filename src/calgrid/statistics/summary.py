@@ -178,7 +178,10 @@ def _tests(runs: pd.DataFrame, against: Ids, draws: Draws, n_cells: int) -> pd.D
     """Paired differences of each cell (n_cells rows) to the cell ``against``, over common seeds."""
     own = runs[["cell", "seed", "value", "n_samples"]].assign(run=np.arange(len(runs)))
     pairs = own.assign(other=against[own["cell"]]).merge(
-        own.drop(columns="n_samples"), left_on=["other", "seed"], right_on=["cell", "seed"], suffixes=("", "_against")
+        own.drop(columns="n_samples"),
+        left_on=["other", "seed"],
+        right_on=["cell", "seed"],
+        suffixes=("", "_against"),
     )
     tests = paired_tests(pairs, ["cell"], draws).set_index("cell")
     return tests.reindex(range(n_cells)).fillna({"n_seeds": 0})
