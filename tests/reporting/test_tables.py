@@ -325,16 +325,18 @@ def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markd
     assert "first_stage" not in set(costs["stage"])
 
 
-def test_training_times_of_different_devices_have_no_ratio(build):
+@pytest.mark.parametrize("device", ["another", None])
+def test_training_times_of_different_or_unknown_devices_have_no_ratio(build, device):
     study = build(methods=("ce", "mbls"))
     costs = pd.read_parquet(study.folder / "costs.parquet")
     names = costs["device_name"].astype(str)
-    costs["device_name"] = names.mask(costs["method"] == "mbls", "another")
+    costs["device_name"] = names.mask(costs["method"] == "mbls", device)
     costs.to_parquet(study.folder / "costs.parquet")
     out = study.tables()
-    ratios = pd.read_csv(out / "training_time.csv").set_index("method")["ratio_to_baseline"]
-    assert ratios["ce"] == 1
-    assert np.isnan(ratios["mbls"])
+    table = pd.read_csv(out / "training_time.csv").set_index("method").fillna({"device_name": ""})
+    assert table["ratio_to_baseline"]["ce"] == 1
+    assert np.isnan(table["ratio_to_baseline"]["mbls"])
+    assert table["device_name"]["mbls"] == (device or "")
 
 
 def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):

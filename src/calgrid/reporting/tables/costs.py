@@ -62,8 +62,8 @@ def _means(data: StudyData) -> pd.DataFrame:
         peak_memory_mb=("peak_memory_mb", "max"),
         epochs=("epochs", "max"),
         parameters=("parameters", "max"),
-        device=("device", _distinct),
-        device_name=("device_name", _distinct),
+        device=("device", distinct),
+        device_name=("device_name", distinct),
         threads=("threads", "max"),
         n_seeds=("seed", "nunique"),
     )
@@ -79,7 +79,8 @@ def _means(data: StudyData) -> pd.DataFrame:
     return joined.loc[order]
 
 
-def _distinct(values: pd.Series) -> str:
+def distinct(values: pd.Series) -> str:
+    """Different known words, joined by a comma."""
     return ", ".join(sorted({str(value) for value in values.dropna()} - {""}))
 
 

@@ -5,6 +5,7 @@ import pandas as pd
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
+from calgrid.reporting.tables.costs import distinct
 from calgrid.storage.schema import SETTING
 
 KEYS = [*SETTING, "method"]
@@ -64,19 +65,15 @@ def totals(data: StudyData) -> pd.DataFrame:
         seconds_std=grouped["seconds"].std(),
         n_seeds=grouped.size(),
         peak_memory_mb=others["peak_memory_mb"].max(),
-        device_name=others["device_name"].agg(_distinct),
+        device_name=others["device_name"].agg(distinct),
         first_stage=first_stages["item"].first(),
     )
     frame = frame.reset_index()
     base = frame.loc[frame["method"] == data.baseline, [*SETTING, "seconds", "device_name"]]
     joined = frame.merge(base, on=list(SETTING), how="left", suffixes=("", "_base"))
-    same = (joined["device_name"] == joined["device_name_base"]) & (joined["seconds_base"] > 0)
-    ratio = (joined["seconds"] / joined["seconds_base"]).where(same)
+    same = (joined["device_name"] == joined["device_name_base"]) & (joined["device_name"] != "")
+    ratio = (joined["seconds"] / joined["seconds_base"]).where(same & (joined["seconds_base"] > 0))
     return joined.assign(ratio_to_baseline=ratio).drop(columns=["seconds_base", "device_name_base"])
-
-
-def _distinct(names: pd.Series) -> str:
-    return ", ".join(sorted(set(map(str, names))))
 
 
 def _row(row: pd.Series) -> list[Cell]:
