@@ -26,7 +26,8 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.labels import shown_names
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
-from calgrid.files.ranking import Estimate, Ranked, rank_calibrators, usable
+from calgrid.files.ranking import Ranked, rank_calibrators, usable
+from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable

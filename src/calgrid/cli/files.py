@@ -13,7 +13,6 @@ from calgrid.components import registry
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_any
-from calgrid.files.ranking import Estimate
 from calgrid.metrics import (
     METRICS,
     Metric,
@@ -23,6 +22,7 @@ from calgrid.metrics import (
     evaluate,
     evaluate_soft,
 )
+from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.logits import Logits
 

@@ -10,7 +10,7 @@ import numpy as np
 from calgrid.cli.files import estimates, read
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted
-from calgrid.files.ranking import Estimate
+from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.atomic import replacing
 

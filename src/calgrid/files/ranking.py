@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from calgrid.components import registry
 from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics import Metric, check_probabilities, evaluate
-from calgrid.metrics.intervals import Resampled, interval, resampled, tails_of
+from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
 from calgrid.statistics.sampling import against_one
@@ -20,14 +20,6 @@ from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 from calgrid.storage.arrays import Head
 
 Array = NDArray[np.float64]
-
-
-class Estimate(NamedTuple):
-    """A value and its bootstrap interval, NaN without one."""
-
-    value: float
-    low: float = np.nan
-    high: float = np.nan
 
 
 NO_DIFFERENCE = Estimate(0, 0, 0)

@@ -206,6 +206,14 @@ def bootstrap_soft(
     return _intervals(SOFT.values(), resamples, tails, len(np.asarray(probs)))
 
 
+class Estimate(NamedTuple):
+    """A value and its bootstrap interval, NaN without one."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
 class Resampled(NamedTuple):
     """Metrics of one model, or means over models on the same samples, by identifier.
 
