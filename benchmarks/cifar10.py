@@ -85,7 +85,7 @@ def main() -> None:
         prepare("cifar10", Path(folder, "data"), data_root=options.data_root)
         prepared = first_images(open_prepared(Path(folder, "data")), options.images)
         # the first steps also pay for what torch sets up once
-        spec = Plan(study).train(key)
+        spec = Plan(study).train(key).spec
         short = {**spec, "protocol": {**spec["protocol"], "epochs": 1}}
         by_loop(first_images(prepared, WARM_UP), short, Path(folder))
         for name, trained in {"calgrid": by_calgrid, "loop": by_loop}.items():

@@ -198,7 +198,7 @@ def specification(options: argparse.Namespace) -> dict[str, Any]:
     config = yaml.safe_load((HOME / "config/papers/smart/study.yaml").read_text(encoding="utf-8"))
     plan = Plan(Study({**config, "data_root": str(HOME)}, HOME))
     (key,) = (key for key in plan.study.runs if key.path == RUN)
-    spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key)))
+    spec: dict[str, Any] = json.loads(json.dumps(plan.calibrate(key).spec))
     draws = spec["draws"][: options.draws]
     spec["calibrators"] = [
         each for each in spec["calibrators"] if each["id"] in (options.ids or [each["id"]])

@@ -301,9 +301,9 @@ def _null_seconds(bench: Bench, repeats: int = 5) -> Figures:
     """Mean seconds and processor seconds of the null stages of a run as own processes."""
     key = next(iter(bench.plan.study.evaluations))
     folders = {
-        "train": bench.plan.train_folder(key),
-        "predict": bench.plan.predict_folder(key),
-        "calibrate-run": bench.plan.calibrate_folder(key),
+        "train": bench.plan.train(key).folder,
+        "predict": bench.plan.predicted(key).folder,
+        "calibrate-run": bench.plan.calibrate(key).folder,
     }
     plan, calls = bench.write_plan(), []
     for _ in range(repeats):

@@ -107,7 +107,7 @@ class Runs:
 
     def prepare(self) -> None:
         """Prepare the data set."""
-        out = self.plan.data_folder(self.dataset)
+        out = self.plan.data(self.dataset).folder
         self.calgrid("data", "--plan", self.plan_file, "--out", out, *self.data_root)
 
     def calgrid(self, *arguments: Any) -> None:
@@ -124,11 +124,11 @@ class Runs:
 
     def trained(self, key: RunKey) -> Path:
         """Folder of a training."""
-        return Path(self.plan.train_folder(key))
+        return Path(self.plan.train(key).folder)
 
     def predicted(self, key: RunKey) -> Path:
         """Folder of the logits of a run."""
-        return Path(self.plan.predict_folder(key))
+        return Path(self.plan.predicted(key).folder)
 
     def train_command(self, key: RunKey, on: str | None = None) -> list[Any]:
         """Arguments that train a run, on the CPU or by default on a GPU if there is one."""
@@ -144,7 +144,7 @@ class Runs:
         return ["predict", *self._common(self.predicted(key), on), "--model", model]
 
     def _common(self, out: Path, on: str | None) -> list[Any]:
-        data = Path(self.plan.data_folder(self.dataset)) / MANIFEST
+        data = Path(self.plan.data(self.dataset).folder) / MANIFEST
         return [
             *("--plan", self.plan_file),
             *("--out", out),

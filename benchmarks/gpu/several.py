@@ -83,7 +83,7 @@ def loss(runs: Runs, key: RunKey) -> float:
 def images_per_second(runs: Runs, key: RunKey, count: int) -> float:
     """Training images per second, with validation after each epoch."""
     record = json.loads((runs.trained(key) / TRAIN).read_text())
-    data = open_prepared(runs.plan.data_folder(runs.dataset))
+    data = open_prepared(runs.plan.data(runs.dataset).folder)
     images = len(data.splits["train"]) * record["epochs"]
     return images * count / record["seconds"]  # of all GPUs
 

@@ -53,7 +53,7 @@ def test_version(calgrid):
 def test_prepared_data_have_a_record_and_a_manifest_without_times(
     calgrid, make_config, home, tmp_path
 ):
-    spec = Plan(Study(make_config(), home)).data_spec("digits")
+    spec = Plan(Study(make_config(), home)).data("digits").spec
     manifests = []
     for place in ("first", "second"):
         folder = tmp_path / place
@@ -176,9 +176,7 @@ class TestCheck:
         first, *runs = done.out.splitlines()
         assert first == "study 'small': 3 runs to train, 0 external, 2 to evaluate"
         plan = Plan(Study(config, home))
-        assert runs == [
-            f"  {plan.train(key)['fingerprint']}  {key.path}" for key in plan.study.runs
-        ]
+        assert runs == [f"  {plan.train(key).fingerprint}  {key.path}" for key in plan.study.runs]
 
     def test_another_data_root_takes_the_place_of_the_configurations(
         self, calgrid, fails, configured, make_config, tmp_path

@@ -105,7 +105,7 @@ def test_at_most_twenty_steps_or_a_minute_are_measured(
 
     monkeypatch.setattr(speed, "build_trainer", build)
     (key,) = plan.study.trained
-    spec = plan.train(key)
+    spec = plan.train(key).spec
     found = speed.images_per_second(spec, (3, 8, 8), 10, "cpu")
     assert found == pytest.approx(spec["protocol"]["batch_size"] / seconds)
     assert counts == counted

@@ -233,12 +233,12 @@ from calgrid.configuration.study import Study
 def fingerprints(config, home):
     study = Study(config, home)
     plan = Plan(study)
-    found = {"data": plan.data_spec("digits")["fingerprint"]}
+    found = {"data": plan.data("digits").fingerprint}
     found |= {name: plan._code(name) for name in ("tables", "figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):
-            found[f"{stage} {name}"] = getattr(plan, stage)(key)["fingerprint"]
+            found[f"{stage} {name}"] = getattr(plan, stage)(key).fingerprint
     return found
 
 task = json.loads(sys.stdin.read())
@@ -348,7 +348,7 @@ def test_an_edit_changes_what_uses_the_file_and_nothing_else(edited, edit):
 def test_a_copy_elsewhere_has_the_same_fingerprints(edited, home):
     plan = Plan(Study(CONFIG, home))
     found = {
-        key.method: plan.train(key)["fingerprint"]
+        key.method: plan.train(key).fingerprint
         for key in plan.study.runs
         if key.protocol == "digits"
     }
@@ -359,7 +359,7 @@ def test_the_device_and_the_folders_are_no_part_of_a_fingerprint(make_config, ho
     def fingerprints(**changes):
         plan = Plan(Study(make_config(**changes), home))
         stages = (plan.train, plan.predict, plan.calibrate)
-        return [stage(key)["fingerprint"] for key in plan.study.runs for stage in stages]
+        return [stage(key).fingerprint for key in plan.study.runs for stage in stages]
 
     plain = fingerprints()
     assert fingerprints(device="cpu") == plain

@@ -276,8 +276,7 @@ def test_an_edit_scores_again_and_trains_nothing(write, make_config, home):
         plan = Plan(Study(make_config(plugins=[str(file.parents[1])], statistics=statistics), home))
         (key, *_) = plan.study.runs
         stages = {
-            name: getattr(plan, name)(key)["fingerprint"]
-            for name in ("train", "predict", "calibrate")
+            name: getattr(plan, name)(key).fingerprint for name in ("train", "predict", "calibrate")
         }
         return stages | {
             name: plan.summary_fingerprint(name)

@@ -47,7 +47,7 @@ def test_corruptions_belong_to_the_data_set_that_they_are_made_of(study):
     )
     assert made.image_sets() == ["mine", "mine_c"]
     assert made.datasets.base("mine_c") == "mine"
-    spec = Plan(made).data_spec("mine_c")["configured"]
+    spec = Plan(made).data("mine_c").spec["configured"]
     assert (spec["kind"], spec["options"], spec["info"]["base"]) == (
         "corruptions",
         {"of": "mine", "images": 5},
@@ -142,7 +142,7 @@ def test_a_configured_set_can_be_the_out_of_distribution_set_of_another(study):
 
 
 def fingerprint(study, **changes):
-    return Plan(study({"mine": {**PARQUET, **changes}})).data_spec("mine")["fingerprint"]
+    return Plan(study({"mine": {**PARQUET, **changes}})).data("mine").fingerprint
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_the_content_of_a_source_counts_and_its_time_and_place_do_not(
 def test_a_training_names_the_fingerprint_that_the_prepared_folder_must_have(study):
     plan = Plan(study({"mine": PARQUET}))
     (key,) = plan.study.runs
-    assert plan.train(key)["data"] == plan.data_spec("mine")["fingerprint"]
+    assert plan.train(key).spec["data"] == plan.data("mine").fingerprint
 
 
 def test_the_specification_for_the_preparation_is_json_and_complete(study):
     plan = Plan(study({"mine": PARQUET}, {"datasets": ["mine", "digits"]}))
-    assert plan.data_spec("digits")["configured"] is None
-    spec = plan.data_spec("mine")["configured"]
+    assert plan.data("digits").spec["configured"] is None
+    spec = plan.data("mine").spec["configured"]
     assert (spec["image_set"], spec["kind"]) == ("mine", "image_parquet")
     assert set(spec["sources"]) == {PARQUET["train"], PARQUET["test"]}
     given = {name: value for name, value in PARQUET.items() if name != "base"}

@@ -74,7 +74,7 @@ class TestJobs:
 
     def test_second_stages_start_from_the_model_of_the_first_stage(self, made):
         key = RunKey("p", "digits", "resnet8", "tst+mbls", 2)
-        folder = made.plan.train_folder(key._replace(method="mbls"))
+        folder = made.plan.train(key._replace(method="mbls")).folder
         assert folder.startswith(
             "results/runs/digits/digits/resnet8/mbls/seed2/train-"
         )  # p trains alike
@@ -83,7 +83,7 @@ class TestJobs:
 
     def test_data_of_shifts(self, made):
         manifests = {
-            image_set: f"{made.plan.data_folder(image_set)}/manifest.json"
+            image_set: f"{made.plan.data(image_set).folder}/manifest.json"
             for image_set in ("digits", "digits_c", "photos")
         }
         assert made.data_base(SimpleNamespace(image_set="digits_c")) == [manifests["digits"]]
@@ -101,7 +101,7 @@ class TestJobs:
         assert re.fullmatch(made.ids("import"), logits.id)
         assert not re.fullmatch(made.ids("predict"), logits.id)
         assert made.external_files(wildcards(key)) == [str(tmp_path / "test.npz")]
-        assert made.plan.external(key)["external"]["split_seed"] == 1
+        assert made.plan.external(key).spec["external"]["split_seed"] == 1
 
     def test_results_of_rules(self, made):
         assert len(made.results_of("data")) == 2 * 3

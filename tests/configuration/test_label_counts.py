@@ -20,7 +20,7 @@ def data_root(tmp_path):
 
 def counts_of(plan):
     """Label counts of the calibration of every run, by its data set."""
-    return {key.dataset: plan.calibrate(key)["label_counts"] for key in plan.study.evaluations}
+    return {key.dataset: plan.calibrate(key).spec["label_counts"] for key in plan.study.evaluations}
 
 
 def test_they_belong_to_all_runs_of_their_data_set_and_to_no_other(plan, data_root):
@@ -55,7 +55,7 @@ def test_content_and_path_enter_the_fingerprint_of_calibration_only(plan, data_r
         made = plan({"methods": ["ce"]}, data_root=str(data_root), **changes)
         (key,) = made.study.runs
         return [
-            getattr(made, stage)(key)["fingerprint"] for stage in ("train", "predict", "calibrate")
+            getattr(made, stage)(key).fingerprint for stage in ("train", "predict", "calibrate")
         ]
 
     counted = {"label_counts": {"digits": "counts.npy"}}

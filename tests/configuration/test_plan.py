@@ -30,7 +30,7 @@ def fingerprints(plan):
         }
         made = plan(grid, protocols=protocols, **changes)
         return {
-            f"{stage} {key.method}": getattr(made, stage)(key)["fingerprint"]
+            f"{stage} {key.method}": getattr(made, stage)(key).fingerprint
             for key in made.study.evaluations
             for stage in STAGES
             if key.seed == 1
@@ -99,8 +99,8 @@ def test_a_change_reruns_what_depends_on_it_and_nothing_else(fingerprints, chang
 def test_runs_of_a_seed_share_a_draw_of_validation_images_and_all_share_shifted_images(plan):
     grid = {"protocol": "p", "methods": ["ce", "tst"], "seeds": [1, 2], "shifts": ["digits_c"]}
     made = plan(grid, protocols={"p": {"base": "digits", "val_draw": "seed"}})
-    data = {key: made.train(key)["data"] for key in made.study.trained}
-    drawn = {seed: made.data_spec("digits", seed)["fingerprint"] for seed in (None, 1, 2)}
+    data = {key: made.train(key).spec["data"] for key in made.study.trained}
+    drawn = {seed: made.data("digits", seed).fingerprint for seed in (None, 1, 2)}
     assert len(set(drawn.values())) == 3
     assert all(data[key] == drawn[key.seed] for key in data)
     # the family corrupts the test images, which are those of all draws
@@ -108,7 +108,7 @@ def test_runs_of_a_seed_share_a_draw_of_validation_images_and_all_share_shifted_
         ("digits", None): None,
         ("digits", 1): None,
         ("digits", 2): None,
-        ("digits_c", None): made.data_folder("digits"),
+        ("digits_c", None): made.data("digits").folder,
     }
 
 
@@ -121,7 +121,7 @@ def test_an_override_is_the_same_as_a_variant_but_for_its_name(plan):
     variant = plan({"methods": ["mine"]}, methods={"mine": {"base": "mbls", "margin": 3}})
     named = plan({"methods": ["mbls"]}, overrides=OVERRIDE)
     one, other = (
-        {**made.train(*made.study.runs), "key": None, "fingerprint": None}
+        {**made.train(*made.study.runs).spec, "key": None, "fingerprint": None}
         for made in (variant, named)
     )
     assert one == other
@@ -138,24 +138,25 @@ class TestSpecifications:
         return plan({**grid, "shifts": ["digits_c", "ood/photos"]})
 
     def test_of_a_training(self, made):
-        first, spec = map(made.train, made.study.runs)
-        assert first["first_stage"] is None
-        assert spec["first_stage"] == {"fingerprint": first["fingerprint"], "checkpoint": "last"}
+        first, second = map(made.train, made.study.runs)
+        spec = second.spec
+        assert first.spec["first_stage"] is None
+        assert spec["first_stage"] == {"fingerprint": first.fingerprint, "checkpoint": "last"}
         assert spec["key"] == list(made.study.runs)[1]._asdict()
         assert (spec["procedure"]["id"], spec["loss"]["id"]) == ("tst", "ce")
         assert "export_features" not in spec["protocol"]
 
     def test_of_a_prediction_names_the_shift_families_of_its_grids(self, made, plan):
         key = next(iter(made.study.runs))
-        assert set(made.predict(key)["shifts"]) == {"digits_c", "ood/photos"}
-        fewer = plan({"methods": ["ce"]}).predict(key)
+        assert set(made.predict(key).spec["shifts"]) == {"digits_c", "ood/photos"}
+        fewer = plan({"methods": ["ce"]}).predict(key).spec
         assert fewer["shifts"] == {}
         # a file of logits is the same, whichever families are predicted beside it
-        assert fewer["files"].items() < made.predict(key)["files"].items()
-        assert made.predict(key)["run_fingerprint"] == made.train(key)["fingerprint"]
+        assert fewer["files"].items() < made.predict(key).spec["files"].items()
+        assert made.predict(key).spec["run_fingerprint"] == made.train(key).fingerprint
 
     def test_of_a_calibration(self, made):
-        spec = made.calibrate(next(iter(made.study.runs)))
+        spec = made.calibrate(next(iter(made.study.runs))).spec
         # one that is not stochastic is fitted once, whatever the seeds
         seeds = {entry["name"]: entry["seeds"] for entry in spec["calibrators"]}
         assert seeds == {"none": [3], "ts": [3], "smart": [3, 5]}
@@ -164,7 +165,7 @@ class TestSpecifications:
 
     def test_the_manifest_lists_every_part_with_its_fingerprint(self, made):
         manifest = json.loads(json.dumps(made.manifest()))
-        expected = [made.calibrate(key)["fingerprint"] for key in made.study.evaluations]
+        expected = [made.calibrate(key).fingerprint for key in made.study.evaluations]
         assert [run["fingerprint"] for run in manifest["runs"]] == expected
         folder = "results/runs/digits/digits/resnet8/ce/seed1/calibrate-"
         assert manifest["runs"][0]["calibrate"] == f"{folder}{expected[0][:10]}"
@@ -187,8 +188,8 @@ def test_an_external_run_is_imported_again_when_its_description_changes_but_not_
         }
         plan = Plan(Study({"study": "s", "external": {"a": one}}, home))
         (key,) = plan.study.runs
-        assert plan.run_fingerprint(key) == plan.external(key)["fingerprint"]
-        return plan.external(key)["fingerprint"]
+        assert plan.run_fingerprint(key) == plan.external(key).fingerprint
+        return plan.external(key).fingerprint
 
     assert fingerprint(calibrators=["ts"], calibrator_seeds=[1, 2]) == fingerprint()
     assert (
@@ -213,7 +214,7 @@ class TestReductionOfTheProtocol:
     def reductions(self, plan):
         def of(protocol="fcline", **changes):
             made = plan({"protocol": protocol, "methods": ["mbls", "tst+mbls"]}, **changes)
-            losses = (made.train(key)["loss"] for key in made.study.evaluations)
+            losses = (made.train(key).spec["loss"] for key in made.study.evaluations)
             return [loss["options"]["reduction"] for loss in losses]
 
         return of

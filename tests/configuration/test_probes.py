@@ -24,7 +24,7 @@ def made(plan):
 
 
 def test_a_variant_has_all_options_and_its_own_name_in_specification_and_manifest(made):
-    spec = made().probe(KEY, "few")
+    spec = made().probe(KEY, "few").spec
     assert spec["probe"] == {
         "name": "few",
         "id": "margin_attack",
@@ -32,7 +32,7 @@ def test_a_variant_has_all_options_and_its_own_name_in_specification_and_manifes
     }
     assert spec["run_fingerprint"] == made().run_fingerprint(KEY)
     (run,) = made().manifest()["runs"]
-    folder = made().probe_folder(KEY, "few")
+    folder = made().probe(KEY, "few").folder
     assert run["probes"][0] == {
         **spec["probe"],
         "fingerprint": spec["fingerprint"],
@@ -47,8 +47,7 @@ def test_a_study_without_probes_says_nothing_of_them(plan):
 
 def test_a_fingerprint_depends_on_options_and_on_its_own_probe_only(made):
     few, more = (
-        [made(n).probe(KEY, name)["fingerprint"] for name in ("few", "prototypes")]
-        for n in (20, 21)
+        [made(n).probe(KEY, name).fingerprint for name in ("few", "prototypes")] for n in (20, 21)
     )
     assert few[0] != more[0]
     assert few[1] == more[1]

@@ -214,7 +214,7 @@ def test_data_sets_without_training_images_are_run_with_published_weights(study)
 def test_the_specification_of_such_a_run_names_no_loss_and_no_rate(study):
     made = study(protocols={"published_light": {"base": "published", "export_features": False}})
     assert made.protocols.get("published_light", "here").export_features is False
-    spec = Plan(made).train(KEY)
+    spec = Plan(made).train(KEY).spec
     assert spec["protocol"]["weights"] == "published"
     assert "loss" not in spec
     assert not {"epochs", "optimizer", "schedule", "augmentation"} & set(spec["protocol"])
@@ -323,7 +323,7 @@ def checkpoints(study, tmp_path):
 def test_six_losses_of_eight_cells_have_a_file_each(checkpoints):
     methods, networks = ["ce", "brier", "mmce_w", "ls_005", "flsd53", "fl3"], [*NETWORKS]
     plan = Plan(checkpoints(datasets=["cifar10", "cifar100"], backbones=networks, methods=methods))
-    files = {key: plan.train(key)["checkpoint"] for key in plan.study.runs}
+    files = {key: plan.train(key).spec["checkpoint"] for key in plan.study.runs}
     assert len({file["url"] for file in files.values()}) == len(files) == 48
     address = "https://www.robots.ox.ac.uk/~viveka/focal_calibration"
     names = {
@@ -372,9 +372,9 @@ class TestSharedTraining:
         keys = [key for key in made.evaluations if key.protocol != "longer"]
         for method in ("ce", "tst"):
             alike = [key for key in keys if key.method == method]
-            (folder,) = {plan.train_folder(key) for key in alike}
+            (folder,) = {plan.train(key).folder for key in alike}
             assert "/digits/digits/resnet8/" in folder
-            assert len({plan.predict_folder(key) for key in alike}) == 2
+            assert len({plan.predicted(key).folder for key in alike}) == 2
         trained = [job.about.split("/")[0] for job in plan.jobs if job.rule == "train"]
         assert sorted(trained) == ["digits", "digits", "longer", "longer"]
         assert count_jobs(made)["train"] == 4
@@ -393,7 +393,7 @@ def test_cifar100_is_tested_with_the_constants_of_imagenet_as_their_code_does_an
     made = checkpoints(datasets=["cifar10", "cifar100"], methods=["ce"])
     plan = Plan(made)
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-    of_ten, of_hundred = (plan.predict(key)["test_normalisation"] for key in made.runs)
+    of_ten, of_hundred = (plan.predict(key).spec["test_normalisation"] for key in made.runs)
     assert (of_ten, of_hundred) == ({}, {"cifar100": constants})
     others = [
         name for name in made.protocols.files if made.protocols.get(name, "here").test_normalisation

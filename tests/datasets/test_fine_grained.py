@@ -153,7 +153,7 @@ def test_a_variant_of_another_size_is_a_data_set_of_its_own(tmp_path, make_confi
         "large",
         tmp_path / "out",
         data_root=tmp_path,
-        configured=Plan(study).data_spec("large")["configured"],
+        configured=Plan(study).data("large").spec["configured"],
     )
     made = open_prepared(tmp_path / "out")
     assert (

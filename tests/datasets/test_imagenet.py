@@ -150,7 +150,7 @@ def test_a_variant_draws_by_another_seed(archives, make_config, home):
         "second",
         archives / "out",
         data_root=archives,
-        configured=Plan(study).data_spec("second")["configured"],
+        configured=Plan(study).data("second").spec["configured"],
     )
     mine, plain = Imagenet(split_seed=5).build(archives)["val"], Imagenet().build(archives)["val"]
     assert not np.array_equal(mine.rows, plain.rows)
@@ -355,7 +355,7 @@ def test_a_variant_with_the_preset_is_a_data_set_of_its_own(tmp_path):
         )
 
     plan = Plan(study(imagenet_238={"base": "imagenet", "resize": 238, "interpolation": "bicubic"}))
-    resized, plain = plan.data_spec("imagenet_238"), plan.data_spec("imagenet")
+    resized, plain = plan.data("imagenet_238").spec, plan.data("imagenet").spec
     assert resized["fingerprint"] != plain["fingerprint"]
     assert (
         plan.study.datasets.families("imagenet_238") == ()

@@ -137,7 +137,7 @@ def plan(make_config, home, root):
 
 def test_the_official_protocol_trains_on_all_and_validates_on_the_test_split(root, plan):
     prepare(
-        "tiny_fc", root / "fc", data_root=root, configured=plan().data_spec("tiny_fc")["configured"]
+        "tiny_fc", root / "fc", data_root=root, configured=plan().data("tiny_fc").spec["configured"]
     )
     made = open_prepared(root / "fc", verify=True)
     assert {name: len(split) for name, split in made.splits.items()} == OFFICIAL
@@ -152,7 +152,7 @@ def test_the_official_protocol_carries_its_warning_into_the_manifest_of_a_study(
     assert "the validation split is the test split" in run["warning"]
     (run,) = plan(val="drawn").manifest()["runs"]
     assert run["warning"] == ""
-    fixed, drawn = plan().data_spec("tiny_fc"), plan(val="drawn").data_spec("tiny_fc")
+    fixed, drawn = plan().data("tiny_fc").spec, plan(val="drawn").data("tiny_fc").spec
     assert fixed["fingerprint"] != drawn["fingerprint"]
 
 
@@ -168,7 +168,7 @@ def test_a_variant_has_the_defaults_families_and_sizes_of_its_base(plan):
 
 
 def test_only_a_variant_that_says_so_may_repeat_a_split(root, plan, refuses):
-    silent = dict(plan().data_spec("tiny_fc")["configured"])
+    silent = dict(plan().data("tiny_fc").spec["configured"])
     silent["info"] = {name: fact for name, fact in silent["info"].items() if name != "repeats"}
     with refuses(DataError, "Splits val and test of 'tiny_fc' share 7 source rows"):
         prepare("tiny_fc", root / "fc", data_root=root, configured=silent)

@@ -52,14 +52,14 @@ def run_study(home, name, external, **configuration):
     study.rows_of_banks()
     plan = Plan(study)
     for key in study.external:
-        predicted = Path(plan.predict_folder(key))
-        import_run(plan.external(key), study.external_files(key), predicted)
-        calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
+        predicted = Path(plan.predicted(key).folder)
+        import_run(plan.external(key).spec, study.external_files(key), predicted)
+        calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
     for key, made in study.ensembles.items():
-        predicted = Path(plan.predict_folder(key))
-        members = [Path(plan.predict_folder(member)) for member in made.members]
-        ensemble(plan.ensemble(key), members, predicted)
-        calibrate(plan.calibrate(key), predicted, Path(plan.calibrate_folder(key)))
+        predicted = Path(plan.predicted(key).folder)
+        members = [Path(plan.predicted(member).folder) for member in made.members]
+        ensemble(plan.ensemble(key).spec, members, predicted)
+        calibrate(plan.calibrate(key).spec, predicted, Path(plan.calibrate(key).folder))
     fingerprint = plan.summary_fingerprint("aggregate")
     aggregate(plan.manifest(), Path(study.layout.summary_record("aggregate", fingerprint)))
     return plan
@@ -122,7 +122,7 @@ def test_an_unpacked_archive_is_the_same_bank(bank, home):
         plan = Plan(Study({"study": "s", "external": {"b": {**taken, "file": file}}}, home))
         (key,) = plan.study.external
         out = Path(f"out-{file}")
-        import_run(plan.external(key), plan.study.external_files(key), out)
+        import_run(plan.external(key).spec, plan.study.external_files(key), out)
         folders.append(read_logits(out / logits_file("last", "test")).logits)
     np.testing.assert_array_equal(*folders)
     np.testing.assert_array_equal(folders[0], logits_of("ce", 2)[VAL:])
@@ -305,7 +305,7 @@ def test_ensembles_pool_runs_of_a_bank_and_imported_logits(bank, packed, home):
     assert set(keys) == set(ensembles["methods"])
 
     def logits(key):
-        path = Path(plan.predict_folder(key), logits_file("last", "test"))
+        path = Path(plan.predicted(key).folder, logits_file("last", "test"))
         return read_logits(path).logits.astype(float)
 
     def members(method):
@@ -349,11 +349,11 @@ def test_seeds_of_a_bank_and_of_a_grid_are_members_of_one_ensemble(bank, home, m
     ((key, made),) = plan.study.ensembles.items()
     assert sorted(member.seed for member in made.members) == [1, 2]
     assert made.checkpoints == ("last",)
-    spec = plan.ensemble(key)
+    spec = plan.ensemble(key).spec
     assert spec["families"] == []
     own, taken_run = spec["members"]
-    assert own["logits"] == plan.predict(made.members[0])["files"]
-    assert taken_run["logits"]["test"] == plan.external(made.members[1])["fingerprint"]
+    assert own["logits"] == plan.predict(made.members[0]).spec["files"]
+    assert taken_run["logits"]["test"] == plan.external(made.members[1]).fingerprint
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_each_group_is_a_run_named_by_its_data_set_and_network(study, arena, tmp
     runs = {(key.dataset, key.backbone, key.method): key for key in plan.study.external}
     assert set(runs) == {("c10", "resnet", "resnet"), ("breast", "vit", "resnet")}
     key = runs["breast", "vit", "resnet"]
-    import_run(plan.external(key), plan.study.external_files(key), tmp_path / "out")
+    import_run(plan.external(key).spec, plan.study.external_files(key), tmp_path / "out")
     written = read_logits(tmp_path / "out" / logits_file("last", "test"))
     np.testing.assert_allclose(np.exp(written.logits[:, 1]), ROWS[:2, 0], rtol=1e-6)
     assert written.metadata["dataset"] == "breast"

@@ -52,14 +52,14 @@ CE = key("ce")
 
 def trained(plan, data, out, run=CE, **options):
     """Train a run in ``out/train``; returns the path of its model."""
-    train(plan.train(run), data / run.dataset, out / "train", device="cpu", **options)
+    train(plan.train(run).spec, data / run.dataset, out / "train", device="cpu", **options)
     return out / "train/model.safetensors"
 
 
 def predicted(plan, data, out, run=CE, families=(), spec=None, job="predict"):
     """Predict the run in ``out/train``; returns whether there was something to do."""
     folders = {family: data / family.removeprefix("ood/") for family in families}
-    spec = spec or plan.predict(run)
+    spec = spec or plan.predict(run).spec
     model = out / "train/model.safetensors"
     return predict(spec, model, data / run.dataset, out / job, shifts=folders, device="cpu")
 
@@ -83,7 +83,7 @@ def command(*arguments, **environment):
 def train_arguments(plan, data, out, method="ce", **options):
     """Arguments of ``calgrid train`` for a plan of one job, which makes the folder ``out``."""
     path = out.parent / f"{out.name}-plan.json"
-    write_plan(path, {str(out): plan.train(key(method))})
+    write_plan(path, {str(out): plan.train(key(method)).spec})
     extra = [
         part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
     ]

@@ -66,7 +66,7 @@ def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_ow
     first, second = tmp_path / "ce", tmp_path / "tst"
     weights = trained(tuned, data, first, run("ce"))
     assert published == [True]
-    states, _ = load_checkpoint(weights, tuned.train(run("ce"))["fingerprint"])
+    states, _ = load_checkpoint(weights, tuned.train(run("ce")).fingerprint)
     stem = states["last.model"]["stages.0.model.conv1.0.weight"]
     torch.testing.assert_close(stem, torch.full_like(stem, 0.125))
 
@@ -78,7 +78,7 @@ def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_ow
     assert abs(logits.logits - expected).max() < 1e-4
 
     tst = trained(tuned, data, second, run("tst"), first_stage=weights)
-    body, _ = load_checkpoint(tst, tuned.train(run("tst"))["fingerprint"])
+    body, _ = load_checkpoint(tst, tuned.train(run("tst")).fingerprint)
     assert torch.equal(body["last.model"]["body.stages.0.model.conv1.0.weight"], stem)
     assert published == [
         True,
@@ -90,7 +90,7 @@ def test_a_models_run_starts_from_published_weights_and_is_predicted_from_its_ow
 
 def test_images_of_a_wrong_size_are_refused_before_the_first_step(plan, data, tmp_path, refuses):
     """Where a configuration does not tell their size, planning could not know."""
-    spec = copy.deepcopy(dict(plan.train(key("ce"))))
+    spec = copy.deepcopy(dict(plan.train(key("ce")).spec))
     spec["key"]["backbone"] = "resnet50_tiny"
     parts = [
         "data set 'digits': backbone 'resnet50_tiny' takes images of 64x64 pixels only",

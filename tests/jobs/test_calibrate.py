@@ -36,7 +36,7 @@ SPLITS = ("val", "test")
 @pytest.fixture(scope="module")
 def part(plan, run, tmp_path_factory):
     out = tmp_path_factory.mktemp("part") / "calibrate"
-    calibrate(plan.calibrate(CE), run / "predict", out)
+    calibrate(plan.calibrate(CE).spec, run / "predict", out)
     return out
 
 
@@ -78,7 +78,7 @@ def test_under_disjoint_validation_calibrators_are_fitted_on_a_third_and_scored_
     calibrator, plan, run, tmp_path
 ):
     copy = copied(run, tmp_path)
-    calibrate({**plan.calibrate(CE), "disjoint_validation": True}, copy, tmp_path / "part")
+    calibrate({**plan.calibrate(CE).spec, "disjoint_validation": True}, copy, tmp_path / "part")
     metrics = read_frame(tmp_path / "part" / "metrics.parquet")
     val, test = (read_logits(copy / f"logits/last/{split}.parquet") for split in ("val", "test"))
     rows = rows_by_purpose(val.label, disjoint=True)
@@ -126,7 +126,7 @@ def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path,
             f"logits/{checkpoint}/val.parquet",
             lambda val: val.logits.argmax(axis=1).astype(np.int32),
         )
-    calibrate(plan.calibrate(CE), out, tmp_path / "part")
+    calibrate(plan.calibrate(CE).spec, out, tmp_path / "part")
     warnings = read_json(tmp_path / "part" / "calibrate.json")["warnings"]
     assert any(
         warning.startswith("ts (seed 0, last checkpoint) has an NLL of") for warning in warnings
@@ -146,7 +146,7 @@ class TestSameShift:
             fit_on=["val", "same_shift"], calibrator_seeds=[0, 1], calibrators=["none", "ts"]
         )
         out = tmp_path_factory.mktemp("same") / "part"
-        calibrate(Plan(Study(study, HOME)).calibrate(CE), run / "predict", out)
+        calibrate(Plan(Study(study, HOME)).calibrate(CE).spec, run / "predict", out)
         return read_frame(out / "metrics.parquet")
 
     def test_every_corruption_is_fitted_and_scored_once_a_draw(self, same):
@@ -184,7 +184,7 @@ class TestRedrawn:
     """A part of val and test together fits, the rest scores."""
 
     def test_values_are_those_of_a_fit_on_a_part_of_all_rows(self, run, tmp_path):
-        spec = Plan(Study(small_study(), HOME)).calibrate(CE)
+        spec = Plan(Study(small_study(), HOME)).calibrate(CE).spec
         spec = {**spec, "fit_on": ["val", "redrawn"], "draws": [3, 4], "families": []}
         calibrate(spec, run / "predict", tmp_path / "part")
         found = read_frame(tmp_path / "part" / "metrics.parquet").query(
@@ -243,7 +243,7 @@ class TestParts:
     @classmethod
     def undisturbed(cls, spec, parted, tmp_path_factory):
         out = tmp_path_factory.mktemp("undisturbed") / "part"
-        calibrate(spec.calibrate(CE), parted / "predict", out)
+        calibrate(spec.calibrate(CE).spec, parted / "predict", out)
         return contents(out)
 
     def test_one_part_is_in_memory_at_a_time(
@@ -264,7 +264,7 @@ class TestParts:
             return found
 
         monkeypatch.setattr(sys.modules[Scorer.__module__], "read_logits", reading)
-        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
+        calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert most["digits_c"] == 10 * most["test"]
         assert most["together"] <= most["digits_c"] + most["val"]
         assert contents(tmp_path / "part") == undisturbed
@@ -284,7 +284,7 @@ class TestParts:
         monkeypatch.setattr(sys.modules[Scorer.__module__], "KEPT_SECONDS", -1)
         monkeypatch.setattr(Scorer, "score", killed)
         with pytest.raises(KeyboardInterrupt):
-            calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
+            calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert not (tmp_path / "part").exists()
         kept = sorted(tmp_path.rglob("kept-*.json"))
         assert len(kept) == 5
@@ -293,7 +293,7 @@ class TestParts:
         monkeypatch.setattr(
             Scorer, "score", lambda *given: scored.append(given[1]) or score(*given)
         )
-        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
+        calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         chunks = read_json(tmp_path / "part" / "calibrate.json")["chunks"]
         assert len(scored) == len(chunks) - len(before) + 1
         assert contents(tmp_path / "part") == undisturbed
@@ -309,14 +309,14 @@ class TestParts:
         copy = copied(parted, tmp_path)
         relabel(copy, "logits/last/test.parquet", lambda test: test.label[::-1])
         with pytest.raises(TypeError):
-            calibrate(spec.calibrate(CE), copy, tmp_path / "part")
+            calibrate(spec.calibrate(CE).spec, copy, tmp_path / "part")
         monkeypatch.undo()
-        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part")
+        calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part")
         assert contents(tmp_path / "part") == undisturbed
 
     @pytest.mark.slow
     def test_several_processes_give_the_same_bytes(self, spec, parted, undisturbed, tmp_path):
-        calibrate(spec.calibrate(CE), parted / "predict", tmp_path / "part", threads=2)
+        calibrate(spec.calibrate(CE).spec, parted / "predict", tmp_path / "part", threads=2)
         assert contents(tmp_path / "part") == undisturbed
         own, both = (
             provenance.peak_memory_mb(),
@@ -408,8 +408,8 @@ def test_another_calibration_of_the_run_fits_nothing_and_gives_the_same_bytes(pl
     files = ("metrics", "resamples", "bins", "classes", "fits", "margins")
     assert {f"{name}.parquet" for name in files} == set(content)
     again = part.with_name("again")
-    assert calibrate(plan.calibrate(CE), run / "predict", again)
-    assert not calibrate(plan.calibrate(CE), run / "predict", again)
+    assert calibrate(plan.calibrate(CE).spec, run / "predict", again)
+    assert not calibrate(plan.calibrate(CE).spec, run / "predict", again)
     assert fitted_files(part) == before
     assert contents(again) == content
     assert all(fit["cached"] for fit in read_json(again / "calibrate.json")["fits"])
@@ -419,7 +419,7 @@ def test_one_calibrator_more_refits_nothing_else(run, part):
     config = small_study(calibrators={"smart_wide": {"base": "smart", "sigma": 0.1}})
     config["grids"][0]["calibrators"] = ["none", "ts", "iso", "smart", "smart_wide"]
     before = fitted_files(part)
-    spec = Plan(Study(config, HOME)).calibrate(CE)
+    spec = Plan(Study(config, HOME)).calibrate(CE).spec
     calibrate(spec, run / "predict", part.with_name("more"))
     after = fitted_files(part)
     assert {path: after[path] for path in before} == before
@@ -434,13 +434,13 @@ def test_a_damaged_fit_and_that_of_another_run_are_made_again(plan, run, part, t
     for content in (original[:20], others[0].read_bytes()):  # of another checkpoint
         ts.write_bytes(content)
         shutil.rmtree(out, ignore_errors=True)
-        calibrate(plan.calibrate(CE), run / "predict", out)
+        calibrate(plan.calibrate(CE).spec, run / "predict", out)
         assert ts.read_bytes() == original
         assert contents(out) == contents(part)
 
 
 def test_logits_that_are_of_another_fingerprint_or_truncated_are_refused(plan, run, tmp_path):
-    spec, copy = plan.calibrate(CE), copied(run, tmp_path)
+    spec, copy = plan.calibrate(CE).spec, copied(run, tmp_path)
     with pytest.raises(StateError, match="belongs to another configuration"):
         other = dict.fromkeys(spec["logits"], "0" * 16)
         calibrate({**spec, "logits": other}, copy, tmp_path / "part")
@@ -458,7 +458,7 @@ def test_seeds_of_a_stochastic_calibrator_are_rows_of_their_own(run, tmp_path):
         "calibrators": ["ts", "smart"],
         "shifts": [],
     }
-    calibrate(Plan(Study(config, HOME)).calibrate(CE), run / "predict", tmp_path / "part")
+    calibrate(Plan(Study(config, HOME)).calibrate(CE).spec, run / "predict", tmp_path / "part")
     rows = read_frame(tmp_path / "part/metrics.parquet").query(
         "metric == 'nll' and checkpoint == 'last'"
     )
@@ -505,7 +505,7 @@ def test_sets_are_fitted_on_the_rows_that_no_calibrator_saw(run, part, tmp_path)
     assert not (part / "conformal.parquet").exists()
     config = small_study(statistics={"bootstrap": 50, "bins": 10, "conformal": ["thr", "raps"]})
     config["grids"][0] |= {"methods": ["ce"], "calibrators": ["none", "ts"], "seeds": [1]}
-    spec = Plan(Study(config, HOME)).calibrate(CE)
+    spec = Plan(Study(config, HOME)).calibrate(CE).spec
     calibrate(spec, run / "predict", tmp_path / "part")
     found = read_frame(tmp_path / "part/conformal.parquet", fingerprint=spec["fingerprint"])
     found = found[found["checkpoint"] == "last"]

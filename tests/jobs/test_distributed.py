@@ -50,7 +50,7 @@ def planned(own):
         grid = {"methods": [method], "backbones": [backbone], "calibrators": ["none"], "shifts": []}
         config["grids"][0].update(grid)
         made = Plan(Study(config, HOME))
-        return made.train(RunKey("quick", "digits", backbone, method, 1))
+        return made.train(RunKey("quick", "digits", backbone, method, 1)).spec
 
     return plan
 

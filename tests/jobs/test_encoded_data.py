@@ -43,11 +43,12 @@ def test_train_predict_and_probe_give_the_bytes_that_they_give_on_arrays(tmp_pat
             "own",
             data / "own",
             data_root=tmp_path / "data",
-            configured=plan.data_spec("own")["configured"],
+            configured=plan.data("own").spec["configured"],
         )
         model = trained(plan, data, out, KEY)
         predicted(plan, data, out, KEY)
-        probe(plan.probe(KEY, "prototypes"), model, data / "own", out / "prototypes", device="cpu")
+        spec = plan.probe(KEY, "prototypes").spec
+        probe(spec, model, data / "own", out / "prototypes", device="cpu")
         logits = "predict/logits"
         files = (
             f"{logits}/last/test.parquet",

@@ -95,8 +95,8 @@ def members(data, tmp_path_factory):
 def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_path):
     plan, folders = members
     key = CE._replace(method="ens2(ce)", seed=1)
-    assert ensemble(plan.ensemble(key), folders, tmp_path / "out")
-    assert not ensemble(plan.ensemble(key), folders, tmp_path / "out")
+    assert ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
+    assert not ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
     names = [path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.parquet")]
     assert len(names) == len(plan.study.trained[CE].checkpoints) * (
         2 + len(plan.study.evaluations[key].families)
@@ -107,13 +107,13 @@ def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_pa
         np.testing.assert_allclose(softmax(pooled.logits.astype(float)), expected, atol=1e-6)
         np.testing.assert_array_equal(pooled.label, parts[0].label)
     assert pooled.metadata["method"] == "ens2(ce)"
-    assert pooled.metadata["fingerprint"] == plan.ensemble(key)["fingerprint"]
+    assert pooled.metadata["fingerprint"] == plan.ensemble(key).fingerprint
 
 
 def test_members_may_be_calibrated_before(members, tmp_path):
     plan, folders = members
     key = CE._replace(method="ens2(ce,ts)", seed=1)
-    ensemble(plan.ensemble(key), folders, tmp_path / "out")
+    ensemble(plan.ensemble(key).spec, folders, tmp_path / "out")
     calibrated = []
     for folder in folders:
         val, test = (
@@ -127,7 +127,8 @@ def test_members_may_be_calibrated_before(members, tmp_path):
 
 def test_an_ensemble_of_one_is_its_member(members, tmp_path):
     plan, folders = members
-    ensemble(plan.ensemble(CE._replace(method="ens1(ce)", seed=1)), folders[:1], tmp_path / "out")
+    single = plan.ensemble(CE._replace(method="ens1(ce)", seed=1))
+    ensemble(single.spec, folders[:1], tmp_path / "out")
     pooled, member = (
         read_logits(folder / "logits/last/test.parquet").logits.astype(float)
         for folder in (tmp_path / "out", folders[0])
@@ -145,7 +146,7 @@ def test_members_with_other_rows_are_refused(members, tmp_path, refuses):
     write_record(other / "predict.json", {**record, FILES: listed(other, record[FILES])})
     with refuses(DataError, "The rows of test in ", "must share their images"):
         ensemble(
-            plan.ensemble(CE._replace(method="ens2(ce)", seed=1)),
+            plan.ensemble(CE._replace(method="ens2(ce)", seed=1)).spec,
             [folders[0], other],
             tmp_path / "out",
         )

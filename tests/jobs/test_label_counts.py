@@ -128,8 +128,8 @@ class TestStudy:
         (key,) = plan.study.runs
         given = plan.study.runs[key].external
         files = [plan.study.external_path(given[role]) for role in ("val", "test") if role in given]
-        import_run(plan.external(key), files, folder)
-        calibrate(plan.calibrate(key), folder, folder / "part")
+        import_run(plan.external(key).spec, files, folder)
+        calibrate(plan.calibrate(key).spec, folder, folder / "part")
         return read_frame(folder / "part/metrics.parquet")
 
     def test_values_and_intervals_are_recomputed_from_logits_and_counts(self, config, tmp_path):
@@ -216,7 +216,7 @@ def test_a_trained_run_is_scored_against_the_posterior_of_its_data_set(tmp_path)
     prepare("digits_ambiguous", tmp_path / "digits_ambiguous")
     trained(plan, tmp_path, out, key)
     predicted(plan, tmp_path, out, key)
-    calibrate(plan.calibrate(key), out / "predict", out / "part")
+    calibrate(plan.calibrate(key).spec, out / "predict", out / "part")
     posterior = open_prepared(tmp_path / "digits_ambiguous").splits["test"].distribution
     test = read_logits(out / "predict/logits/last/test.parquet")
     assert np.array_equal(test.distribution, posterior)

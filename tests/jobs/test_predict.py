@@ -60,7 +60,7 @@ def test_columns_and_metadata_follow_the_contract(run, plan):
         "logits": "fixed_size_list<element: float>[10]",
     }
     metadata = json.loads(table.schema.metadata[b"calgrid"])
-    assert metadata["fingerprint"] == plan.predict(CE)["files"]["test"]
+    assert metadata["fingerprint"] == plan.predict(CE).spec["files"]["test"]
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test", "n_classes": 10}
     assert {name: metadata[name] for name in expected} == expected
 
@@ -181,7 +181,7 @@ def test_ood_file_has_no_labels_and_severity_zero(run, data):
 
 
 def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out):
-    spec = {**plan.predict(CE), "export_features": True}
+    spec = {**plan.predict(CE).spec, "export_features": True}
     predicted(plan, data, out, families=["ood/photos"], spec=spec)
     test = read_logits(out / "predict/logits/last/test.parquet")
     states, _ = load_checkpoint(run / "train/model.safetensors")
@@ -195,7 +195,7 @@ def test_features_are_exported_on_request_for_val_and_test(run, plan, data, out)
 
 
 def test_logits_and_features_are_means_over_views(run, plan, data, out):
-    spec = {**plan.predict(CE), "export_features": True, "test_views": "mirror"}
+    spec = {**plan.predict(CE).spec, "export_features": True, "test_views": "mirror"}
     predicted(plan, data, out, families=["ood/photos"], spec=spec)
     prepared = open_prepared(data / "digits")
     images = np.asarray(prepared.splits["test"].images[:50])
@@ -208,7 +208,7 @@ def test_logits_and_features_are_means_over_views(run, plan, data, out):
 
 
 def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
-    spec = {**plan.predict(CE), "export_features": "all"}
+    spec = {**plan.predict(CE).spec, "export_features": "all"}
     predicted(plan, data, out, families=FAMILIES, spec=spec)
     weight, bias = read_head(out / "predict/logits/last/head.safetensors", spec["run_fingerprint"])
     for family in FAMILIES:
@@ -218,7 +218,7 @@ def test_features_of_shifts_are_exported_on_request(run, plan, data, out):
 
 
 def test_model_of_another_fingerprint_is_refused(run, plan, data, tmp_path):
-    spec = {**plan.predict(CE), "run_fingerprint": "0" * 16}
+    spec = {**plan.predict(CE).spec, "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="expected 0000000000000000"):
         predict(
             spec,
@@ -288,8 +288,8 @@ def test_test_images_of_other_constants_leave_training_and_validation_alone(run,
     config = small_study()
     config["protocols"]["quick"]["test_normalisation"] = {"digits": "imagenet"}
     other = Plan(Study(config, HOME))
-    assert other.train(CE) == plan.train(CE)
-    assert other.predict(CE)["fingerprint"] != plan.predict(CE)["fingerprint"]
+    assert other.train(CE).spec == plan.train(CE).spec
+    assert other.predict(CE).fingerprint != plan.predict(CE).fingerprint
     predicted(other, data, out, families=FAMILIES)
     imagenet = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     prepared, shifted = (open_prepared(data / name) for name in ("digits", "digits_c"))

@@ -55,11 +55,12 @@ def run(run, probing, data):
 
 def measure(plan, data, out, name, method="ce"):
     model = out / "train/model.safetensors"
-    return probe(plan.probe(key(method), name), model, data / "digits", out / name, device="cpu")
+    spec = plan.probe(key(method), name).spec
+    return probe(spec, model, data / "digits", out / name, device="cpu")
 
 
 def table_of(run, plan, name):
-    return read_frame(run / name / PROBE_TABLE, fingerprint=plan.probe(CE, name)["fingerprint"])
+    return read_frame(run / name / PROBE_TABLE, fingerprint=plan.probe(CE, name).fingerprint)
 
 
 def test_every_registered_probe_is_tried_here():
@@ -77,7 +78,7 @@ def test_each_checkpoint_is_measured_and_the_footer_says_of_what(run, probing, n
     expected = {"dataset": "digits", "method": "ce", "seed": 1, "split": "test"}
     assert {part: footer[part] for part in expected} == expected
     record = json.loads((run / name / "probe.json").read_text())
-    assert record["spec"] == probing.probe(CE, name)
+    assert record["spec"] == probing.probe(CE, name).spec
     assert record["seconds"] > 0
     assert record["environment"]["device"] == "cpu"
 
@@ -139,7 +140,7 @@ def test_a_second_stage_is_measured_by_its_own_head(run, probing, data, tmp_path
 
 
 def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, data, tmp_path):
-    spec = {**probing.probe(CE, "angles"), "run_fingerprint": "0" * 16}
+    spec = {**probing.probe(CE, "angles").spec, "run_fingerprint": "0" * 16}
     with pytest.raises(StateError, match="0000000000000000"):
         probe(
             spec, run / "train/model.safetensors", data / "digits", tmp_path / "out", device="cpu"
@@ -150,7 +151,7 @@ def test_a_model_of_another_run_is_refused_before_it_is_measured(run, probing, d
 @pytest.mark.slow
 def test_the_command_measures_a_probe_of_a_plan(run, probing, data, tmp_path):
     out = tmp_path / "angles"
-    write_plan(tmp_path / "plan.json", {str(out): probing.probe(CE, "angles")})
+    write_plan(tmp_path / "plan.json", {str(out): probing.probe(CE, "angles").spec})
     model, images = run / "train/model.safetensors", data / "digits/manifest.json"
     options = ("--plan", tmp_path / "plan.json", "--model", model, "--data", images, "--out")
     for folder, code in ((out, 0), (tmp_path / "angels", 2)):

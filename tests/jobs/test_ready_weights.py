@@ -94,7 +94,7 @@ def take(monkeypatch, plan, tmp_path):
     def run(data):
         for stage in ("published", "predict"):
             monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
-        take_weights(plan.train(KEY), tmp_path, tmp_path / "run")
+        take_weights(plan.train(KEY).spec, tmp_path, tmp_path / "run")
         return tmp_path / "run"
 
     return run
@@ -103,7 +103,7 @@ def take(monkeypatch, plan, tmp_path):
 def test_the_run_holds_the_published_weights_and_says_where_they_are_from(network, take, plan):
     model, file, digest = network
     run = take(prepared())
-    states, description = load_checkpoint(run / "model.safetensors", plan.train(KEY)["fingerprint"])
+    states, description = load_checkpoint(run / "model.safetensors", plan.train(KEY).fingerprint)
     assert set(states) == {"last.model"}
     assert torch.equal(states["last.model"]["head.weight"], model.fc.weight)
     assert torch.equal(states["last.model"]["stages.0.0.weight"], model.conv1.weight)
@@ -131,7 +131,7 @@ def test_its_logits_are_those_of_the_network_and_its_cost_is_not_training(
     data = prepared()
     run = take(data)
     logits = tmp_path / "predict"
-    predict(plan.predict(KEY), run / "model.safetensors", run, logits, shifts={}, device="cpu")
+    predict(plan.predict(KEY).spec, run / "model.safetensors", run, logits, shifts={}, device="cpu")
     for name, split in data.splits.items():
         images = (torch.tensor(split.images).float() / 255 - 0.5) / 0.25
         stored = read_logits(logits / f"logits/last/{name}.parquet")
@@ -223,7 +223,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
     plan, data = Plan(Study(config, HOME)), prepared(n_classes=CLASSES)
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
-    run, spec = tmp_path / "run", plan.train(CIFAR)
+    run, spec = tmp_path / "run", plan.train(CIFAR).spec
     with refuses(DataError, "set data_root", "densenet121_cross_entropy_smoothed"):
         take_weights(spec, tmp_path, run)
     take_weights(spec, tmp_path, run, data_root=tmp_path)
@@ -239,7 +239,7 @@ def test_a_published_checkpoint_is_taken_recorded_and_verified(
         "verified_by": "the checksum of its first use here; none is published",
     }
     out = tmp_path / "predict"
-    predict(plan.predict(CIFAR), run / "model.safetensors", run, out, shifts={}, device="cpu")
+    predict(plan.predict(CIFAR).spec, run / "model.safetensors", run, out, shifts={}, device="cpu")
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, checkpoint(images).detach().numpy(), rtol=1e-4, atol=1e-4)
@@ -290,11 +290,11 @@ def test_a_file_under_their_names_gives_the_logits_of_their_network(
     for stage in ("published", "predict"):
         monkeypatch.setattr(f"calgrid.jobs.{stage}.open_prepared", lambda *_, **__: data)
     run, out = tmp_path / "run", tmp_path / "predict"
-    take_weights(plan.train(OWN), tmp_path, run, data_root=tmp_path)
+    take_weights(plan.train(OWN).spec, tmp_path, run, data_root=tmp_path)
     record = json.loads((run / "train.json").read_text())
     assert record["weights"]["sha256"] == hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
     assert _origin(record) == f"your own weights, {name}"
-    predict(plan.predict(OWN), run / "model.safetensors", run, out, shifts={}, device="cpu")
+    predict(plan.predict(OWN).spec, run / "model.safetensors", run, out, shifts={}, device="cpu")
     images = (torch.tensor(data.splits["test"].images).float() / 255 - 0.5) / 0.25
     logits = read_logits(out / "logits/last/test.parquet").logits
     np.testing.assert_allclose(logits, network(images).detach().numpy(), rtol=1e-4, atol=1e-4)
@@ -308,7 +308,7 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
 
     def take(plan):
-        take_weights(plan.train(OWN), tmp_path, tmp_path / "run", data_root=tmp_path)
+        take_weights(plan.train(OWN).spec, tmp_path, tmp_path / "run", data_root=tmp_path)
 
     path = tmp_path / "net.pt"
     torch.save(network.state_dict(), path)

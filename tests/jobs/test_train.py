@@ -45,7 +45,7 @@ def wait_for(condition, process, seconds=60):
 
 def test_files_of_a_run(undisturbed, plan):
     record = json.loads((undisturbed / "train.json").read_text())
-    assert record["fingerprint"] == plan.train(LS)["fingerprint"]
+    assert record["fingerprint"] == plan.train(LS).fingerprint
     assert record["epochs"] == 3
     assert record["last_batch"] == 20
     assert record["environment"]["device"] == "cpu"

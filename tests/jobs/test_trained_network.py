@@ -22,7 +22,7 @@ from calgrid.storage.layout import Layout
 def ours(run, plan, data, tmp_path):
     """The run in the folders of a study."""
     layout = Layout(str(tmp_path), "small")
-    spec = plan.train(CE)
+    spec = plan.train(CE).spec
     folder = layout.result(CE, "train", spec["fingerprint"])
     shutil.copytree(run / "train", folder)
     shutil.copytree(data / "digits", layout.data("digits", spec["data"]))

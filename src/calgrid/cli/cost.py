@@ -81,7 +81,7 @@ def _measured(study: Study, stated: Collection[str]) -> tuple[bool, dict[Place, 
         for place, (key, passes) in runs.items():
             shape = study.datasets.describe(key.dataset).info["image_shape"]
             classes = count_classes(study, key.dataset)
-            speeds[place] = passes * images_per_second(plan.train(key), shape, classes, device)
+            speeds[place] = passes * images_per_second(plan.train(key).spec, shape, classes, device)
             progress.advance()
     return choose_device(device).type == "cpu", speeds
 

@@ -29,10 +29,10 @@ def report_logits(options: argparse.Namespace) -> None:
     plan = Plan(Study(_configuration(options), home()))
     manifest = plan.manifest()
     for key in plan.study.external:
-        predicted = Path(plan.predict_folder(key))
-        import_run(plan.external(key), plan.study.external_files(key), predicted)
-        calibrated = Path(plan.calibrate_folder(key))
-        calibrate(plan.calibrate(key), predicted, calibrated, options.threads)
+        taken, calibrated = plan.external(key), plan.calibrate(key)
+        logits = Path(taken.folder)
+        import_run(taken.spec, plan.study.external_files(key), logits)
+        calibrate(calibrated.spec, logits, Path(calibrated.folder), options.threads)
     records = {}
     for name in ("aggregate", "tables", "figures", "report"):
         fingerprint = plan.summary_fingerprint(name)

@@ -113,7 +113,7 @@ def why(plan: Plan, run: str) -> list[str]:
     return lines
 
 
-def _difference(job: Job, specifications: Mapping[str, Any]) -> str:
+def _difference(job: Job[Any], specifications: Mapping[str, Any]) -> str:
     """What a job has that its newest older result has not."""
     folder = Path(job.folder)
     if Path(job.result).is_file():
@@ -161,7 +161,7 @@ def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
 def jobs(plan: Plan) -> list[JobState]:
     """Return the jobs of a study, except those after calibration, which take seconds."""
     queue = slurm_queue()
-    return [_state(job, plan.log(job), queue) for job in plan.jobs]
+    return [_state(job, queue) for job in plan.jobs]
 
 
 def slurm_queue() -> dict[str, str]:
@@ -178,8 +178,8 @@ def slurm_queue() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
 
 
-def _state(job: Job, log: str, queue: Mapping[str, str]) -> JobState:
-    about = job.about
+def _state(job: Job[Any], queue: Mapping[str, str]) -> JobState:
+    about, log = job.about, job.log
     if job.rule == "probe":
         about = f"{about}/{job.spec['probe']['name']}"
     lines = joblogs.last_attempt(log)

@@ -22,7 +22,7 @@ from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
 from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
-from calgrid.storage.records import HIDDEN, MEND, MODEL, PREDICT, write_record
+from calgrid.storage.records import HIDDEN, MEND, MODEL, write_record
 from calgrid.storage.schema import STUDY_FILES
 
 #: device files of the GPU drivers; importing torch would take seconds
@@ -114,7 +114,7 @@ class Jobs:
     # inputs of jobs ----------------------------------------------------------------------------
 
     def _manifest(self, image_set: str, val_seed: int | None = None) -> str:
-        return f"{self.plan.data_folder(image_set, val_seed)}/{MANIFEST}"
+        return f"{self.plan.data(image_set, val_seed).folder}/{MANIFEST}"
 
     def data_base(self, wildcards: Any) -> list[str]:
         """Manifest of the data set that a shift family corrupts."""
@@ -129,15 +129,15 @@ class Jobs:
     def first_stage(self, wildcards: Any) -> list[str]:
         """Model of the first stage of a run, if it has one."""
         first = self.plan.study.trained[run_key(wildcards)].first_stage
-        return [] if first is None else [f"{self.plan.train_folder(first)}/{MODEL}"]
+        return [] if first is None else [f"{self.plan.train(first).folder}/{MODEL}"]
 
     def model(self, wildcards: Any) -> str:
         """Trained model of a run."""
-        return f"{self.plan.train_folder(run_key(wildcards))}/{MODEL}"
+        return f"{self.plan.train(run_key(wildcards)).folder}/{MODEL}"
 
     def shifts(self, wildcards: Any) -> list[str]:
         """Manifests of the shift families of a run, in the order of its specification."""
-        names = self.plan.predict(run_key(wildcards))["shifts"]
+        names = self.plan.predict(run_key(wildcards)).spec["shifts"]
         return [self._manifest(image_set_of(name)) for name in names]
 
     def external_files(self, wildcards: Any) -> list[str]:
@@ -147,11 +147,11 @@ class Jobs:
     def members(self, wildcards: Any) -> list[str]:
         """Records of the logits of the members of an ensemble."""
         members = self.plan.study.ensembles[run_key(wildcards)].members
-        return [f"{self.plan.predict_folder(member)}/{PREDICT}" for member in members]
+        return [self.plan.predicted(member).result for member in members]
 
     def logits(self, wildcards: Any) -> str:
         """Record of the logits of a run."""
-        return f"{self.plan.predict_folder(run_key(wildcards))}/{PREDICT}"
+        return self.plan.predicted(run_key(wildcards)).result
 
     def results_of(self, *rules: str) -> list[str]:
         """Files of the results of all jobs of some rules, without models and logits."""
@@ -165,7 +165,7 @@ class Jobs:
         """Models that must be there, unless the user may delete them."""
         if not self.plan.study.config.keep_models:
             return []
-        folders = dict.fromkeys(map(self.plan.train_folder, self.plan.study.trained))
+        folders = dict.fromkeys(self.plan.train(key).folder for key in self.plan.study.trained)
         return [f"{folder}/{MODEL}" for folder in folders]
 
     def _result_files(self) -> list[Path]:
@@ -218,7 +218,7 @@ class Jobs:
         folders = {Path(self.layout.file(HIDDEN))}
         for job in self.plan.jobs:
             if not Path(job.result).is_file():
-                folders |= {Path(job.folder).parent, Path(self.plan.log(job)).parent}
+                folders |= {Path(job.folder).parent, Path(job.log).parent}
         for folder in sorted(folders):
             existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
             if not os.access(existing, os.W_OK):

@@ -6,10 +6,10 @@ there is no such folder.
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, cast
 
 from calgrid import specs
 from calgrid.components import fingerprint, registry
@@ -83,7 +83,7 @@ REPORT_MODULES = {
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Generic[specs.Spec]):
     """A job that makes one folder.
 
     Attributes
@@ -91,18 +91,25 @@ class Job:
     rule : a key of :data:`RESULT_FILES`.
     about : path of its run, or its data set or shift family.
     folder : folder of its result, whose name ends in the start of the fingerprint.
+    log : its log, as the rules name it.
     spec : specification, with its fingerprint.
     """
 
     rule: str
     about: str
     folder: str
-    spec: Mapping[str, Any]
+    log: str
+    spec: specs.Spec
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of all that determines the result."""
+        return self.spec["fingerprint"]
 
     @property
     def id(self) -> str:
         """End of the folder's name."""
-        return str(self.spec["fingerprint"])[:ID_LENGTH]
+        return self.fingerprint[:ID_LENGTH]
 
     @property
     def record(self) -> str:
@@ -116,55 +123,52 @@ class Job:
 
 
 class Plan:
-    """Jobs of a study with their specifications and fingerprints, cached."""
+    """Jobs of a study, cached."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
 
     @functools.cache
-    def data_spec(self, image_set: str, val_seed: int | None = None) -> specs.DataSpec:
-        """Specification of a data set, with a draw of validation images, or shift family.
+    def data(self, image_set: str, val_seed: int | None = None) -> Job[specs.DataSpec]:
+        """Job of a data set, with a draw of validation images, or of a shift family.
 
         Facts of a configured data set follow from what its fingerprint covers.
         """
-        datasets = self.study.datasets
-        base, definition = datasets.base(image_set), datasets.definition(image_set)
+        datasets, layout = self.study.datasets, self.study.layout
+        definition, of = datasets.definition(image_set), datasets.base(image_set)
+        base = None if of is None else self.data(of)
         description = datasets.describe(image_set)
         modules = tuple(sorted([description.module, "calgrid.datasets.preparation"]))
         content = {
             "image_set": image_set,
-            "base": self.data_spec(base)["fingerprint"] if base else None,
+            "base": None if base is None else base.fingerprint,
             **definition,
         }
         spec: specs.DataSpec = {
             "image_set": image_set,
-            "base": self.data_folder(base) if base else None,
+            "base": None if base is None else base.folder,
             "configured": None,
             "code": fingerprint.code_digest(modules),
             "fingerprint": "",
         }
         if val_seed is not None:
             content["val_seed"] = spec["val_seed"] = val_seed
-        spec["fingerprint"] = fingerprint.of_job(content, modules)
+        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
         if definition:
             info = description.info
             configured = {
                 "image_set": image_set,
                 **definition,
                 "info": {name: info[name] for name in PLANNED_FACTS if name in info},
-                "fingerprint": spec["fingerprint"],
+                "fingerprint": digest,
             }
             spec["configured"] = cast(specs.ConfiguredData, configured)
-        return spec
-
-    def data_folder(self, image_set: str, val_seed: int | None = None) -> str:
-        """Folder of a prepared data set or shift family; see :meth:`data_spec`."""
-        digest = self.data_spec(image_set, val_seed)["fingerprint"]
-        return self.study.layout.data(image_set, digest)
+        folder, log = layout.data(image_set, digest), layout.log("data", image_set, digest)
+        return Job("data", image_set, folder, log, spec)
 
     @functools.cache
-    def train(self, key: RunKey) -> specs.TrainSpec:
-        """Specification of the training of a run, which runs that only test differently share."""
+    def train(self, key: RunKey) -> Job[specs.TrainSpec]:
+        """Training of a run, which runs that only test differently share."""
         key = self.study.training[key]
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.jobs.published"]
@@ -172,13 +176,13 @@ class Plan:
             "key": _key(key),
             "protocol": training_options(run.protocol),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "data": self.data_spec(key.dataset, self.study.val_seed(key))["fingerprint"],
+            "data": self.data(key.dataset, self.study.val_seed(key)).fingerprint,
             "first_stage": None,
             "fingerprint": "",
         }
         if run.first_stage is not None:
             spec["first_stage"] = {
-                "fingerprint": self.train(run.first_stage)["fingerprint"],
+                "fingerprint": self.train(run.first_stage).fingerprint,
                 "checkpoint": self.study.trained[run.first_stage].checkpoints[0],
             }
         if isinstance(run.protocol, TrainingProtocol):
@@ -187,14 +191,14 @@ class Plan:
             modules = [f"calgrid.jobs.{job}", registry.describe("loss", method.loss).module]
         if run.checkpoint is not None:
             spec["checkpoint"] = run.checkpoint
-        return _sealed(spec, [*modules, *_network_modules(run)])
+        return self._job("train", key, spec, [*modules, *_network_modules(run)])
 
     @functools.cache
-    def predict(self, key: RunKey) -> specs.PredictSpec:
-        """Specification of a prediction."""
+    def predict(self, key: RunKey) -> Job[specs.PredictSpec]:
+        """Prediction of a trained run."""
         tested = self._of_test(key)
         run, families = self.study.trained[key], self.study.families(key)
-        shifts = {name: self.data_spec(image_set_of(name))["fingerprint"] for name in families}
+        shifts = {name: self.data(image_set_of(name)).fingerprint for name in families}
         constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
@@ -211,11 +215,11 @@ class Plan:
             files[name] = fingerprint.of_job({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
         spec["test_normalisation"] = constants
-        return _sealed(spec, modules)
+        return self._job("predict", key, spec, modules)
 
     @functools.cache
-    def probe(self, key: RunKey, name: str) -> specs.ProbeSpec:
-        """Specification of a probe of a run."""
+    def probe(self, key: RunKey, name: str) -> Job[specs.ProbeSpec]:
+        """Measurement of a trained run by a probe."""
         probe = self.study.evaluations[key].probes[name]
         spec: specs.ProbeSpec = {
             **self._of_test(key),
@@ -224,15 +228,15 @@ class Plan:
         }
         module = registry.describe("probe", probe["id"]).module
         network = _network_modules(self.study.trained[key])
-        return _sealed(spec, ["calgrid.jobs.probe", module, *network])
+        modules = ["calgrid.jobs.probe", module, *network]
+        return self._job("probe", key, spec, modules, probe_job(name))
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
-        train, run = self.train(key), self.study.trained[key]
         return {
             "key": _key(key),
-            "checkpoints": list(run.checkpoints),
-            "run_fingerprint": train["fingerprint"],
+            "checkpoints": list(self.study.trained[key].checkpoints),
+            "run_fingerprint": self.train(key).fingerprint,
             "test_normalisation": {},
             "fingerprint": "",
         }
@@ -247,19 +251,19 @@ class Plan:
         return constants
 
     @functools.cache
-    def external(self, key: RunKey) -> specs.ExternalSpec:
-        """Specification of an import of external logits."""
+    def external(self, key: RunKey) -> Job[specs.ExternalSpec]:
+        """Import of external logits."""
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
             "sources": [self._source(path) for path in self.study.external_files(key)],
             "fingerprint": "",
         }
-        return _sealed(spec, ["calgrid.jobs.import_logits"])
+        return self._job("import", key, spec, ["calgrid.jobs.import_logits"])
 
     @functools.cache
-    def ensemble(self, key: RunKey) -> specs.EnsembleSpec:
-        """Specification of an ensemble."""
+    def ensemble(self, key: RunKey) -> Job[specs.EnsembleSpec]:
+        """Pooling of the members of an ensemble."""
         made = self.study.ensembles[key]
         seeds = self.study.evaluations[key].calibrator_seeds
         calibrator = None if made.calibrator is None else self._fitted(made.calibrator, seeds)
@@ -278,21 +282,27 @@ class Plan:
             "disjoint_validation": made.disjoint_validation,
             "fingerprint": "",
         }
-        return _sealed(spec, modules)
+        return self._job("ensemble", key, spec, modules)
+
+    def predicted(self, key: RunKey) -> Job[Any]:
+        """Job that makes the logits of a run: prediction, import or pooling."""
+        if key in self.study.ensembles:
+            return self.ensemble(key)
+        if key in self.study.external:
+            return self.external(key)
+        return self.predict(key)
 
     def _logits(self, key: RunKey) -> dict[str, str]:
         """Fingerprint of each file of logits of a run that is evaluated."""
         if key in self.study.trained:
-            return self.predict(key)["files"]
-        _, spec = self._predicted(key)
+            return self.predict(key).spec["files"]
         families = self.study.evaluations[key].families
-        return dict.fromkeys((*SPLITS, *families), spec["fingerprint"])
+        return dict.fromkeys((*SPLITS, *families), self.predicted(key).fingerprint)
 
     def run_fingerprint(self, key: RunKey) -> str:
         """Fingerprint of a run in the tables of results."""
-        if key in self.study.trained:
-            return self.train(key)["fingerprint"]
-        return self._predicted(key)[1]["fingerprint"]
+        made = self.train(key) if key in self.study.trained else self.predicted(key)
+        return made.fingerprint
 
     @functools.cache
     def _calibrator(self, name: str, id: str, options: str) -> str:
@@ -306,8 +316,8 @@ class Plan:
         return [registry.describe("metric", name).module for name in self.study.own_metrics]
 
     @functools.cache
-    def calibrate(self, key: RunKey) -> specs.CalibrateSpec:
-        """Specification of the calibration and scoring of a run."""
+    def calibrate(self, key: RunKey) -> Job[specs.CalibrateSpec]:
+        """Calibration and scoring of a run."""
         run, wanted = self.study.runs[key], self.study.evaluations[key]
         statistics, seeds = self.study.config.statistics, wanted.calibrator_seeds
         label_counts: specs.LabelCounts | None = None
@@ -329,7 +339,29 @@ class Plan:
             "fingerprint": "",
         }
         modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
-        return _sealed(spec, modules)
+        return self._job("calibrate", key, spec, modules)
+
+    def _job(
+        self,
+        rule: str,
+        key: RunKey,
+        spec: specs.Spec,
+        modules: Iterable[str],
+        name: str | None = None,
+    ) -> Job[specs.Spec]:
+        """Job of a run; sets code digest and fingerprint of its specification, from the other keys
+        and the modules. Folder and log have the ``name`` of a probe, or else that of the rule.
+        """
+        modules = tuple(sorted(set(modules)))
+        content = {option: value for option, value in spec.items() if option != "fingerprint"}
+        digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
+        code: Any = {"code": fingerprint.code_digest(modules)}
+        spec.update(code)
+        layout, name = self.study.layout, name or rule
+        # logits are in such a folder wherever they come from
+        made = "predict" if rule in ("import", "ensemble") else name
+        folder, log = layout.result(key, made, digest), layout.log(name, key.path, digest)
+        return Job(rule, key.path, folder, log, spec)
 
     @functools.cached_property
     def paper_modules(self) -> PaperModules:
@@ -411,13 +443,14 @@ class Plan:
         made, wanted = self.study.runs[key], self.study.evaluations[key]
         members = made.members if isinstance(made, Ensemble) else (key,)
         external = any(each in self.study.external for each in members)
+        calibrated = self.calibrate(key)
         run: ManifestRun = {
             "key": _key(key),
             "train": None,
-            "predict": self.predict_folder(key),
-            "calibrate": self.calibrate_folder(key),
+            "predict": self.predicted(key).folder,
+            "calibrate": calibrated.folder,
             "first_stage": None,
-            "fingerprint": self.calibrate(key)["fingerprint"],
+            "fingerprint": calibrated.fingerprint,
             "external": external,
             "families": list(wanted.families),
             "sees_validation": made.sees_validation,
@@ -427,77 +460,35 @@ class Plan:
         if isinstance(made, ExternalRun):
             run["bank"] = "bank" in made.external
         if isinstance(made, Run):
-            run["train"] = self.train_folder(key)
+            run["train"] = self.train(key).folder
             if (first := made.first_stage) is not None:
-                run["first_stage"] = {"method": first.method, "train": self.train_folder(first)}
+                run["first_stage"] = {"method": first.method, "train": self.train(first).folder}
         if isinstance(made, Ensemble) and not external:
             stages = [*members, *(self.study.trained[member].first_stage for member in members)]
-            run["members"] = [self.train_folder(stage) for stage in stages if stage is not None]
+            run["members"] = [self.train(stage).folder for stage in stages if stage is not None]
         if wanted.probes:
             run["probes"] = []
             for name in wanted.probes:
-                spec, folder = self.probe(key, name), self.probe_folder(key, name)
-                probe = {**spec["probe"], "fingerprint": spec["fingerprint"], "folder": folder}
-                run["probes"].append(cast(MeasuredProbe, probe))
+                job = self.probe(key, name)
+                probe: MeasuredProbe = {
+                    **job.spec["probe"],
+                    "fingerprint": job.fingerprint,
+                    "folder": job.folder,
+                }
+                run["probes"].append(probe)
         return run
 
-    # folders and jobs ------------------------------------------------------------------------
-
-    def train_folder(self, key: RunKey) -> str:
-        """Folder of the trained network of a run."""
-        trained = self.study.training[key]
-        return self.study.layout.result(trained, "train", self.train(key)["fingerprint"])
-
-    def predict_folder(self, key: RunKey) -> str:
-        """Folder of the logits of a run."""
-        _, spec = self._predicted(key)
-        return self.study.layout.result(key, "predict", spec["fingerprint"])
-
-    def _predicted(
-        self, key: RunKey
-    ) -> tuple[str, specs.EnsembleSpec | specs.ExternalSpec | specs.PredictSpec]:
-        """Rule that makes the logits of a run, and its specification."""
-        if key in self.study.ensembles:
-            return "ensemble", self.ensemble(key)
-        if key in self.study.external:
-            return "import", self.external(key)
-        return "predict", self.predict(key)
-
-    def calibrate_folder(self, key: RunKey) -> str:
-        """Folder of the calibrated metrics of a run."""
-        return self.study.layout.result(key, "calibrate", self.calibrate(key)["fingerprint"])
-
-    def probe_folder(self, key: RunKey, name: str) -> str:
-        """Folder of the measurement of a run by a probe."""
-        fingerprint_of_probe = self.probe(key, name)["fingerprint"]
-        return self.study.layout.result(key, probe_job(name), fingerprint_of_probe)
-
     @functools.cached_property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Job[Any]]:
         """All jobs of data sets and runs; a job comes after those whose results it reads."""
         base = self.study.datasets.base
-        jobs = []
-        for image_set, seed in sorted(self.study.prepared(), key=lambda each: bool(base(each[0]))):
-            folder, data = self.data_folder(image_set, seed), self.data_spec(image_set, seed)
-            jobs.append(Job("data", image_set, folder, data))
-        for key in dict.fromkeys(self.study.training.values()):
-            jobs.append(Job("train", key.path, self.train_folder(key), self.train(key)))
+        prepared = sorted(self.study.prepared(), key=lambda each: bool(base(each[0])))
+        jobs: list[Job[Any]] = [self.data(image_set, seed) for image_set, seed in prepared]
+        jobs += map(self.train, dict.fromkeys(self.study.training.values()))
         for key, evaluation in self.study.evaluations.items():
-            rule, spec = self._predicted(key)
-            jobs.append(Job(rule, key.path, self.predict_folder(key), spec))
-            folder = self.calibrate_folder(key)
-            jobs.append(Job("calibrate", key.path, folder, self.calibrate(key)))
-            for name in evaluation.probes:
-                folder = self.probe_folder(key, name)
-                jobs.append(Job("probe", key.path, folder, self.probe(key, name)))
+            jobs += [self.predicted(key), self.calibrate(key)]
+            jobs += [self.probe(key, name) for name in evaluation.probes]
         return jobs
-
-    def log(self, job: Job) -> str:
-        """Log of a job, as the rules name it."""
-        folder = job.rule
-        if job.rule == "probe":
-            folder = probe_job(job.spec["probe"]["name"])
-        return self.study.layout.log(folder, job.about, job.spec["fingerprint"])
 
     def matching_runs(self, pattern: str) -> list[RunKey]:
         """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
@@ -539,7 +530,7 @@ class Plan:
         for key in self.study.trained:
             for split in SPLITS:
                 if (identity := known.get(sharing_rows(key, split))) is not None:
-                    found.setdefault(self.train_folder(key), {})[split] = identity
+                    found.setdefault(self.train(key).folder, {})[split] = identity
         return found
 
     def _tuning(self) -> Tuning | None:
@@ -586,13 +577,3 @@ def _key(key: RunKey) -> specs.Key:
 def _network_modules(run: Run) -> list[str]:
     components = (("procedure", run.method.procedure), ("backbone", run.key.backbone))
     return [registry.describe(kind, id).module for kind, id in components]
-
-
-def _sealed(spec: specs.Spec, modules: Iterable[str]) -> specs.Spec:
-    """Set code digest and fingerprint of a specification, from its other keys and its modules."""
-    modules = tuple(sorted(set(modules)))
-    content = {name: value for name, value in spec.items() if name != "fingerprint"}
-    spec["fingerprint"] = fingerprint.of_job(content, modules)
-    code: Any = {"code": fingerprint.code_digest(modules)}
-    spec.update(code)
-    return spec
