@@ -354,7 +354,7 @@ def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path,
     study = Study(yaml.safe_load((HOME / "config/studies/smart_figure5.yaml").read_text()), HOME)
     assert len(Plan(study).manifest()["runs"]) == 8 * 5
     for run in study.runs.values():
-        assert {name: str(study.external_path(run.external[name])) for name in logits} == logits
+        assert {name: str(study.data_root / run.external[name]) for name in logits} == logits
     available = tables.datasets.describe("imagenet").info["sizes"]["val"]
     assert max(run.external["val_rows"] for run in study.runs.values()) == available
     # gc_ts reads the features beside the logits

@@ -131,10 +131,10 @@ class TestExternal:
         assert study.runs[run_key].checkpoints == ("last",)
         assert list(study.evaluations[run_key].calibrators) == ["none"]
         assert study.image_sets() == []
-        assert study.external_path("test.parquet") == tmp_path / "test.parquet"
-        assert (
-            study.external_path("/elsewhere/test.parquet").as_posix() == "/elsewhere/test.parquet"
-        )
+        files = [tmp_path / "val.parquet", tmp_path / "test.parquet"]
+        assert study.external_files(run_key) == files
+        elsewhere = make(**{path.stem: str(path.resolve()) for path in files}, dataset="other")
+        assert elsewhere.external_files(*elsewhere.runs) == files
 
     def test_a_run_with_everything_named(self, make):
         names = {"dataset": "cifar10", "backbone": "timm/vit", "method": "maccal+mbls", "seed": 3}

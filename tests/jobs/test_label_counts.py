@@ -127,7 +127,7 @@ class TestStudy:
         plan = Plan(Study(config, HOME))
         (key,) = plan.study.runs
         given = plan.study.runs[key].external
-        files = [plan.study.external_path(given[role]) for role in ("val", "test") if role in given]
+        files = [plan.study.data_root / given[role] for role in ("val", "test") if role in given]
         import_run(plan.external(key).spec, files, folder)
         calibrate(plan.calibrate(key).spec, folder, folder / "part")
         return read_frame(folder / "part/metrics.parquet")

@@ -4,7 +4,7 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 """
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,7 +37,6 @@ from calgrid.training.protocol import Protocol, TrainingProtocol
 EXAMPLE_ROWS = 8
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
-PathOf = Callable[[str], Path]
 
 
 # files and folders
@@ -76,9 +75,8 @@ def check_folders(config: Config) -> None:
             f"(at most {LONGEST_PATH:,}, and {LONGEST_NAME} in one name); write a shorter one."
         )
     _check_no_file(Path(config.results, config.study), "results")
-    if config.data_root is None:
-        return
-    _check_no_file(Path(config.data_root), "data_root")
+    if config.data_root is not None:
+        _check_no_file(Path(config.data_root), "data_root")
 
 
 def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
@@ -162,22 +160,21 @@ def check_conformal(n_val: int, disjoint: bool, where: str) -> None:
         raise ConfigError(f"statistics.conformal: {where}: {error}") from None
 
 
-def check_label_counts(
-    label_counts: Mapping[str, str], known: Collection[str], path_of: PathOf
-) -> None:
-    """Check that label counts belong to evaluated data sets and that their files exist."""
+def check_label_counts(label_counts: Mapping[str, str], known: Collection[str], root: Path) -> None:
+    """Check that label counts belong to evaluated data sets, and that their files below ``root``
+    exist.
+    """
     for dataset, path in label_counts.items():
         if dataset not in known:
             raise unknown_id("data set", dataset, known, "label_counts")
-        check_file(path, path_of, f"label_counts.{dataset}")
+        check_file(root, path, f"label_counts.{dataset}")
 
 
-def check_file(name: str, path_of: PathOf, where: str) -> None:
-    """Check that a file below ``data_root`` exists."""
-    if not path_of(name).is_file():
-        raise ConfigError(
-            f"{where}: the file '{path_of(name)}' does not exist; {name_data_root(name)}."
-        )
+def check_file(root: Path, name: str, where: str) -> None:
+    """Check that a file below ``root``, which is ``data_root``, exists."""
+    path = root / name
+    if not path.is_file():
+        raise ConfigError(f"{where}: the file '{path}' does not exist; {name_data_root(name)}.")
 
 
 def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:

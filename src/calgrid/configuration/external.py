@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from calgrid.configuration.checks import PathOf, check_conformal, check_file
+from calgrid.configuration.checks import check_conformal, check_file
 from calgrid.configuration.model import Bank, CalArena, External
 from calgrid.configuration.runs import ExternalRun
 from calgrid.errors import ConfigError, DataError, unknown_id
@@ -41,18 +41,18 @@ def check_calibrators(entry: Entry, calibrators: Iterable[Calibrator], where: st
             )
 
 
-def runs_of(name: str, entry: Entry, path_of: PathOf, where: str) -> list[ExternalRun]:
-    """Runs of an entry, whose files must exist."""
+def runs_of(name: str, entry: Entry, root: Path, where: str) -> list[ExternalRun]:
+    """Runs of an entry, whose files below ``root`` must exist."""
     if isinstance(entry, Bank):
-        return _of_bank(name, entry, path_of, where)
+        return _of_bank(name, entry, root, where)
     if isinstance(entry, CalArena):
-        return _of_calarena(name, entry, path_of, where)
-    return _of_files(name, entry, path_of, where)
+        return _of_calarena(name, entry, root, where)
+    return _of_files(name, entry, root, where)
 
 
-def _of_files(name: str, entry: External, path_of: PathOf, where: str) -> list[ExternalRun]:
+def _of_files(name: str, entry: External, root: Path, where: str) -> list[ExternalRun]:
     """A run of files of logits, or a run for each subset of the validation rows."""
-    _check_files(entry, path_of, where)
+    _check_files(entry, root, where)
     dataset = entry.dataset or name
     key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
     options = {"name": name, **entry.model_dump(exclude=EVALUATED, exclude_none=True)}
@@ -66,13 +66,13 @@ def _of_files(name: str, entry: External, path_of: PathOf, where: str) -> list[E
     return runs
 
 
-def _of_calarena(name: str, entry: CalArena, path_of: PathOf, where: str) -> list[ExternalRun]:
+def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[ExternalRun]:
     """A run for each wanted group of a file of CalArena."""
     from calgrid.files.calarena import groups  # noqa: PLC0415  (NumPy and pyarrow)
 
-    check_file(entry.file, path_of, f"{where}.file")
+    check_file(root, entry.file, f"{where}.file")
     try:
-        known = groups(path_of(entry.file))
+        known = groups(root / entry.file)
     except DataError as error:
         raise ConfigError(f"{where}.file: {error}") from None
     runs = []
@@ -92,10 +92,10 @@ def _of_calarena(name: str, entry: CalArena, path_of: PathOf, where: str) -> lis
     return runs
 
 
-def _of_bank(name: str, entry: Bank, path_of: PathOf, where: str) -> list[ExternalRun]:
+def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun]:
     """The wanted runs of a bank."""
     runs = []
-    for taken in _taken(entry, path_of, where):
+    for taken in _taken(entry, root, where):
         options = {
             "name": name,
             "test": entry.file,
@@ -120,17 +120,17 @@ def _shown(key: RunKey) -> Any:
     return {name: value for name, value in key._asdict().items() if name != "protocol"}
 
 
-def _check_files(entry: External, path_of: PathOf, where: str) -> None:
+def _check_files(entry: External, root: Path, where: str) -> None:
     """Check an entry of files: they exist, val and test differ, all keys have effects."""
     given = entry.model_dump(exclude_unset=True, exclude_none=True)
     for role in EXTERNAL_FILES:
         if role in given:
             formats = HEAD_FORMATS if role == "head" else FORMATS
             try:
-                check_format(path_of(given[role]), formats)
+                check_format(root / given[role], formats)
             except DataError as error:
                 raise ConfigError(f"{where}.{role}: {error}") from None
-            check_file(given[role], path_of, f"{where}.{role}")
+            check_file(root, given[role], f"{where}.{role}")
     for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
         if key in given and other not in given:
             raise ConfigError(
@@ -143,20 +143,20 @@ def _check_files(entry: External, path_of: PathOf, where: str) -> None:
     for key in ("split_seed", "val_fraction"):
         if "val" in given and key in given:
             raise ConfigError(f"{where}: 'val' and '{key}' exclude each other; remove one.")
-    if "val" in given and path_of(given["val"]).samefile(path_of(given["test"])):
+    if "val" in given and (root / given["val"]).samefile(root / given["test"]):
         raise ConfigError(
             f"{where}: 'val' and 'test' are the same file, but calibrators must be fitted and "
             "tested on different rows; give 'split_seed' instead of 'val' to split them."
         )
 
 
-def _taken(entry: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
+def _taken(entry: Bank, root: Path, where: str) -> "list[BankRun]":
     """Check that a bank exists, after its download if it has an address, and return its runs that
     are wanted.
     """
     from calgrid.files.bank import opened  # noqa: PLC0415  (NumPy and pyarrow)
 
-    path = path_of(entry.file)
+    path = root / entry.file
     try:
         if not path.exists() and entry.url is not None:
             from calgrid.datasets.downloads import download  # noqa: PLC0415  (an extra)
@@ -164,7 +164,7 @@ def _taken(entry: Bank, path_of: PathOf, where: str) -> "list[BankRun]":
             file = {"name": path.name, "url": entry.url, "sha256": entry.sha256}
             download(cast(Any, file), path.parent)
         if not path.is_dir():
-            check_file(entry.file, path_of, f"{where}.file")
+            check_file(root, entry.file, f"{where}.file")
         with opened(path) as bank:
             return _wanted_runs(bank.runs, entry, where)
     except DataError as error:
@@ -193,7 +193,7 @@ def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRu
 
 def check_rows_of_bank(
     entry: Bank,
-    path_of: PathOf,
+    root: Path,
     sizes: Mapping[tuple[str, str, str], Mapping[str, int] | None],
     conformal: bool,
     where: str,
@@ -206,7 +206,7 @@ def check_rows_of_bank(
     """
     from calgrid.files.bank import opened  # noqa: PLC0415
 
-    path = path_of(entry.file)
+    path = root / entry.file
     rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
     try:
         if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):

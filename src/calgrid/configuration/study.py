@@ -66,6 +66,7 @@ class Study:
     Attributes
     ----------
     config : all options; ``model_fields_set`` of a part has the keys that were given.
+    data_root : folder from which the configuration names files of data.
     runs : all runs, ``trained`` ones, ``ensembles`` and ``external`` ones, with first stages that
         no grid names; the order is stable.
     evaluations : evaluations of the runs that the configuration names.
@@ -78,6 +79,7 @@ class Study:
         self.config = validated(Config, self._with_lists(config), "configuration")
         plugins.use(self.config.plugins)
         self.layout = Layout(str(PurePosixPath(self.config.results)), self.config.study)
+        self.data_root = Path(self.config.data_root or "")
         self.protocols = ProtocolCatalog(self.home, self.config.protocols)
         self.datasets = DatasetCatalog(self.config.datasets, self.config.data_root)
         self.methods = MethodCatalog(self.config.methods, self.config.overrides, self.datasets)
@@ -136,7 +138,7 @@ class Study:
     def _check_questions(self) -> None:
         statistics = self.config.statistics
         datasets = {self._source(key) for key in self.evaluations}
-        checks.check_label_counts(self.config.label_counts, datasets, self.external_path)
+        checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
         checks.check_lines(self.config.lines, self.evaluations)
         if statistics.conformal is not None:
             for key, run in self.trained.items():
@@ -347,7 +349,7 @@ class Study:
         calibrators = self._resolved_calibrators(entry.calibrators, where)
         check_calibrators(entry, calibrators.values(), where)
         evaluation = Evaluation(calibrators, entry.calibrator_seeds, fit_on=["val"])
-        for run in runs_of(name, entry, self.external_path, where):
+        for run in runs_of(name, entry, self.data_root, where):
             key = run.key
             if key in self.trained and key not in self.evaluations:
                 raise ConfigError(
@@ -367,14 +369,10 @@ class Study:
             self.external[key] = run
             self._evaluate(key, evaluation)
 
-    def external_path(self, path: str) -> Path:
-        """Path of an external file; the configuration gives it relative to ``data_root``."""
-        return Path(self.config.data_root or "", path)
-
     def external_files(self, key: RunKey) -> list[Path]:
         """Files of an external run, in the order of ``EXTERNAL_FILES``."""
         external = self.external[key].external
-        return [self.external_path(external[name]) for name in EXTERNAL_FILES if name in external]
+        return [self.data_root / external[name] for name in EXTERNAL_FILES if name in external]
 
     def published(self) -> list[Path]:
         """Files with published numbers."""
@@ -390,7 +388,7 @@ class Study:
     def label_counts(self, key: RunKey) -> Path | None:
         """File with the counts of human labels of the test images of a run, or None."""
         path = self.config.label_counts.get(self._source(key))
-        return None if path is None else self.external_path(path)
+        return None if path is None else self.data_root / path
 
     def _source(self, key: RunKey) -> str:
         """Data set of the test rows of a run; external runs with ``val_rows`` have other names in
@@ -528,7 +526,7 @@ class Study:
         for name, external in self.config.external.items():
             if isinstance(external, Bank):
                 found |= check_rows_of_bank(
-                    external, self.external_path, sizes, conformal, f"external.{name}"
+                    external, self.data_root, sizes, conformal, f"external.{name}"
                 )
         for key, made in self.ensembles.items():
             shared = {sharing_rows(member, "val") for member in made.members}
