@@ -98,19 +98,16 @@ def run_costs(
             raise unknown_id("backbone", backbone, backbones, "--throughput")
     if on_core is None:
         on_core = study.config.device == "cpu"
-    speeds = {
-        key: throughput.get(key.backbone) or (measured or {}).get(key[:3]) for key in study.trained
-    }
     stages = {run.first_stage for run in study.trained.values()}
-    makers: dict[RunKey, RunKey] = {}
-    for key in study.trained:
+    made: set[RunKey] = set()
+    costs = []
+    for key, run in study.trained.items():
         if key in study.evaluations or key in stages:
-            makers.setdefault(study.training[key], key)
-    return [
-        _run_cost(study, run, speeds[key], on_core, makes=key in makers.values())
-        for key, run in study.trained.items()
-        if key in study.evaluations or key in stages
-    ]
+            speed = throughput.get(key.backbone) or (measured or {}).get(key[:3])
+            network = study.training[key]
+            costs.append(_run_cost(study, run, speed, on_core, makes=network not in made))
+            made.add(network)
+    return costs
 
 
 def measured_runs(study: Study, stated: Collection[str]) -> dict[Place, tuple[RunKey, int]]:
