@@ -6,6 +6,7 @@ import pytest
 
 from calgrid.components import registry
 from calgrid.configuration.components import MethodCatalog, RunContext, registered_methods
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
 from calgrid.errors import ConfigError
 
@@ -14,7 +15,7 @@ VARIANTS = {"mbls_m5": {"base": "mbls", "margin": 5}, "tst_wide": {"base": "tst"
 
 
 def resolve(method, place=PLACE, variants=None, overrides=()):
-    return MethodCatalog(variants or {}, tuple(overrides)).resolve(method, place)
+    return MethodCatalog(variants or {}, overrides, DatasetCatalog({})).resolve(method, place)
 
 
 def override(match, **values):
@@ -128,13 +129,12 @@ def test_an_override_of_a_procedure_with_its_loss_changes_the_procedure_of_this_
     assert resolve(other, overrides=overrides) == resolve(other)
 
 
-def test_a_procedure_must_say_which_losses_it_trains(monkeypatch, refuses):
-    real = registry.describe
-    silent = dataclasses.replace(real("procedure", "mixup"), info={"second_stage": False})
-    monkeypatch.setattr(
-        registry, "describe", lambda kind, id: silent if id == "mixup" else real(kind, id)
-    )
+def test_a_procedure_must_say_which_losses_it_trains(refuses):
+    mixup = registry.describe("procedure", "mixup")
+    silent = dataclasses.replace(mixup, info={"second_stage": False})
+    methods = MethodCatalog({}, [], DatasetCatalog({}))
+    methods.registered = {**methods.registered, "mixup": silent}
     with refuses(
         ConfigError, "calgrid/procedures/mixup.py: the fact 'losses'", "affine, stateless, got None"
     ):
-        resolve("mixup")
+        methods.split("mixup")

@@ -14,6 +14,7 @@ from torch import nn
 
 from calgrid.backbones import build_backbone
 from calgrid.configuration.components import MethodCatalog, RunContext
+from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
@@ -336,7 +337,7 @@ def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
 def test_rows_of_the_ablation_add_one_part_after_the_other():
     config = yaml.safe_load((HOME / "config/studies/maccal_ablation.yaml").read_text())
     place = RunContext("digits", "digits", "resnet8")
-    book = MethodCatalog(config["methods"])
+    book = MethodCatalog(config["methods"], [], DatasetCatalog({}))
     rows = [
         book.resolve(name, place)
         for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")

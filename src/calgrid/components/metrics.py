@@ -75,15 +75,15 @@ def check_computed(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def plugin_metrics(names: Iterable[str] | None = None) -> list[Metric]:
-    """Plugin metrics among ``names``, or all plugin metrics.
+def plugin_metrics(names: Iterable[str]) -> list[Metric]:
+    """Plugin metrics among ``names``.
 
     Raises
     ------
     ConfigError : a name is unknown.
     """
     metrics = []
-    for name in metric_names() if names is None else names:
+    for name in names:
         if name not in METRICS:
             metrics.append(find_metric(name))
     return metrics

@@ -9,7 +9,6 @@ means cross-entropy).
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from calgrid.backbones.catalogue import describe
@@ -34,7 +33,6 @@ COMBINATIONS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
         "other inputs",
     ),
 }
-NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class ComponentCatalog:
@@ -46,7 +44,7 @@ class ComponentCatalog:
     ConfigError : a variant has the name of a registered component, or an unknown base or option.
     """
 
-    def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
+    def __init__(self, kind: str, variants: Mapping[str, Mapping[str, Any]]) -> None:
         self.kind, self.variants = kind, variants
         self.kinds = METHODS if kind == "method" else (kind,)  # in the registry
         self.registered = registered_methods() if kind == "method" else registry.descriptions(kind)
@@ -66,12 +64,11 @@ class ComponentCatalog:
             raise registry.missing(
                 self.kinds, self.kind, name, [*self.registered, *self.variants], where
             )
-        registered = self.registered[self.variants.get(name, NONE).get("base", name)]
-        return registry.describe(registered.kind, registered.id)
+        return self.registered[self.variants.get(name, {}).get("base", name)]
 
     def changes(self, name: str) -> dict[str, Any]:
         """Options that a variant changes; empty for a registered component."""
-        return {key: value for key, value in self.variants.get(name, NONE).items() if key != "base"}
+        return {key: value for key, value in self.variants.get(name, {}).items() if key != "base"}
 
     def named(self, name: str, where: str) -> NamedComponent:
         """Return a component with all options."""
@@ -86,7 +83,7 @@ class ComponentCatalog:
 class CalibratorCatalog(ComponentCatalog):
     """Calibrators and variants of them."""
 
-    def __init__(self, variants: Mapping[str, Mapping[str, Any]] = NONE) -> None:
+    def __init__(self, variants: Mapping[str, Mapping[str, Any]]) -> None:
         found = {}
         for name, variant in variants.items():
             found[name] = {**variant, "base": registry.calibrator_with(variant["base"], variant)}
@@ -171,13 +168,12 @@ class MethodCatalog(ComponentCatalog):
 
     def __init__(
         self,
-        variants: Mapping[str, Mapping[str, Any]] = NONE,
-        overrides: Iterable[Override] = (),
-        datasets: DatasetCatalog | None = None,
+        variants: Mapping[str, Mapping[str, Any]],
+        overrides: Iterable[Override],
+        datasets: DatasetCatalog,
     ) -> None:
         super().__init__("method", variants)
-        self.overrides = tuple(overrides)
-        self.datasets = datasets or DatasetCatalog({})
+        self.overrides, self.datasets = tuple(overrides), datasets
         for number, override in enumerate(self.overrides):
             where = f"overrides[{number}]"
             match = override.match
