@@ -7,8 +7,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from calgrid.components.validation import Distinct, InvalidOptionError, Model, OneOrMore, shown
+from calgrid.configuration.model import Text
 
-Text = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 Severity = Annotated[int, Field(ge=0)]
 Axis = Literal[

@@ -377,15 +377,12 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
 
 
 def _facts(run: ManifestRun) -> dict[str, Any]:
-    """Key, training options and environment; of external runs only the key."""
-    if run["train"] is None:
-        facts: dict[str, Any] = dict(run["key"])
-        if run.get("bank", False):
-            facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
-        return facts
-    record = _record(run["train"], TRAIN).content
-    spec = record.get("spec", {})
-    facts = dict(run["key"])
-    for content, names in ((spec, FACTS), (record, RECORDED)):
-        facts.update((name, content[name]) for name in names if name in content)
+    """Key; of trained runs options and environment of training, too, of a bank's the origin."""
+    facts: dict[str, Any] = dict(run["key"])
+    if run.get("bank", False):
+        facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
+    if run["train"] is not None:
+        record = _record(run["train"], TRAIN).content
+        for content, names in ((record.get("spec", {}), FACTS), (record, RECORDED)):
+            facts.update((name, content[name]) for name in names if name in content)
     return facts
