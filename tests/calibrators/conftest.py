@@ -16,12 +16,18 @@ QUICK = {"pts_paper": {"steps": 2000, "learning_rate": 2e-3}}
 
 @dataclass(frozen=True)
 class Problem:
-    """Logits ``(N, K)`` with labels, and the features and head they come from."""
+    """Logits ``(N, K)`` with labels, and the features and head they come from; a calibrator that
+    writes to one of them raises ValueError.
+    """
 
     logits: np.ndarray
     labels: np.ndarray
     features: np.ndarray
     head: tuple[np.ndarray, np.ndarray]
+
+    def __post_init__(self):
+        for given in (self.logits, self.labels, self.features, *self.head):
+            given.flags.writeable = False
 
     def fit(self, id, **overrides):
         options = {**QUICK.get(id, {}), **overrides}
