@@ -595,7 +595,13 @@ def test_words_are_escaped():
 
 def test_the_stage_writes_them_and_the_report_shows_them(build, tmp_path):
     study = build(
-        methods=("ce", "ls"), seeds=(0, 1), datasets=("cifar10",), backbones=("resnet50",)
+        methods=("ce", "ls"),
+        seeds=(0, 1),
+        datasets=("cifar10",),
+        backbones=("resnet50",),
+        shifts=(),
+        ood=(),
+        resamples=0,
     )
     manifest = {**study.manifest, "papers": [paper(HOME, "fedlas", "papers")]}
     out = study.folder / "tables"

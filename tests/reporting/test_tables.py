@@ -40,6 +40,10 @@ PUBLISHED = pd.DataFrame(
 )
 
 
+#: of a study that shows a thing on clean images without intervals
+CLEAN = {"shifts": (), "ood": (), "resamples": 0}
+
+
 @pytest.fixture(scope="module")
 def summary(study):
     return StudyData(study.folder, study.manifest).summary
@@ -146,7 +150,7 @@ def test_csv_holds_fractions_with_all_digits(tables, summary):
 
 
 def test_methods_are_ranked_by_nll_among_those_that_keep_accuracy(build, read_markdown):
-    study = build(seeds=(0, 1))
+    study = build(seeds=(0, 1), **CLEAN)
     metrics = pd.read_parquet(study.folder / "summary.parquet")
     chosen = {"accuracy": (0.95, 0.945, 0.93), "nll": (0.30, 0.20, 0.10), "brier": (0.1, 0.1, 0.1)}
     for metric, values in chosen.items():
@@ -276,7 +280,7 @@ def test_costs_are_relative_to_the_baseline(tables):
 
 
 def test_probes_have_a_section_of_the_costs_with_one_row_each(build, read_markdown):
-    study = build(methods=("ce",), seeds=(0,), shifts=(), ood=())
+    study = build(methods=("ce",), seeds=(0,), **CLEAN)
     path = study.folder / "costs.parquet"
     costs = pd.read_parquet(path)
     stage = costs[costs["stage"] == "predict"]
@@ -304,7 +308,7 @@ def with_first_stages(study, method, first, **changes):
 
 
 def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markdown):
-    study = build(methods=("ce", "maccal+mbls", "mbls"))
+    study = build(methods=("ce", "maccal+mbls", "mbls"), **CLEAN)
     with_first_stages(study, "maccal+mbls", "mbls", peak_memory_mb=900.0)
     out = study.tables()
     frame = pd.read_csv(out / "training_time.csv").set_index("method")
@@ -327,7 +331,7 @@ def test_training_time_of_a_second_stage_holds_its_first_stage(build, read_markd
 
 @pytest.mark.parametrize("device", ["another", None])
 def test_training_times_of_different_or_unknown_devices_have_no_ratio(build, device):
-    study = build(methods=("ce", "mbls"))
+    study = build(methods=("ce", "mbls"), seeds=(0,), **CLEAN)
     costs = pd.read_parquet(study.folder / "costs.parquet")
     names = costs["device_name"].astype(str)
     costs["device_name"] = names.mask(costs["method"] == "mbls", device)
@@ -340,7 +344,7 @@ def test_training_times_of_different_or_unknown_devices_have_no_ratio(build, dev
 
 
 def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
-    study = build(seeds=(0,))
+    study = build(methods=("ce",), seeds=(0,), **CLEAN)
     costs = pd.read_parquet(study.folder / "costs.parquet")
     again = costs[costs["item"] == "ts"].assign(seconds=0.3)
     pd.concat([costs, again]).to_parquet(study.folder / "costs.parquet")
@@ -351,7 +355,7 @@ def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
 
 
 def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, read_markdown):
-    out = build(published=PUBLISHED, seeds=(0, 1)).tables()
+    out = build(published=PUBLISHED, methods=("ce",), seeds=(0, 1), **CLEAN).tables()
     (row,) = read_markdown(out / "published.md")["digits, resnet8"]
     assert (row["Method"], row["Calibrator"], row["Metric"]) == ("ce", "ts", "ECE (%)")
     assert (row["Published"], row["Source"]) == ("1.38", "smart t1")
@@ -364,7 +368,7 @@ def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, rea
 def settings(make):
     """Tables of two networks with two checkpoints each."""
     two = {"backbones": ("resnet8", "resnet20"), "checkpoints": ("best", "last")}
-    return make(**two, seeds=(0, 1), shifts=(), ood=(), resamples=0).tables()
+    return make(**two, seeds=(0, 1), **CLEAN).tables()
 
 
 def test_mean_ranks_of_two_settings(settings, read_markdown):
@@ -405,7 +409,7 @@ def test_tables_of_an_external_study(external, tmp_path, read_markdown):
 
 
 def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, read_markdown):
-    study = build(calibrators=("ts",), seeds=(0, 1), shifts=(), ood=())
+    study = build(calibrators=("ts",), seeds=(0,), **CLEAN)
     out = study.tables()
     assert not (out / "methods.md").exists()
     (rows,) = read_markdown(out / "calibrators.md").values()
@@ -413,7 +417,7 @@ def test_a_study_without_uncalibrated_networks_still_has_its_calibrators(build, 
 
 
 def test_calibrators_fitted_elsewhere_are_named_so(build, read_markdown):
-    study = build(seeds=(0, 1), ood=())
+    study = build(methods=("ce",), seeds=(0, 1), **CLEAN)
     for name in ("metrics", "summary"):
         frame = pd.read_parquet(study.folder / f"{name}.parquet")
         fitted = frame["calibrator"] == "ts"
@@ -605,7 +609,8 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
     )
     plugins.use([tmp_path / "own_in_tables"])
     asked = {"question": "why", "method": "ls", "against": "ce"}
-    study = build(datasets=("digits", "cifar10"), comparisons=(asked,))
+    few = {"seeds": (0, 1), "severities": (3,), "ood": (), "resamples": 0}
+    study = build(datasets=("digits", "cifar10"), comparisons=(asked,), **few)
     metrics = read_frame(study.folder / STORED)
     own = metrics[metrics["metric"] == "nll"].assign(metric="mine")
     metrics = pd.concat(
@@ -691,7 +696,7 @@ def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, rea
 
 
 def test_classes_with_few_images_are_marked(build, read_markdown):
-    study = build(seeds=(0,), shifts=(), ood=(), n_test=30)
+    study = build(methods=("ce",), seeds=(0,), n_test=30, **CLEAN)
     (shown,) = read_markdown(study.tables() / "classes.md").values()
     images = [row["Images"] for row in shown]
     assert any(each.endswith("few") for each in images)
@@ -700,6 +705,6 @@ def test_classes_with_few_images_are_marked(build, read_markdown):
 
 
 def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):
-    out = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=()).tables()
+    out = build(methods=("ce", "ls"), seeds=(0,), **CLEAN).tables()
     (rows,) = read_markdown(out / "overview.md").values()
     assert all(row["Best recipe: NLL (nats)"].endswith("ties not tested") for row in rows)
