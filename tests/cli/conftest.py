@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.metrics.cases import softmax
 
 from calgrid.cli import main
 from calgrid.cli.joblogs import MARK
@@ -69,8 +70,7 @@ def overconfident(seed, rows=300, classes=4):
     """Logits three times too large for labels drawn from their softmax."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(rows, classes))
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    labels = (probabilities.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
+    labels = (softmax(logits).cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
     return (3 * logits).astype(np.float32), labels.astype(np.int64)
 
 
@@ -93,8 +93,7 @@ def write(path, kind, logits, labels):
     elif kind == "npz":
         np.savez(path, logits=logits, y=labels)
     else:
-        exponentials = np.exp(logits.astype(np.float64))
-        np.savez(path, probs=exponentials / exponentials.sum(axis=1, keepdims=True), label=labels)
+        np.savez(path, probs=softmax(logits), label=labels)
     return path
 
 

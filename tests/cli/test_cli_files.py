@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator, load_calibrator
 from calgrid.components import plugins, registry
@@ -19,11 +20,6 @@ KINDS = ("parquet", "npz", "pt", "probabilities")
 
 def kind_option(kind):
     return ("--kind", "probabilities") if kind == "probabilities" else ()
-
-
-def softmax(logits):
-    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def table(text):

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.conftest import flip
-from tests.files.user_files import npz, softmax
+from tests.files.user_files import npz
+from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
 from calgrid.cli import main

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.files.user_files import arrays, file_of, npz, softmax
+from tests.files.user_files import arrays, file_of, npz
+from tests.metrics.cases import softmax
 
 from calgrid.errors import DataError
 from calgrid.files.logits import predicted, read_any, read_head_arrays

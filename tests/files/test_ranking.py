@@ -4,6 +4,7 @@ ties.
 
 import numpy as np
 import pytest
+from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
@@ -20,8 +21,8 @@ def over_confident(rows=400, classes=4, factor=3.0, seed=0):
     """Logits that are ``factor`` times calibrated ones, with labels."""
     rng = np.random.default_rng(seed)
     calibrated = rng.normal(size=(rows, classes)) * 1.5
-    shares = np.exp(calibrated) / np.exp(calibrated).sum(axis=1, keepdims=True)
-    labels = (shares.cumsum(axis=1) < rng.uniform(size=(rows, 1))).sum(axis=1).clip(max=classes - 1)
+    drawn = rng.uniform(size=(rows, 1))
+    labels = (softmax(calibrated).cumsum(axis=1) < drawn).sum(axis=1).clip(max=classes - 1)
     return factor * calibrated, labels
 
 

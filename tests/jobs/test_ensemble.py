@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
+from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
 from calgrid.configuration.ensembles import ensemble_name
@@ -23,12 +24,8 @@ B = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0], [0.0, 1.0]])
 LABELS = np.array([0, 0, 1, 1])
 
 
-def softmax(logits):
-    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-
-
 def nll(logits):
-    return evaluate(softmax(logits.astype(float)), LABELS)["nll"]
+    return evaluate(softmax(logits), LABELS)["nll"]
 
 
 def test_members_and_their_mean_logits_in_the_worked_example():
@@ -103,8 +100,8 @@ def test_files_hold_the_mean_of_the_members_and_are_written_once(members, tmp_pa
     )
     for name in names:
         pooled, *parts = (read_logits(folder / name) for folder in (tmp_path / "out", *folders))
-        expected = np.mean([softmax(part.logits.astype(float)) for part in parts], axis=0)
-        np.testing.assert_allclose(softmax(pooled.logits.astype(float)), expected, atol=1e-6)
+        expected = np.mean([softmax(part.logits) for part in parts], axis=0)
+        np.testing.assert_allclose(softmax(pooled.logits), expected, atol=1e-6)
         np.testing.assert_array_equal(pooled.label, parts[0].label)
     assert pooled.metadata["method"] == "ens2(ce)"
     assert pooled.metadata["fingerprint"] == plan.ensemble(key).fingerprint

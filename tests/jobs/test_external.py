@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.files.user_files import arrays, npz, softmax
+from tests.files.user_files import arrays, npz
+from tests.metrics.cases import softmax
 
 from calgrid.errors import DataError, StateError
 from calgrid.files.external import split_rows

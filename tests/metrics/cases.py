@@ -22,7 +22,7 @@ def calibrated(n, k=5, seed=0, sharpness=2.0):
 
 
 def softmax(logits):
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 

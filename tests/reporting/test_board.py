@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from tests.conftest import is_one_sentence
+from tests.metrics.cases import softmax
 
 import calgrid
 from calgrid.calibrators import build_calibrator
@@ -86,8 +87,7 @@ def test_bins_are_those_of_the_study(content, results):
 def test_images_of_a_bin_are_in_it_and_extend_over_it(run):
     """Recomputed from the logits: softmax, bins of a fifteenth."""
     data = read_logits(run[0].predicted / "logits/last/test.parquet")
-    exponentials = np.exp(data.logits.astype(float))
-    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    probabilities = softmax(data.logits)
     confidence = probabilities.max(axis=1)
     place = np.ceil(15 * confidence).astype(int) - 1
     found = listed_images(run[0], "last", run[1])["none"]

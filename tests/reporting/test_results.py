@@ -3,10 +3,10 @@
 import re
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 from tests.conftest import HOME
+from tests.metrics.cases import softmax
 
 import calgrid
 from calgrid.errors import ConfigError, DataError
@@ -97,14 +97,11 @@ def test_reliability_pools_the_seeds(results):
 
 def test_logits_are_those_that_were_scored(results):
     test = results.logits("mmce", 1)
-    probabilities = np.exp(test.logits.astype(float)) / np.exp(test.logits.astype(float)).sum(
-        axis=1, keepdims=True
-    )
     rows = results.metrics.query(
         "split == 'test' and calibrator == 'none' and metric == 'nll' and method == 'mmce' and "
         "seed == 1"
     )
-    assert evaluate(probabilities, test.label)["nll"] == pytest.approx(
+    assert evaluate(softmax(test.logits), test.label)["nll"] == pytest.approx(
         rows["value"].item(), rel=1e-6
     )
 
