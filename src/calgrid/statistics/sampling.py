@@ -145,7 +145,7 @@ def _judged(
     places = groups(tests, ["method", "against"])
     found = judge_all(tests, places, tests["metric"], level, of_runs)
     found = found[found["metric"].isin(metrics)].reset_index(drop=True)
-    return found.drop(columns="n_test")
+    return found.drop(columns=["df_test", "n_test"])
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
@@ -189,6 +189,8 @@ def _difference(
     ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
     below, above = (math.hypot(end - difference, over_seeds) for end in ends)
     deciding = drawn[:DECIDING_RESAMPLES]
+    # the rule takes as many resamples for granted as it uses at most
+    are_few = len(deciding) < min(n_test, DECIDING_RESAMPLES)
     return {
         "n_seeds": count,
         "difference": difference,
@@ -196,5 +198,6 @@ def _difference(
         "ci_high": difference + above,
         "std_test": math.sqrt(float(sampling_variance(deciding, pairs))),
         "std_seed": std_seed,
+        "df_test": len(deciding) - 1 if are_few else math.nan,
         "n_test": n_test,
     }

@@ -74,7 +74,7 @@ def judge(
     tests : one row a comparison: metric; difference; n_seeds; std_seed, over seeds (ddof 1; ignored
         for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
         unknown. Optional: n_test, number of test samples (default: many); df_test, degrees of
-        freedom of a std_test that is not from resamples (NaN: it is); sign, 1 if lower values are
+        freedom of a std_test not from 200 resamples (NaN: it is); sign, 1 if lower values are
         better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
         variances are moderated (default: the families).
     families : label (n,) of the family of each test, within which Holm's correction applies.
