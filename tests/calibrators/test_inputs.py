@@ -102,11 +102,19 @@ def test_numbers_are_names_of_classes_too(problem, refuses):
     ):
         assert np.array_equal(found, expected)
     assert build_calibrator("none").fit(numbered, problem.labels).class_names is None
+    unnamed = build_calibrator("vs").fit(numbered, problem.labels)
+    assert unnamed.predict_proba(numbered[order]) == pytest.approx(expected)
     with refuses(DataError, "labels are numbers that are also names of classes", "2, 0, 1, 4, 3"):
         build_calibrator("vs").fit(numbered[order], problem.labels)
     from_1 = np.arange(1, 6)
     fitted = build_calibrator("vs").fit(problem.logits, problem.labels, class_names=from_1)
     assert np.array_equal(fitted.predict_proba(problem.logits), expected)
+
+
+def test_masked_entries_are_refused(problem, refuses):
+    masked = np.ma.masked_greater(problem.logits, 0)
+    with refuses(DataError, "logits has masked entries"):
+        build_calibrator("ts").fit(masked, problem.labels)
 
 
 def test_a_calibrator_says_what_it_is(problem):

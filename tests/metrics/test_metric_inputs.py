@@ -29,6 +29,8 @@ def test_logits_are_refused_by_every_metric(name):
         ([["a", "b"]], [0], "must hold real numbers"),
         ([[0.5, 0.5], [1.0]], [0, 0], "rectangular"),
         ([[0.5 + 0j, 0.5]], [0], "real numbers"),
+        (np.ma.masked_equal([[0.4, 0.6]], 0.6), [0], "probs has masked entries"),
+        ([[0.4, 0.6]], np.ma.masked_equal([0], 0), "labels has masked entries"),
         ([[0.5, 0.5]], [2], r"labels must be in \[0, 2\), got 2 in row 0"),
         ([[0.5, 0.5], [0.5, 0.5]], [0, -1], "got -1 in row 1 .*out-of-distribution"),
         ([[0.5, 0.5]], [0.0], "labels must be integers"),

@@ -27,6 +27,8 @@ MASK_GAP = 1000.0
 def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
     if hasattr(value, "detach"):  # a torch tensor, which NumPy accepts only without gradient
         value = value.detach()
+    if np.ma.is_masked(value):
+        raise DataError(f"{name} has masked entries; fill them, or remove their rows.")
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:
@@ -148,12 +150,15 @@ def in_order(
     logits: NDArray[Any], names: Sequence[str] | None, fitted: Sequence[str] | None
 ) -> NDArray[Any]:
     """Return the columns of logits ``(N, K)`` in the order of the classes of the fit, if both have
-    names.
+    names; those of a fit without names are numbered from 0.
 
     Raises
     ------
     DataError : the classes differ.
     """
+    numbers = [str(place) for place in range(logits.shape[1])]
+    if fitted is None and names is not None and sorted(names) == sorted(numbers):
+        fitted = numbers
     if names is None or fitted is None or tuple(names) == tuple(fitted):
         return logits
     if set(names) != set(fitted):

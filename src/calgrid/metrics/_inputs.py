@@ -120,6 +120,8 @@ def check_bins(n_bins: int) -> int:
 
 
 def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+    if np.ma.is_masked(values):
+        raise DataError(f"{name} has masked entries; fill them, or remove their rows.")
     try:
         array = np.asarray(values)
     except ValueError as error:
