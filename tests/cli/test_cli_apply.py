@@ -90,6 +90,21 @@ def test_a_further_class_is_refused_unless_the_classes_are_named(calgrid, data, 
     assert calgrid(*apply, "--classes", "s_cat,s_dog,s_eel").code == 0
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_fit_without_names_for_columns_with_names_is_said(calgrid, val, data, tmp_path, saved):
+    plain, path = tmp_path / "plain.npz", tmp_path / "unnamed.safetensors"
+    np.savez(plain, logits=data.val, label=data.val_labels)
+    fit = ("calibrate", "--calibrator", "vs", "--fit", plain)
+    assert calgrid(*fit, "--save", path).code == 0
+    how = ("calibrate", "--load", path) if saved else fit
+    test = table(tmp_path / "test.csv", data.test, PERMUTED, data.test_labels)
+    done = calgrid(*how, "--apply", test, *QUICK)
+    name = path.name if saved else plain.name
+    assert f"{name} does not name its classes: its columns are taken in the order" in done.err
+    assert "test.csv, eel, cat, fox, dog." in done.err
+    assert "does not name" not in calgrid(*how, "--apply", plain, *QUICK).err
+
+
 def test_a_file_that_is_calibrated_already_is_said(calgrid, fitted, val, tmp_path):
     apply = ("calibrate", "--load", fitted, *QUICK, "--apply")
     once = calgrid(*apply, val, "--out", tmp_path / "once.parquet")

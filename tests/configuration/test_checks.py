@@ -425,7 +425,7 @@ class TestExternal:
     @pytest.mark.parametrize(
         ("other", "parts"),
         [
-            ({"split_seed": 2}, ["external.b: ", "other test rows", "another 'dataset'"]),
+            ({"split_seed": 2}, ["external.b: ", "other test rows or labels", "another 'dataset'"]),
             ({"method": "mine", "seed": 2}, ["external.b: ", "has the files of", "no different"]),
         ],
     )

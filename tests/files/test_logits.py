@@ -479,6 +479,7 @@ def test_damaged_tables(tmp_path, refuses):
         ),
         ("empty.csv", "", ["empty.csv is empty"]),
         ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),
+        ("decimals.csv", "a0;a1;label\n1,5;2,5;0\n", ["one column, 'a0;a1;label'", "points"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
         (
             "words.csv",
@@ -608,6 +609,26 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
         "are between 0 and 1 like probabilities; if they are, give --kind probabilities"
         in capsys.readouterr().err
     )
+
+
+def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses):
+    def read(column, words, **options):
+        table = pd.DataFrame({column: [0.2, 0.9, 0.4], "label": words})
+        table.to_csv(tmp_path / "t.csv", index=False)
+        return read_any(tmp_path / "t.csv", "probabilities", binary=True, **options)
+
+    words = ["cancer", "healthy", "cancer"]
+    for options in ({}, {"values_key": "p_cancer"}):
+        with refuses(DataError, "'p_cancer' has the name of class 0", "--classes healthy,cancer"):
+            read("p_cancer", words, **options)
+    turned = read("p_cancer", words, classes=["healthy", "cancer"])
+    assert turned.label.tolist() == [1, 0, 1]
+    assert read("p_healthy", words).label.tolist() == [0, 1, 0]
+    assert read("p_no_cancer", ["cancer", "no_cancer", "cancer"]).label.tolist() == [0, 1, 0]
+    assert read("0", [0, 1, 0], classes=["0", "1"]).label.tolist() == [0, 1, 0]
+    pair = wide(tmp_path / "pair.csv", ["p_0", "p_1"], np.full((2, 2), 0.5), [0, 1])
+    with refuses(DataError, "columns of floating-point numbers p_0, p_1, but --binary needs one"):
+        read_any(pair, "probabilities", binary=True)
 
 
 @pytest.mark.parametrize("whole", [1, 100])

@@ -562,8 +562,10 @@ class Study:
                 first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
                 if identity != expected:
                     raise ConfigError(
-                        f"{where}: {key.path} and {first.path} have other test rows, so they "
-                        "cannot be compared image by image; give one of them another 'dataset'."
+                        f"{where}: {key.path} and {first.path} have other test rows or labels, so "
+                        "they cannot be compared image by image; give one of them another "
+                        "'dataset', or, if only the order of their classes differs, name the "
+                        "order in 'classes' of both."
                     )
                 content = {**external, "name": "", "seed": 0}
                 twin = seeds.setdefault((*key[:4], json.dumps(content, sort_keys=True)), key)

@@ -294,9 +294,16 @@ def _bytes_per_row(content: pa.DataType) -> int:
 
 def _load_csv(path: Path) -> Columns:
     with path.open("rb") as stream:
-        mark = stream.read(2)
-    if mark in UTF16_MARKS:
+        first = stream.readline()
+    if first[:2] in UTF16_MARKS:
         raise DataError(f"{path} is encoded in UTF-16; save it in UTF-8.")
+    header = first.decode("utf-8-sig", "replace").strip()
+    # before the table is read: with decimal commas its rows have more columns than the header
+    if "," not in header and any(separator in header for separator in SEPARATORS):
+        raise DataError(
+            f"{path} has one column, '{visible(header)}'; separate the columns by commas, and "
+            "write decimal points."
+        )
     with _reading(path):
         table = pa.csv.read_csv(path)
         names = table.column_names
@@ -305,8 +312,6 @@ def _load_csv(path: Path) -> Columns:
             f"{path} has no header; add a first line with the names of the columns, one of them "
             "'label'."
         )
-    if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
-        raise DataError(f"{path} has one column, '{names[0]}'; separate the columns by commas.")
     return _columns(table, path)
 
 

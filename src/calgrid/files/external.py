@@ -8,7 +8,7 @@ import numpy as np
 
 from calgrid.errors import DataError
 from calgrid.files.calarena import read_group
-from calgrid.files.logits import read_any, share_rows
+from calgrid.files.logits import read_any, say_unnamed, share_rows
 from calgrid.specs import EXTERNAL_READING
 from calgrid.storage.logits import Logits, validate_logits
 
@@ -35,6 +35,8 @@ def read_external(
         how |= {"classes": classes, "exact": "classes" not in external}
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
+        if not classes and "classes" in val.metadata:
+            say_unnamed(given["test"], given["val"], val.metadata["classes"])
         if share_rows(val, test):
             raise DataError(
                 f"{given['val']} and {given['test']} share rows: calibrators would be scored on "

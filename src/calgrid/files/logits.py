@@ -91,12 +91,14 @@ def read_any(
         else _labels_of_file(labels, label_names, arrays, path)
     )
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
+    column = values_key or ""
     if values is None and isinstance(arrays, Columns):
         all_value_names = [*VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"]]
         others = (*label_names, *EXTRAS, *all_value_names)
         if binary and values_key is None:
             names = [name for name in arrays if name not in others and arrays.all_floating([name])]
-            names = names if len(names) == 1 else []
+            _check_one_column(names, path)
+            column = names[0] if names else column
         else:
             given = values_key, classes, exact
             names, classes = class_columns(arrays, others, label_values, *given)
@@ -115,6 +117,8 @@ def read_any(
             )
         raise DataError(_what_is_missing(arrays, kind, path, missing) + hint)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
+    if binary:
+        _check_class_of_column(column, data.metadata.get("classes", []), path)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
@@ -123,6 +127,43 @@ def read_any(
         )
     _refuse_repeated_rows(data, path)
     return data
+
+
+def _check_one_column(names: Sequence[str], path: Path) -> None:
+    """Raise DataError if several columns may be that of class 1."""
+    if len(names) > 1:
+        raise DataError(
+            f"{path} has the columns of floating-point numbers {shown_names(names)}, but --binary "
+            "needs one, for class 1; name it with --values-key (in a study, values_key), or remove "
+            "--binary (binary)."
+        )
+
+
+def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> None:
+    """Raise DataError if the one column of two classes ends with the name of class 0, but for
+    numbers, which may be those of the columns.
+    """
+    named = [
+        name
+        for name in classes
+        if re.search(rf"(^|[_.:\- ]){re.escape(name)}$", column, re.IGNORECASE)
+    ]
+    longest = max(named, key=len, default="")  # no_cancer ends with cancer
+    if named and longest == classes[0] and not longest.isdecimal():
+        turned = visible(",".join(classes[::-1]))
+        raise DataError(
+            f"{path}: the column '{visible(column)}' has the name of class 0, but with --binary it "
+            f"is for class 1 of {shown_names(classes)}; give --classes {turned} (in a study, "
+            "classes), or rename the column."
+        )
+
+
+def say_unnamed(path: Path, named: Path, classes: Sequence[str]) -> None:
+    """Warn that a file without names of classes has its columns in the order of another one."""
+    log(
+        f"Warning: {path} does not name its classes: its columns are taken in the order of "
+        f"{named}, {shown_names(classes)}."
+    )
 
 
 def _known_classes(
