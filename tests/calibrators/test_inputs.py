@@ -111,6 +111,14 @@ def test_numbers_are_names_of_classes_too(problem, refuses):
     assert np.array_equal(fitted.predict_proba(problem.logits), expected)
 
 
+def test_a_column_of_labels_is_no_class(problem, refuses):
+    frame = pd.DataFrame(problem.logits, columns=NAMES).assign(label=problem.labels)
+    with refuses(DataError, "logits has a column 'label', which is no class"):
+        build_calibrator("ts").fit(frame, frame["label"])
+    named = [*NAMES, "label"]
+    assert build_calibrator("ts").fit(frame, frame["label"], class_names=named).n_classes == 6
+
+
 def test_masked_entries_are_refused(problem, refuses):
     masked = np.ma.masked_greater(problem.logits, 0)
     with refuses(DataError, "logits has masked entries"):

@@ -17,6 +17,8 @@ from calgrid.errors import DataError, visible
 #: what a fit knows about its inputs
 INPUTS = ("n_classes", "n_samples", "kind", "binary", "class_names")
 KINDS = ("logits", "probabilities")
+#: columns of a data frame that are no classes
+OF_ROWS = ("label", "labels", "index")
 #: a logit this far below the maximum has probability 0 at every temperature, and its square is
 #: finite
 IMPOSSIBLE = 1e100
@@ -97,7 +99,9 @@ def mask_warnings(logits: NDArray[np.float64]) -> list[str]:
 
 
 def _given_names(values: Any, names: Sequence[str | int] | None) -> list[Any] | None:
-    """Return names of classes as they are given, or those of the columns of a data frame."""
+    """Return names of classes as they are given, or those of the columns of a data frame; DataError
+    if one of them has the labels or the numbers of the rows.
+    """
     if names is not None:
         return list(names)
     columns = getattr(values, "columns", None)
@@ -105,6 +109,12 @@ def _given_names(values: Any, names: Sequence[str | int] | None) -> list[Any] | 
     if columns is None or is_numbering:  # pandas numbers columns that have no names
         return None
     found = list(columns)
+    for name in OF_ROWS:
+        if name in found:
+            raise DataError(
+                f"logits has a column '{name}', which is no class; leave it out of the data frame, "
+                "or give class_names if it is one."
+            )
     return found if all(isinstance(name, (str, int, np.integer)) for name in found) else None
 
 
@@ -115,7 +125,8 @@ def check_names(
 
     Raises
     ------
-    DataError : they are not one different name per column of logits of the given shape.
+    DataError : they are not one different name per column of logits of the given shape, or a
+        column has no logits.
     """
     given = _given_names(values, names)
     if given is None:
