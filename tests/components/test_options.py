@@ -18,10 +18,15 @@ from calgrid.losses import build_loss
 from calgrid.probes import build_probe
 from calgrid.procedures import build_procedure
 
+def methods(variants):
+    """Catalog of methods with variants, but without overrides and data sets."""
+    return MethodCatalog(variants, [], DatasetCatalog({}))
+
+
 #: kind -> what checks a variant of a component in a configuration, and its key there
 CHECKED = {
-    "loss": (MethodCatalog, "methods"),
-    "procedure": (MethodCatalog, "methods"),
+    "loss": (methods, "methods"),
+    "procedure": (methods, "methods"),
     "calibrator": (CalibratorCatalog, "calibrators"),
     "probe": (partial(ComponentCatalog, "probe"), "probes"),
     "dataset": (DatasetCatalog, "datasets"),

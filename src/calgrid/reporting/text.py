@@ -176,6 +176,11 @@ def listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def distinct(values: pd.Series) -> str:
+    """Different known words, joined by a comma."""
+    return ", ".join(sorted({str(value) for value in values.dropna()} - {""}))
+
+
 def csv(frame: pd.DataFrame) -> str:
     """Write a frame as CSV, with an apostrophe before text that spreadsheets would take for a
     formula.

@@ -62,8 +62,8 @@ def _means(data: StudyData) -> pd.DataFrame:
         peak_memory_mb=("peak_memory_mb", "max"),
         epochs=("epochs", "max"),
         parameters=("parameters", "max"),
-        device=("device", distinct),
-        device_name=("device_name", distinct),
+        device=("device", text.distinct),
+        device_name=("device_name", text.distinct),
         threads=("threads", "max"),
         n_seeds=("seed", "nunique"),
     )
@@ -77,11 +77,6 @@ def _means(data: StudyData) -> pd.DataFrame:
     joined["ratio_to_baseline"] = joined["seconds"] / base_seconds.where(known_base)
     order = joined.assign(stage=stage).sort_values([*SETTING, "stage"], kind="stable").index
     return joined.loc[order]
-
-
-def distinct(values: pd.Series) -> str:
-    """Different known words, joined by a comma."""
-    return ", ".join(sorted({str(value) for value in values.dropna()} - {""}))
 
 
 def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:

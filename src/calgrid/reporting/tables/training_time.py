@@ -5,7 +5,6 @@ import pandas as pd
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, ratio_cell, seconds_cell, whole, words
-from calgrid.reporting.tables.costs import distinct
 from calgrid.storage.schema import SETTING
 
 KEYS = [*SETTING, "method"]
@@ -65,7 +64,7 @@ def totals(data: StudyData) -> pd.DataFrame:
         seconds_std=grouped["seconds"].std(),
         n_seeds=grouped.size(),
         peak_memory_mb=others["peak_memory_mb"].max(),
-        device_name=others["device_name"].agg(distinct),
+        device_name=others["device_name"].agg(text.distinct),
         first_stage=first_stages["item"].first(),
     )
     frame = frame.reset_index()
