@@ -18,6 +18,7 @@ from calgrid.losses import build_loss
 from calgrid.probes import build_probe
 from calgrid.procedures import build_procedure
 
+
 def methods(variants):
     """Catalog of methods with variants, but without overrides and data sets."""
     return MethodCatalog(variants, [], DatasetCatalog({}))
