@@ -92,7 +92,7 @@ def test_any_logits_give_distributions(id, problem, data):
     logits = data.draw(arrays(np.float64, (n_samples, N_CLASSES), elements=values))
     logits[:, 0] = np.where(np.isfinite(logits).any(axis=1), logits[:, 0], 0.0)
     if (logits >= 0).all():  # rows that are probabilities are refused
-        logits -= 1.0
+        logits -= logits.max() + 1.0
     probabilities = fit_once(id, problem).predict_proba(logits, problem.features[:n_samples])
     assert_distributions(probabilities, logits.shape)
     assert_top_label_kept(id, probabilities, logits)
