@@ -64,8 +64,3 @@ PLAN = JOBS.record("plan")
 
 wildcard_constraints:
     **JOBS.wildcard_constraints,
-
-
-# Inputs are `ancient`: their times say nothing, because what they hold is in their path. Outputs
-# are `update`: another process may make the same folder while a job waits, and Snakemake would
-# delete it.

@@ -1,0 +1,177 @@
+# Folders of results, named by what made them. Inputs are `ancient`: their times say nothing,
+# because what they hold is in their path. Outputs are `update`: another process may make the same
+# folder while a job waits, and Snakemake would delete it.
+rule prepare_data:
+    input:
+        base=ancient(JOBS.data_base),
+    output:
+        record=update(f"{DATA}/prepare.json"),
+        manifest=update(f"{DATA}/manifest.json"),
+    log:
+        f"{LOGS}/data/{{image_set}}-{{id}}.log",
+    conda:
+        "../../envs/data.yaml"
+    threads: JOBS.resources.threads("prepare")
+    resources:
+        mem_mb=JOBS.resources.memory("prepare"),
+        runtime=JOBS.resources.minutes("prepare"),
+    params:
+        plan=PLAN,
+        folder=DATA,
+        root=JOBS.data_root or ".",
+    shell:
+        "python -m calgrid data --plan {params.plan:q} --out {params.folder:q}"
+        " --data-root {params.root:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
+
+
+rule train:
+    input:
+        data=ancient(JOBS.data),
+        first_stage=ancient(JOBS.first_stage),
+    output:
+        record=update(f"{TRAINED}/train.json"),
+        model=update(f"{TRAINED}/model.safetensors"),
+        history=update(f"{TRAINED}/history.parquet"),
+    log:
+        f"{LOGS}/train/{RUN_PATH}-{{id}}.log",
+    conda:
+        "../../envs/train.yaml"
+    threads: JOBS.resources.threads("train")
+    resources:
+        gpu=JOBS.resources.gpus("train"),
+        # of a cluster: all GPUs of a training are in one machine
+        nodes=1,
+        mem_mb=JOBS.resources.memory("train"),
+        runtime=JOBS.resources.minutes("train"),
+    params:
+        plan=PLAN,
+        folder=TRAINED,
+        root=JOBS.data_root or ".",
+    shell:
+        "python -m calgrid train --plan {params.plan:q} --out {params.folder:q} --data {input.data:q}"
+        " --first-stage {input.first_stage:q} --data-root {params.root:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
+
+
+rule predict:
+    input:
+        model=ancient(JOBS.model),
+        data=ancient(JOBS.data),
+        shifts=ancient(JOBS.shifts),
+    output:
+        record=update(f"{PREDICTED}/predict.json"),
+        logits=update(directory(f"{PREDICTED}/logits")),
+    log:
+        f"{LOGS}/predict/{RUN_PATH}-{{id}}.log",
+    wildcard_constraints:
+        # all but those; a pattern of the ids of all predictions would slow down large grids
+        id=f"(?!{JOBS.ids('import')}|{JOBS.ids('ensemble')})[0-9a-f]+",
+    conda:
+        "../../envs/train.yaml"
+    threads: JOBS.resources.threads("predict")
+    resources:
+        gpu=JOBS.resources.gpus("predict"),
+        mem_mb=JOBS.resources.memory("predict"),
+        runtime=JOBS.resources.minutes("predict"),
+    params:
+        plan=PLAN,
+        folder=PREDICTED,
+    shell:
+        "python -m calgrid predict --plan {params.plan:q} --out {params.folder:q}"
+        " --model {input.model:q} --data {input.data:q} --shifts {input.shifts:q}"
+        " --threads {threads} --log {log:q} >> {log:q} 2>&1"
+
+
+rule import_external:
+    input:
+        files=ancient(JOBS.external_files),
+    output:
+        record=update(f"{PREDICTED}/predict.json"),
+        logits=update(directory(f"{PREDICTED}/logits")),
+    log:
+        f"{LOGS}/import/{RUN_PATH}-{{id}}.log",
+    wildcard_constraints:
+        id=JOBS.ids("import"),
+    conda:
+        "../../envs/calibrate.yaml"
+    threads: 1
+    resources:
+        mem_mb=JOBS.resources.memory("import"),
+        runtime=JOBS.resources.minutes("import"),
+    params:
+        plan=PLAN,
+        folder=PREDICTED,
+    shell:
+        "python -m calgrid import --plan {params.plan:q} --out {params.folder:q}"
+        " --files {input.files:q} --log {log:q} >> {log:q} 2>&1"
+
+
+rule ensemble:
+    input:
+        members=ancient(JOBS.members),
+    output:
+        record=update(f"{PREDICTED}/predict.json"),
+        logits=update(directory(f"{PREDICTED}/logits")),
+    log:
+        f"{LOGS}/ensemble/{RUN_PATH}-{{id}}.log",
+    wildcard_constraints:
+        id=JOBS.ids("ensemble"),
+    conda:
+        "../../envs/calibrate.yaml"
+    threads: 1
+    resources:
+        mem_mb=JOBS.resources.memory("ensemble"),
+        runtime=JOBS.resources.minutes("ensemble"),
+    params:
+        plan=PLAN,
+        folder=PREDICTED,
+    shell:
+        "python -m calgrid ensemble --plan {params.plan:q} --out {params.folder:q}"
+        " --members {input.members:q} --log {log:q} >> {log:q} 2>&1"
+
+
+rule probe:
+    input:
+        model=ancient(JOBS.model),
+        data=ancient(JOBS.data),
+    output:
+        record=update(f"{PROBED}/probe.json"),
+        table=update(f"{PROBED}/table.parquet"),
+    log:
+        f"{LOGS}/probe_{{probe}}/{RUN_PATH}-{{id}}.log",
+    conda:
+        "../../envs/probe.yaml"
+    threads: JOBS.resources.threads("probe")
+    resources:
+        gpu=JOBS.resources.gpus("probe"),
+        mem_mb=JOBS.resources.memory("probe"),
+        runtime=JOBS.resources.minutes("probe"),
+    params:
+        plan=PLAN,
+        folder=PROBED,
+    shell:
+        "python -m calgrid probe --plan {params.plan:q} --out {params.folder:q}"
+        " --model {input.model:q} --data {input.data:q} --threads {threads}"
+        " --log {log:q} >> {log:q} 2>&1"
+
+
+rule calibrate:
+    input:
+        logits=ancient(JOBS.logits),
+    output:
+        record=update(f"{CALIBRATED}/calibrate.json"),
+        metrics=update(f"{CALIBRATED}/metrics.parquet"),
+    log:
+        f"{LOGS}/calibrate/{RUN_PATH}-{{id}}.log",
+    conda:
+        "../../envs/calibrate.yaml"
+    threads: JOBS.resources.threads("calibrate")
+    resources:
+        mem_mb=JOBS.resources.memory("calibrate"),
+        runtime=JOBS.resources.minutes("calibrate"),
+    params:
+        plan=PLAN,
+        folder=CALIBRATED,
+    shell:
+        "python -m calgrid calibrate-run --plan {params.plan:q} --out {params.folder:q}"
+        " --logits {input.logits:q} --threads {threads} --log {log:q} >> {log:q} 2>&1"
