@@ -4,13 +4,14 @@
 
     python benchmarks/calibrators.py                                     all sizes, minutes
     python benchmarks/calibrators.py --classes 100 --ids ts svs smart    some of them
+    python benchmarks/calibrators.py --samples 20000                     another size
 
-Every number of classes has a process of its own, with one thread: 5,000 samples for the fit, 10,000
-to predict, made up and over-confident. Ours get logits, probmetrics their softmax, both in float32.
-Seconds are processor seconds of fit and prediction together, the shortest of three that alternate
-(of one, where they take more than five), after a first run of the peer, which compiles. NLL is that
-of the predictions, in nats; ratios of different NLLs say little. Without probmetrics (and numba and
-pytorch-minimize, which it needs) only ours are measured. The table is Markdown.
+Every number of classes has a process of its own, with one thread: 5,000 samples for the fit, twice
+as many to predict, made up and over-confident. Ours get logits, probmetrics their softmax, both in
+float32. Seconds are processor seconds of fit and prediction together, the shortest of three that
+alternate (of one, where they take more than five), after a first run of the peer, which compiles.
+NLL is that of the predictions, in nats; ratios of different NLLs say little. Without probmetrics
+(and numba and pytorch-minimize, which it needs) only ours are measured. The table is Markdown.
 """
 
 import argparse
@@ -52,7 +53,6 @@ PEERS = {
 #: minutes of cross-validation at 1,000 classes
 SLOW = ("dirichlet", "ms_odir")
 CLASSES = (10, 100, 1000)
-N_FIT, N_PREDICT = 5_000, 10_000
 #: shorter runs, in seconds, are repeated
 SHORT, REPEATS = 5.0, 3
 COLUMNS = ("K", "calibrator", "s", "NLL", "probmetrics", "its s", "its NLL", "its / ours")
@@ -63,16 +63,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure fits and predictions of calibrators.")
     parser.add_argument("--classes", nargs="+", type=int, default=list(CLASSES), metavar="K")
     parser.add_argument("--ids", nargs="+", choices=PEERS, default=list(PEERS), metavar="ID")
+    parser.add_argument("--samples", type=int, default=5_000, metavar="N", help="of the fit")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        measure(options.child, options.ids)
+        measure(options.child, options.ids, options.samples)
         return
     print_lines("conditions", {**describe_machine(), "threads": "1"})
     print_row(COLUMNS)
     print_row(["---:", "---", "---:", "---:", "---", "---:", "---:", "---:"])
     for classes in options.classes:
         command = [sys.executable, __file__, "--child", str(classes), "--ids", *options.ids]
+        command += ["--samples", str(options.samples)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         for line in done.stdout or ():
@@ -82,30 +84,30 @@ def main() -> None:
             sys.exit(f"The measurement at {classes} classes failed.")
 
 
-def measure(classes: int, ids: list[str]) -> None:
+def measure(classes: int, ids: list[str], n_fit: int) -> None:
     """Print the cells of the rows of one number of classes, each as a line of JSON."""
     warnings.simplefilter("ignore")
-    logits, labels = sample(N_FIT + N_PREDICT, classes)
+    logits, labels = sample(3 * n_fit, classes)
     for id in ids:
         if classes > 100 and id in SLOW:
             continue
         peer = peer_of(id)
         if peer is not None:
             try:
-                run(peer, softmax(logits), labels)
+                run(peer, softmax(logits), labels, n_fit)
             except ValueError as error:  # some need samples of each class
                 print(f"probmetrics, {id}, {classes} classes: {error}", file=sys.stderr)
                 peer = None
         ours, theirs = [], []
         while not ours or (len(ours) < REPEATS and max(ours[0][0], theirs[0][0]) < SHORT):
             try:
-                ours.append(run(build_calibrator(id), logits.astype(np.float32), labels))
+                ours.append(run(build_calibrator(id), logits.astype(np.float32), labels, n_fit))
             except DataError:
                 break
             theirs.append(
                 (0.0, 0.0)
                 if peer is None
-                else run(peer, softmax(logits).astype(np.float32), labels)
+                else run(peer, softmax(logits).astype(np.float32), labels, n_fit)
             )
         if not ours:
             continue
@@ -128,13 +130,13 @@ def peer_of(id: str) -> Any:
     return name and get_calibrator(name)
 
 
-def run(calibrator: Any, inputs: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+def run(calibrator: Any, inputs: np.ndarray, labels: np.ndarray, n_fit: int) -> tuple[float, float]:
     """Processor seconds of fit and prediction, and the NLL of the predictions in nats."""
     begin = time.process_time()
-    calibrator.fit(inputs[:N_FIT], labels[:N_FIT])
-    found = np.asarray(calibrator.predict_proba(inputs[N_FIT:]))
+    calibrator.fit(inputs[:n_fit], labels[:n_fit])
+    found = np.asarray(calibrator.predict_proba(inputs[n_fit:]))
     seconds = time.process_time() - begin
-    true = found[np.arange(N_PREDICT), labels[N_FIT:]].astype(np.float64)
+    true = found[np.arange(len(found)), labels[n_fit:]].astype(np.float64)
     return seconds, float(-np.log(np.maximum(true, 1e-12)).mean())
 
 

@@ -7,9 +7,9 @@ Hugging Face hub through timm, which reads tensors alone. Features are what timm
 
 from typing import Any
 
-import timm
 from torch import Tensor, nn
 
+from calgrid.backbones._timm import timm
 from calgrid.backbones.base import Backbone
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError, DataError
