@@ -8,6 +8,7 @@ dropout within the body. Processes that :mod:`torch.distributed` has started; th
 """
 
 import contextlib
+import inspect
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -181,8 +182,11 @@ class DistributedTrainer(Trainer):
             self.resume_every = float("inf")
         self.model = synchronised(self.model)
         self._shared = SharedNetwork(self.model, self.loss, self.procedure)
-        # their buffers are equal already
-        self._parallel = DistributedDataParallel(self._shared, broadcast_buffers=False)
+        # their buffers are equal already; the option has another name in newer releases of PyTorch
+        known = inspect.signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {name: False}
+        self._parallel = DistributedDataParallel(self._shared, **options)
         position = super().run(stop)
         seconds = torch.tensor(position.seconds, dtype=torch.float64)
         dist.all_reduce(seconds)
