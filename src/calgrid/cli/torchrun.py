@@ -12,7 +12,6 @@ from torch.distributed.run import parse_args, run
 from calgrid.cli.main import EXIT_STOPPED
 from calgrid.errors import StateError
 from calgrid.forkserver import ADDRESS
-from calgrid.training.interrupt import StopRequest
 
 
 def start(processes: int, threads: int) -> None:
@@ -23,11 +22,11 @@ def start(processes: int, threads: int) -> None:
     """
     os.environ.pop(ADDRESS, None)  # they are no forks of one process: each starts CUDA for itself
     logging.disable()  # of torchrun, which would write after the reason of a failure
-    signals = ",".join(number.name for number in (*StopRequest.SIGNALS, signal.SIGHUP))
+    # torchrun passes on SIGTERM, SIGINT and SIGHUP; only newer ones can be told of others
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     options = [
         "--standalone",
         f"--nproc-per-node={processes}",
-        f"--signals-to-handle={signals}",
         "--module",
         "--",  # of what follows nothing is an option of torchrun
         *("calgrid", *sys.argv[1:], "--threads", str(threads)),
