@@ -7,6 +7,7 @@ that they make.
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Protocol, cast
 
 import numpy as np
@@ -104,7 +105,7 @@ def measured(
 def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
     """Sums over the images in each confidence bin."""
     sums = bin_sums(predictions, n_bins)
-    return pd.DataFrame({"n_bins": n_bins, "bin": range(n_bins), **vars(sums)})
+    return pd.DataFrame({"n_bins": n_bins, "bin": range(n_bins), **asdict(sums)})
 
 
 def class_scores(

@@ -85,7 +85,7 @@ def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
     """Estimators of all labelled metrics with an interval, except those of classwise bins and the
     smooth calibration error.
     """
-    makers = [_binned, _ranked, _kernel]
+    makers = [_sorted, _kernel]
     if predictions.probs.size <= MOST_FITTED:
         makers.append(_directed)
     others = (make(predictions, n_bins) for make in makers)
@@ -93,7 +93,7 @@ def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 
 
 def smooth_estimator(predictions: Predictions) -> Estimator:
-    """Estimator of the smooth calibration error: slow, one dynamic programme per resample.
+    """Estimator of the smooth calibration error: slow, one linear programme per resample.
 
     Exact for up to SMOOTH_CELLS distinct confidences; with more, w is constant on SMOOTH_CELLS
     cells of [0, 1], which changes the value by at most half the width of a cell times the mean |a_i
@@ -108,8 +108,8 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
     residual = (predictions.correct - predictions.confidence) / predictions.n_samples
 
     def errors(weights: Floats) -> Floats:
-        sums = (np.bincount(cell, row * residual, minlength=len(positions)) for row in weights)
-        return np.array([smooth.best_witness(positions, row) for row in sums])
+        sums = [np.bincount(cell, row * residual, minlength=len(positions)) for row in weights]
+        return smooth.optimum(positions, np.array(sums))
 
     return lambda weights: Draws({"smce": errors(weights)}, {"smce": errors(weights - 1)})
 
@@ -153,20 +153,16 @@ _BINNED = {
 }
 
 
-def _binned(predictions: Predictions, n_bins: int) -> Estimator:
-    index = binning.bin_index(predictions.confidence, n_bins)
-    member = (index[:, None] == np.arange(n_bins)).astype(np.float64)
-    columns = np.hstack(
-        [member, member * predictions.confidence[:, None], member * predictions.correct[:, None]]
-    )
-    sample = binning.BinSums(*np.split(columns.sum(axis=0), 3))
-    residual = predictions.confidence - predictions.correct
-    expected = (predictions.confidence * (1 - predictions.confidence)) @ member
-    centre, scale = _centre(sample.gap, expected, np.square(residual) @ member)
+def _binned(predictions: Predictions, n_bins: int) -> Callable[[binning.BinSums], Draws]:
+    """Draws of the errors of equal-width bins, from the sums of resamples, each (R, M)."""
+    confidence = predictions.confidence
+    index, sample = binning.bin_index(confidence, n_bins), binning.bin_sums(predictions, n_bins)
+    expected = np.bincount(index, confidence * (1 - confidence), n_bins).astype(np.float64)
+    seen = np.bincount(index, np.square(confidence - predictions.correct), n_bins)
+    centre, scale = _centre(sample.gap, expected, seen.astype(np.float64))
     base = sample.with_gap(centre)
 
-    def estimate(weights: Floats) -> Draws:
-        sums = binning.BinSums(*np.split(weights @ columns, 3, axis=1))
+    def estimate(sums: binning.BinSums) -> Draws:
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
         values["ece_debiased"] = binning.debiased_gap(sums)
@@ -244,10 +240,15 @@ def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats
     return np.where(near, 0.0, gap), scale
 
 
-def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
+def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the errors of equal-width and equal-mass bins and of failure prediction, all
+    from cumulative sums in ascending order of confidence.
+    """
     confidence, correct = sorted_correct(predictions)
     residual, n = confidence - correct, predictions.n_samples
     ends = _weighted.tie_ends(confidence)
+    borders = binning.bin_borders(confidence, n_bins)
+    binned = _binned(predictions, n_bins)
 
     def estimate(weights: Floats) -> Draws:
         draws = np.take(weights, predictions.order, axis=1).astype(np.int64)
@@ -257,6 +258,11 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
             for values in (correct, residual)
         )
         carried = drawn, _ordered.noise(drawn)
+        count, right, gap = (
+            np.diff(sums[:, borders], axis=1)
+            for sums in (ranks.before, drawn_correct.cumulated, drawn.cumulated)
+        )
+        of_bins = binned(binning.BinSums(count, gap + right, right))
         edges = _weighted.adaptive_positions(confidence, ranks, n_bins)
         swept_errors = _ordered.sweep(drawn_correct, ranks, carried, norm=1)
         both: list[dict[str, Floats]] = []
@@ -277,7 +283,7 @@ def _ranked(predictions: Predictions, n_bins: int) -> Estimator:
             "aupr_failure": failure.aupr(),
             "fpr95_failure": failure.fpr95(),
         }
-        return Draws(both[0] | separation, both[1])
+        return Draws(of_bins.values | both[0] | separation, of_bins.noise | both[1])
 
     return estimate
 
@@ -317,14 +323,15 @@ def classwise_estimator(predictions: Predictions, n_bins: int) -> Estimator:
 
 def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
     residual = (predictions.confidence - predictions.correct) / predictions.n_samples
-    nodes = kernel.node_shares(predictions.confidence).multiply(residual[:, None]).tocsr()
+    shares = kernel.node_shares(predictions.confidence).multiply(residual[:, None])
+    nodes = shares.T.tocsr()
 
     def estimate(weights: Floats) -> Draws:
         # half of the resamples are enough for a quantile of the noise
         added = weights[::2] - 1
         return Draws(
-            {"smece": kernel.fixed_points(weights @ nodes)},
-            {"smece": kernel.fixed_points(added @ nodes)},
+            {"smece": kernel.fixed_points((nodes @ weights.T).T)},
+            {"smece": kernel.fixed_points((nodes @ added.T).T)},
         )
 
     return estimate

@@ -1,13 +1,17 @@
 """Validated probabilities and labels, the input of every metric."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.errors import ConfigError, DataError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: tolerance of row sums and of the range [0, 1] for float64 input
 TOLERANCE = 1e-6
@@ -50,7 +54,7 @@ class Predictions:
 
     @cached_property
     def shared(self) -> dict[Any, Any]:
-        """Intermediate results that several metrics share, by name."""
+        """Results of functions that several metrics share: see :func:`computed_once`."""
         return {}
 
     @cached_property
@@ -60,6 +64,22 @@ class Predictions:
 
 
 Probabilities = ArrayLike | Predictions
+
+
+def computed_once(
+    function: Callable[Concatenate[Predictions, P], R],
+) -> Callable[Concatenate[Predictions, P], R]:
+    """Keep what a function of predictions returns with them; its other arguments are hashable."""
+
+    @wraps(function)
+    def known(predictions: Predictions, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = (function, *args, *kwargs.items())
+        if key not in predictions.shared:
+            predictions.shared[key] = function(predictions, *args, **kwargs)
+        result: R = predictions.shared[key]
+        return result
+
+    return known
 
 
 def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:

@@ -83,34 +83,42 @@ def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: in
         resamples.
     norm : norm of the gaps, 1 or 2.
     """
-    n = len(correct.values)
-    errors = [_norm(one.cumulated[:, -1:], np.array([n]), n, norm) for one in carried]
-    separated = _separated(correct)
+    resamples, n = correct.weights.shape
+    separated = _separated(correct, ranks)
+    errors = [np.empty(resamples) for _ in carried]
     for values, one in zip(errors, carried, strict=True):
         gaps = np.diff(one.cumulated[separated], axis=1)
         values[separated] = _norm(gaps, np.maximum(correct.weights[separated], 1), n, norm)
+    most = np.ones(resamples, np.intp)
     rows, n_bins = np.flatnonzero(~separated), 2
     while len(rows) and n_bins <= n:
-        borders = -(-np.arange(n_bins + 1) * n // n_bins)
-        size, inner = np.diff(borders), borders[1:-1]
+        size, inner = _sweep_bins(n, n_bins)
+        sums = correct.up_to(inner, ranks, ranks.holders(inner, rows), rows)
+        rises = (np.diff(np.diff(sums, axis=1) / size, axis=1) >= 0).all(axis=1)
+        rows = rows[rises]
+        most[rows] = n_bins
+        n_bins += 1
+    for n_bins in np.unique(most[~separated]).tolist():
+        rows = np.flatnonzero(~separated & (most == n_bins))
+        size, inner = _sweep_bins(n, n_bins)
         holders = ranks.holders(inner, rows)
-        accuracy = np.diff(correct.up_to(inner, ranks, holders, rows), axis=1) / size
-        rises = (np.diff(accuracy, axis=1) >= 0).all(axis=1)
-        rows, holders = rows[rises], holders[rises]
         for values, one in zip(errors, carried, strict=True):
             gaps = np.diff(one.up_to(inner, ranks, holders, rows), axis=1)
             values[rows] = _norm(gaps, size, n, norm)
-        n_bins += 1
     return errors
 
 
-def _separated(correct: Carried) -> NDArray[np.bool_]:
+def _sweep_bins(n: int, n_bins: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Sizes (B,) and inner edges (B - 1,) of the bins with the ranks r with floor(r B / n) = i."""
+    borders = -(-np.arange(n_bins + 1) * n // n_bins)
+    return np.diff(borders), borders[1:-1]
+
+
+def _separated(correct: Carried, ranks: Ranks) -> NDArray[np.bool_]:
     """Whether all drawn errors precede all drawn correct predictions, (R,)."""
-    errors = np.flatnonzero(correct.values == 0)
-    weights, before = (
-        np.take(each, errors, axis=1) for each in (correct.weights, correct.cumulated)
-    )
-    return np.einsum("rn,rn->r", weights, before) == 0
+    first = [np.searchsorted(sums, 0, side="right") - 1 for sums in correct.cumulated]
+    before = ranks.before[np.arange(len(first)), first]
+    return before == ranks.before[:, -1] - correct.cumulated[:, -1]
 
 
 def _norm(gaps: Floats, sizes: NDArray[Any], n: int, norm: int) -> Floats:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,14 +23,19 @@ class BinSums:
     confidence: Floats
     correct: Floats
 
-    @property
+    @cached_property
     def gap(self) -> Floats:
         """Sum of confidence minus correct, (..., M): positive if the model is over-confident."""
         return self.confidence - self.correct
 
+    @cached_property
+    def total(self) -> Floats:
+        """Number of samples, (...)."""
+        return self.count.sum(axis=-1)
+
     def with_gap(self, gap: Floats) -> "BinSums":
         """The same counts with another gap, (..., M); accuracies of bins are invalid then."""
-        return BinSums(self.count, gap, np.zeros_like(gap))
+        return BinSums(self.count, gap, np.zeros(()))
 
     def noise(self, sample: "BinSums") -> "BinSums":
         """Difference between the sums of the resample and of the sample, at the counts of the
@@ -51,6 +57,12 @@ def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
     Uses a search among the edges because ``ceil(value * M) - 1`` misplaces values on an edge.
     """
     return np.searchsorted(inner_edges(n_bins), values, side="left")
+
+
+def bin_borders(ascending: Floats, n_bins: int) -> NDArray[np.intp]:
+    """Number of values of an ascending array before each of the M bins and in all, (M + 1,)."""
+    inner = np.searchsorted(ascending, inner_edges(n_bins), side="right")
+    return np.concatenate([[0], inner, [len(ascending)]])
 
 
 def bin_sums(predictions: Predictions, n_bins: int) -> BinSums:
@@ -96,17 +108,17 @@ def residual_bins(predictions: Predictions, n_bins: int) -> ResidualBins:
 
 def mean_gap(sums: BinSums) -> Floats:
     """Sample-weighted mean of |confidence - accuracy| over bins, (...)."""
-    return np.abs(sums.gap).sum(axis=-1) / sums.count.sum(axis=-1)
+    return np.abs(sums.gap).sum(axis=-1) / sums.total
 
 
 def mean_over(sums: BinSums) -> Floats:
     """Part of :func:`mean_gap` from over-confident bins, (...)."""
-    return sums.gap.clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
+    return sums.gap.clip(min=0).sum(axis=-1) / sums.total
 
 
 def mean_under(sums: BinSums) -> Floats:
     """Part of :func:`mean_gap` from under-confident bins, (...)."""
-    return (-sums.gap).clip(min=0).sum(axis=-1) / sums.count.sum(axis=-1)
+    return (-sums.gap).clip(min=0).sum(axis=-1) / sums.total
 
 
 def largest_gap(sums: BinSums) -> Floats:
@@ -116,7 +128,7 @@ def largest_gap(sums: BinSums) -> Floats:
 
 def rms_gap(sums: BinSums) -> Floats:
     """Sample-weighted root mean square of confidence - accuracy over bins, (...)."""
-    return np.sqrt((sums.gap**2 / np.maximum(sums.count, 1)).sum(axis=-1) / sums.count.sum(axis=-1))
+    return np.sqrt((sums.gap**2 / np.maximum(sums.count, 1)).sum(axis=-1) / sums.total)
 
 
 def debiased_square(sums: BinSums) -> Floats:
@@ -125,11 +137,12 @@ def debiased_square(sums: BinSums) -> Floats:
 
     Bins with fewer than two samples, whose variance is unknown, are ignored.
     """
-    accuracy = sums.correct / np.maximum(sums.count, 1)
+    count = np.maximum(sums.count, 1)
+    accuracy = sums.correct / count
     excess = accuracy * (1 - accuracy) / np.maximum(sums.count - 1, 1)
-    square = (sums.gap / np.maximum(sums.count, 1)) ** 2
+    square = (sums.gap / count) ** 2
     per_bin = np.where(sums.count > 1, sums.count * (square - excess), 0.0)
-    return per_bin.sum(axis=-1) / sums.count.sum(axis=-1)
+    return per_bin.sum(axis=-1) / sums.total
 
 
 def debiased_gap(sums: BinSums) -> Floats:
@@ -145,5 +158,5 @@ def debiased_gap(sums: BinSums) -> Floats:
     density = spread * math.sqrt(2 / math.pi) * np.exp(-0.5 * ratio**2)
     mean_absolute = density + gap * _erf(ratio / math.sqrt(2))
     resampled = np.where(spread > 0, mean_absolute, np.abs(gap))
-    excess = (sums.count * (resampled - np.abs(gap))).sum(axis=-1) / sums.count.sum(axis=-1)
+    excess = (sums.count * (resampled - np.abs(gap))).sum(axis=-1) / sums.total
     return mean_gap(sums) - excess

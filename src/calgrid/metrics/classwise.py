@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from calgrid.metrics._inputs import Predictions, check_bins
+from calgrid.metrics._inputs import Predictions, check_bins, computed_once
 from calgrid.metrics.binning import BinSums, bin_index
 
 Floats = NDArray[np.float64]
@@ -39,6 +39,8 @@ class ClasswiseBins:
         self._above = cells(np.ones(len(p)), cell, sample)
         self._p_above = cells(p, cell, sample)
         self._labels = cells(np.ones(n), label_cell, np.arange(n))
+        # one product for all sums, because each reads the weights
+        self._all = sparse.vstack([self._above, self._p_above, self._labels], format="csr")
 
     def totals(self, weights: Floats) -> NDArray[np.float32]:
         """Sum of the probabilities of each class in resamples with ``weights`` (R, N), (R, K).
@@ -49,12 +51,15 @@ class ClasswiseBins:
         return weights.astype(np.float32) @ self._single
 
     def sums(self, weights: Floats, totals: NDArray[np.float32]) -> BinSums:
-        """Sums of each class and bin in resamples with ``weights`` (R, N), each (K, R, M)."""
-        count = self._per_cell(self._above, weights)
-        confidence = self._per_cell(self._p_above, weights)
-        count[:, :, 0] += weights.sum(axis=1) - count.sum(axis=2)
+        """Sums of each class and bin in resamples with ``weights`` (R, N) that sum to N in each
+        row, each (K, R, M).
+        """
+        n, k = self._probs.shape
+        per_cell = (self._all @ weights.T).reshape(3, k, self._n_bins, len(weights))
+        count, confidence, correct = per_cell.swapaxes(2, 3)
+        count[:, :, 0] += n - count.sum(axis=2)
         confidence[:, :, 0] += totals.T - confidence.sum(axis=2)
-        return BinSums(count, confidence, self._per_cell(self._labels, weights))
+        return BinSums(count, confidence, correct)
 
     def variances(self) -> tuple[Floats, Floats]:
         """Sums of p (1 - p) and of (p - y)^2 in each class and bin of the sample, each (K, M)."""
@@ -67,22 +72,12 @@ class ClasswiseBins:
         # rounding errors of the first bin
         return expected.clip(min=0), observed.clip(min=0)
 
-    def _per_cell(self, cells: sparse.csr_array, weights: Floats) -> Floats:
-        sums = (cells @ weights.T).reshape(self._probs.shape[1], self._n_bins, -1)
-        return sums.swapaxes(1, 2)
 
-
+@computed_once
 def classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
-    """Sums of each class and bin of the sample itself, each (K, M); computed once a sample."""
-    known, name = predictions.shared, ("classwise", n_bins)
-    if name not in known:
-        known[name] = _classwise_sums(predictions, check_bins(n_bins))
-    sums: BinSums = known[name]
-    return sums
-
-
-def _classwise_sums(predictions: Predictions, n_bins: int) -> BinSums:
+    """Sums of each class and bin of the sample itself, each (K, M)."""
     n, k = predictions.probs.shape
+    n_bins = check_bins(n_bins)
     _, cell, p = _above_first(predictions, n_bins)
 
     def per_cell(cells: NDArray[np.intp], values: Floats | None = None) -> Floats:

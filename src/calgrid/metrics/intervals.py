@@ -41,7 +41,7 @@ found no valid one.
 
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
-``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a dynamic
+``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. A
 single sample has no intervals.
@@ -120,11 +120,12 @@ def bootstrap(
         ``n_resamples`` out of range.
     """
     tails, further = tails_of(level), list(further)
+    predictions = check_probabilities(probs, labels)
     drawn = [metric for metric in further if metric.interval != "none"]
     resamples = resampled(
-        probs, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn
+        predictions, labels, n_resamples=n_resamples, seed=seed, n_bins=n_bins, further=drawn
     )
-    shape = check_probabilities(probs, labels).probs.shape
+    shape = predictions.probs.shape
     metrics = [metric for metric in (*LABELLED.values(), *further) if metric.is_computed(*shape)]
     return _intervals(metrics, resamples, tails, shape[0])
 
@@ -146,12 +147,13 @@ def bootstrap_difference(
         (N,).
     level, options : as in :func:`bootstrap`, as are errors and missing intervals.
     """
-    first = resampled(probs, labels, **options)
+    predictions = check_probabilities(probs, labels)
+    first = resampled(predictions, labels, **options)
     second = resampled(other_probs, labels, **options)
     tails = tails_of(level)
     if np.size(labels) < 2:
         return dict.fromkeys(LABELLED, NO_INTERVAL)
-    shape = check_probabilities(probs, labels).probs.shape
+    shape = predictions.probs.shape
     return {
         name: difference_interval(metric, first, second, tails)
         for name, metric in LABELLED.items()

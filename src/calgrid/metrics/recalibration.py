@@ -24,7 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
-from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics._inputs import (
+    Predictions,
+    Probabilities,
+    check_probabilities,
+    computed_once,
+)
 from calgrid.metrics.moments import moments
 from calgrid.metrics.scoring import PROBABILITY_FLOOR, nll_per_sample
 
@@ -110,15 +115,12 @@ def below_largest(predictions: Predictions) -> Floats:
     return logits
 
 
+@computed_once
 def nll_parts(predictions: Predictions) -> Tempered:
     """Refinement of each sample: its loss at the best temperature, without the optimism."""
-    known = predictions.shared
-    if "nll_parts" not in known:
-        below = below_largest(predictions)
-        beta = best_temperature(below, predictions.labels)
-        known["nll_parts"] = tempered_at(beta, below, predictions.labels)
-    parts: Tempered = known["nll_parts"]
-    return parts
+    below = below_largest(predictions)
+    beta = best_temperature(below, predictions.labels)
+    return tempered_at(beta, below, predictions.labels)
 
 
 def nll_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -174,14 +176,11 @@ def l2_iso(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     return float(directed(check_probabilities(probs, labels), "iso")[2].mean())
 
 
+@computed_once
 def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
     """L1 and L2 errors of each sample, (N,), with a map fitted on other folds."""
-    known = predictions.shared
-    if by not in known:
-        recalibrated = (tempered if by == "ts" else isotonic)(predictions)
-        known[by] = directed_errors(predictions, recalibrated)
-    errors: dict[int, Floats] = known[by]
-    return errors
+    recalibrated = (tempered if by == "ts" else isotonic)(predictions)
+    return directed_errors(predictions, recalibrated)
 
 
 def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int, Floats]:

@@ -3,7 +3,12 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
+from calgrid.metrics._inputs import (
+    Predictions,
+    Probabilities,
+    check_probabilities,
+    computed_once,
+)
 from calgrid.metrics.binning import debiased_square
 from calgrid.metrics.classwise import classwise_sums
 
@@ -92,6 +97,7 @@ def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -
     return float(((predictions.confidence - predictions.correct) ** 2).mean())
 
 
+@computed_once
 def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
     of_label = predictions.label_probs[:, None]
@@ -108,6 +114,7 @@ def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     return -np.log(np.maximum(predictions.label_probs, PROBABILITY_FLOOR))
 
 
+@computed_once
 def brier_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """Brier score of each sample, (N,), without an (N, K) one-hot array."""
     of_label = predictions.label_probs

@@ -1,15 +1,11 @@
 """Smooth calibration error: a calibration measure without bins."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import Probabilities, check_probabilities
 
-#: kinks of a concave function on one side of its maximum, nearest last: (position - offset,
-#: decrease of the slope)
-_Kinks = list[tuple[float, float]]
+Floats = NDArray[np.float64]
 
 
 def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -17,12 +13,6 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     -> [-1, 1]; exact.
 
     It differs from smECE (the kernel estimate of Błasiok and Nakkiran 2024).
-
-    Computed by dynamic programming over the sorted confidences. F_j(x), the best sum over the first
-    j with w_j = x, is concave and piecewise linear on [-1, 1], stored as its maximum and the kinks
-    on both sides. Between two confidences w may change by their distance, which moves both sides
-    apart; a new residual adds a linear function, so the maximum moves over kinks, which change
-    sides in order of position: each side is a stack.
 
     Parameters
     ----------
@@ -39,44 +29,55 @@ def smce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     predictions = check_probabilities(probs, labels)
     distinct, group = np.unique(predictions.confidence, return_inverse=True)
     residual = np.bincount(group, predictions.correct - predictions.confidence)
-    return best_witness(distinct, residual / predictions.n_samples)
+    return float(optimum(distinct, residual[None] / predictions.n_samples)[0])
 
 
-def best_witness(positions: NDArray[np.float64], residual: NDArray[Any]) -> float:
-    """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], for ascending x_j (G,) and r_j
-    (G,).
+def optimum(positions: Floats, residual: Floats) -> Floats:
+    """max_w sum_j w(x_j) r_j over 1-Lipschitz w: [0, 1] -> [-1, 1], (R,), for ascending x_j (G,)
+    and r_j (R, G).
+
+    With S_j the sum of the first j of r, the dual of this linear programme is the minimum over E of
+    ``sum_j (x_{j+1} - x_j) |S_j - E_j|`` plus the total variation of E from 0 to S_G. The distances
+    sum to at most 1, so a step back costs twice its height and saves at most its height: E is
+    monotone, its total variation is ``|S_G|``, and the rest is an isotonic regression.
     """
-    left: _Kinks = []
-    right: _Kinks = []
-    best = 0.0
-    for offset, slope in zip((positions - positions[0]).tolist(), residual.tolist(), strict=True):
-        if slope > 0:
-            best += _climb(right, left, offset, slope)
-        elif slope < 0:
-            best += _climb(left, right, offset, -slope)
-    return best
+    sums = np.cumsum(residual, axis=1)
+    sums *= np.where(sums[:, -1:] < 0, -1, 1)
+    inner, total = sums[:, :-1], sums[:, -1]
+    distances = np.diff(positions)
+    nearest = _increasing(inner.clip(0, total[:, None]), distances)
+    return total + np.abs(inner - nearest) @ distances
 
 
-def _climb(uphill: _Kinks, downhill: _Kinks, offset: float, slope: float) -> float:
-    """Add a linear function to the concave one: move its maximum uphill and return by how much it
-    rose.
+def _increasing(values: Floats, weights: Floats) -> Floats:
+    """Non-decreasing rows that minimise ``sum_j weights_j |values_j - row_j|``, (R, J), of values
+    (R, J) and weights (J,).
 
-    Positions are measured outwards from 0, so the two sides have opposite signs, and both end at a
-    boundary at 1. The kink at which the slope reaches 0 is split between the sides.
+    Every entry is a value of its row. Each pass halves the ranks that are possible for it: of
+    neighbours that have the same ones, those up to the best place take the lower half.
+
+    Source: Stout, Isotonic regression via partitioning, Algorithmica 2013.
     """
-    wall, rest, reached, rise = 1.0 - offset, slope, -offset, 0.0
-    while uphill and uphill[-1][0] < wall:
-        kink, drop = uphill[-1]
-        rise += rest * (kink - reached)
-        reached = kink
-        if drop > rest:
-            uphill[-1] = (kink, drop - rest)
-            break
-        uphill.pop()
-        downhill.append((-kink - 2 * offset, drop))
-        rest -= drop
-    else:
-        rise += rest * (wall - reached)
-        reached = wall
-    downhill.append((-reached - 2 * offset, rest))
-    return rise
+    rows, count = values.shape
+    step = 1 << (count - 1).bit_length()
+    first = np.arange(rows)[:, None] * step
+    order = np.argsort(values, axis=1)
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, first + np.arange(count), axis=1)
+    rank, weight, place = ranks.ravel(), np.tile(weights, rows), np.arange(values.size)
+    low = np.repeat(first, count)
+    sums = np.zeros(values.size + 1)
+    while step > 1:
+        step //= 2
+        # what the lower half costs more than the upper one, up to each entry
+        np.cumsum(np.where(rank < low + step, -weight, weight), out=sums[1:])
+        begin = np.flatnonzero(np.diff(low, prepend=-1))
+        group = np.repeat(np.arange(len(begin)), np.diff(begin, append=values.size))
+        least = np.minimum(sums[begin], np.minimum.reduceat(sums[1:], begin))
+        best = np.flatnonzero(sums[1:] == least[group])
+        last = np.full(len(begin), -1)
+        last[group[best]] = best
+        low += step * (place > last[group])
+    # a weight that is lost in a sum may lead beyond the largest value
+    chosen = np.minimum(low.reshape(rows, count) - first, count - 1)
+    return np.take_along_axis(values, np.take_along_axis(order, chosen, axis=1), axis=1)

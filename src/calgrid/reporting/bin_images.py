@@ -4,6 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def _has_bins(predictions: Predictions, expected: pd.DataFrame) -> bool:
     sums = bin_sums(predictions, len(expected))
     return all(
         np.allclose(values, expected[name], rtol=1e-9, atol=1e-9)
-        for name, values in vars(sums).items()
+        for name, values in asdict(sums).items()
     )
 
 
