@@ -21,7 +21,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
 from calgrid.metrics._inputs import (
@@ -228,6 +227,9 @@ def isotonic(predictions: Predictions) -> Floats:
     """Frequency of each class (N, K) by isotonic regression of its probability on other folds,
     linear between the fitted samples.
     """
+    # its import takes half as long as that of all metrics, and large sets have no such map
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415
+
     fold_of, probs = folds(predictions), predictions.probs
     if predictions.n_samples == 1:
         return probs
