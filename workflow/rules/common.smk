@@ -1,5 +1,6 @@
 """The study as ``JOBS``, and path patterns that all rules share."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH
+
+# What is imported stays: the garbage collector need not search it again and again while jobs are
+# planned.
+gc.freeze()
 
 # The default is the study of this folder, as written by `calgrid init`, or else that of calgrid.
 DEFAULT = next(

@@ -35,6 +35,8 @@ NEUTRAL = (
 )
 #: fields of statements that hold statements, or parts with statements
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+#: field that says whether a name is read or set, which follows from where it stands
+CONTEXT = "ctx"
 #: nodes of a syntax tree that have a docstring
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -144,11 +146,12 @@ def _write(node: Any, parts: list[str]) -> None:
         parts.append(repr(node))
         return
     parts.append(f"{type(node).__name__}(")
-    for name, value in ast.iter_fields(node):
+    for name in node._fields:
+        value: Any = getattr(node, name, None)
         if name == "body" and isinstance(node, DOCUMENTED):
             has_docstring = ast.get_docstring(node, clean=False) is not None
-            value = value[1:] if has_docstring else value  # noqa: PLW2901
-        if value is None or value == []:
+            value = value[1:] if has_docstring else value
+        if value is None or value == [] or name == CONTEXT:
             continue
         parts.append(f"{name}=")
         for item in value if isinstance(value, list) else [value]:
