@@ -308,7 +308,7 @@ def test_no_calibrator_imports_torch_or_scikit_learn(quick):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8, "tensor", "tensor with gradient"])
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8, torch.float64, torch.bfloat16])
 def test_logits_of_any_real_numbers_are_fitted_alike(kind):
     logits, labels = np.random.default_rng(0).integers(0, 9, (50, 3)), np.arange(50) % 3
     expected = (
@@ -316,8 +316,8 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
         .fit(logits.astype(np.float64), labels)
         .predict_proba(logits.astype(np.float64))
     )
-    if isinstance(kind, str):
-        given = torch.tensor(logits, dtype=torch.float64, requires_grad="gradient" in kind)
+    if isinstance(kind, torch.dtype):
+        given = torch.tensor(logits, dtype=kind, requires_grad=True)
         labels = torch.tensor(labels)
     else:
         given = logits.astype(kind)
@@ -346,6 +346,8 @@ def test_logits_of_any_real_numbers_are_fitted_alike(kind):
         ([[0.0, 1.0], [0.0]], [0, 1], "array of numbers"),
         (np.zeros((2, 3)), [0], r"labels must be \(2,\)"),
         (np.zeros((2, 3)), [0.0, 1.0], "labels must be integers"),
+        (np.zeros((2, 3)), [0.0, np.nan], "labels must be integers, got NaN"),
+        (np.zeros(3, [("a", "f4"), ("b", "f4")]), [0, 0, 0], r"real numbers, got \[\('a'"),
         (np.zeros((2, 3)), [0, 3], r"labels must lie in \[0, 2\], got 0 to 3"),
         (np.zeros((2, 3)), [-1, 0], "remove unlabelled samples"),
     ],

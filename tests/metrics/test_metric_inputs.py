@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tests.metrics.cases import B
 
 from calgrid import metrics
@@ -34,6 +35,7 @@ def test_logits_are_refused_by_every_metric(name):
         ([[0.5, 0.5]], [2], r"labels must be in \[0, 2\), got 2 in row 0"),
         ([[0.5, 0.5], [0.5, 0.5]], [0, -1], "got -1 in row 1 .*out-of-distribution"),
         ([[0.5, 0.5]], [0.0], "labels must be integers"),
+        ([[0.5, 0.5]], [np.nan], "labels must be integers, got NaN"),
         ([[0.5, 0.5]], [True], "labels must be integers"),
         ([[0.5, 0.5]], [0, 1], r"labels must have shape \(1,\)"),
         ([[0.5, 0.5]], [[0]], r"labels must have shape \(1,\)"),
@@ -42,6 +44,12 @@ def test_logits_are_refused_by_every_metric(name):
 def test_bad_input_is_named_with_its_place(probs, labels, message):
     with pytest.raises(DataError, match=message):
         metrics.evaluate(probs, labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_tensors_are_arrays(dtype):
+    probs = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=dtype, requires_grad=True)
+    assert metrics.accuracy(probs, torch.tensor([1, 1])) == 0.5
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 2.5, True])

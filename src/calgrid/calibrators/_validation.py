@@ -13,6 +13,7 @@ from calgrid.calibrators._probabilities import (
     within_unit,
 )
 from calgrid.errors import DataError, visible
+from calgrid.metrics._inputs import as_array
 
 #: what a fit knows about its inputs
 INPUTS = ("n_classes", "n_samples", "kind", "binary", "class_names")
@@ -26,17 +27,6 @@ IMPOSSIBLE = 1e100
 MASK_GAP = 1000.0
 
 
-def _array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
-    if hasattr(value, "detach"):  # a torch tensor, which NumPy accepts only without gradient
-        value = value.detach()
-    if np.ma.is_masked(value):
-        raise DataError(f"{name} has masked entries; fill them, or remove their rows.")
-    try:
-        return np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be an array of numbers ({error}).") from None
-
-
 def as_logits(values: Any, kind: str) -> Any:
     """Return logits for values of a kind, ``(N, K)`` or ``(N,)`` for class 1 of two.
 
@@ -46,7 +36,7 @@ def as_logits(values: Any, kind: str) -> Any:
     """
     if kind not in KINDS:
         raise DataError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    array = _array(values, kind)
+    array = as_array(values, kind)
     one_column = array.ndim == 1 and array.size > 0 and array.dtype.kind in "fiu"
     if one_column:
         other = 1 - array if kind == "probabilities" else np.zeros_like(array)
@@ -195,14 +185,14 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     ------
     DataError : wrong shape or type, NaN, +inf, or a row without a finite logit.
     """
-    array = _array(logits, "logits")
-    if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
-        raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
+    array = as_array(logits, "logits")
     if array.dtype.kind not in "fiu":
         raise DataError(
             f"logits must be real numbers, got {array.dtype}; convert them if they really are "
             "logits."
         )
+    if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < 2:
+        raise DataError(f"logits must be (N, K) with N >= 1 and K >= 2, got shape {array.shape}.")
     if n_classes is not None and array.shape[1] != n_classes:
         raise DataError(
             f"logits have {array.shape[1]} classes, but the calibrator was fitted on {n_classes}; "
@@ -228,15 +218,16 @@ def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int6
     ------
     DataError : not integers, a different length from the logits, or a class outside [0, K).
     """
-    array = _array(labels, "labels")
+    array = as_array(labels, "labels")
     if array.shape != (n_samples,):
         raise DataError(
             f"labels must be ({n_samples},), one for each row of logits, got shape {array.shape}."
         )
     if not np.issubdtype(array.dtype, np.integer):
+        has_nan = array.dtype.kind == "f" and np.isnan(array).any()
         raise DataError(
-            f"labels must be integers, got {array.dtype}; give class indices from 0 to "
-            f"{n_classes - 1}."
+            f"labels must be integers, got {'NaN' if has_nan else array.dtype}; give class "
+            f"indices from 0 to {n_classes - 1}."
         )
     if array.min() < 0 or array.max() >= n_classes:
         mend = "remove unlabelled samples"
@@ -255,7 +246,7 @@ def check_features(features: Any, n_samples: int, width: int | None = None) -> N
     ------
     DataError : not ``(N, d)``, a different ``width`` from the fit, or not finite.
     """
-    array = _array(features, "features", np.float64)
+    array = as_array(features, "features", np.float64)
     if array.ndim != 2 or len(array) != n_samples or array.shape[1] < 1:
         raise DataError(
             f"features must be ({n_samples}, d), one row for each row of logits, got shape "
@@ -284,7 +275,7 @@ def check_head(
     """
     if not isinstance(head, (tuple, list)) or len(head) != 2:
         raise DataError("head must be the pair (weight, bias) of the model's last layer.")
-    weight, bias = (_array(part, "head", np.float64) for part in head)
+    weight, bias = (as_array(part, "head", np.float64) for part in head)
     if weight.shape != (n_classes, width) or bias.shape != (n_classes,):
         raise DataError(
             f"head must be weight ({n_classes}, {width}) and bias ({n_classes},), got "

@@ -139,13 +139,24 @@ def check_bins(n_bins: int) -> int:
     return int(n_bins)
 
 
-def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+def as_array(values: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
+    """Return values as an array, also those of a tensor of PyTorch; masked entries, and what is no
+    rectangular array of ``dtype`` (None: of any), raise DataError.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach()  # NumPy refuses tensors with a gradient, and bfloat16
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()
     if np.ma.is_masked(values):
         raise DataError(f"{name} has masked entries; fill them, or remove their rows.")
     try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{name} must be a rectangular array of numbers: {error}.") from error
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be a rectangular array of numbers: {error}.") from None
+
+
+def _as_numbers(values: ArrayLike, name: str) -> NDArray[Any]:
+    array = as_array(values, name)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{name} must hold real numbers, got dtype {array.dtype}.")
     return array
@@ -165,7 +176,8 @@ def _check_labels(labels: ArrayLike, n_samples: int, n_classes: int) -> NDArray[
             f"labels must have shape ({n_samples},) as probs has that many rows, got {array.shape}."
         )
     if array.dtype.kind not in "iu":
-        raise DataError(f"labels must be integers, got dtype {array.dtype}.")
+        found = "NaN" if np.isnan(array).any() else f"dtype {array.dtype}"
+        raise DataError(f"labels must be integers, got {found}.")
     bad = (array < 0) | (array >= n_classes)
     if bad.any():
         row = int(bad.argmax())

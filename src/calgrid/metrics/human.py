@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import DataError
-from calgrid.metrics._inputs import check_rows
+from calgrid.metrics._inputs import as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
 from calgrid.metrics.scoring import PROBABILITY_FLOOR
 
@@ -83,10 +83,7 @@ def bin_columns(rows: Floats, shares: Floats, n_bins: int) -> Floats:
 def check_votes(probs: ArrayLike, votes: ArrayLike) -> tuple[Floats, Floats]:
     """Probabilities and fractions of votes, each float64 (N, K)."""
     rows = check_rows(probs, "probs")
-    try:
-        counts = np.asarray(votes, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"votes must be a rectangular array of numbers: {error}.") from error
+    counts = as_array(votes, "votes", np.float64)
     if counts.shape != rows.shape:
         raise DataError(f"votes must have the shape {rows.shape} of probs, got {counts.shape}.")
     total = counts.sum(axis=1)

@@ -281,7 +281,15 @@ _ENTRIES = (
         ),
         is_largest_gap=True,
     ),
-    Metric("nll", scoring.nll, "negative log-likelihood", "log score", True, "labelled", "nats"),
+    Metric(
+        "nll",
+        scoring.nll,
+        "negative log-likelihood, of probabilities of at least 1e-12",
+        "log score",
+        True,
+        "labelled",
+        "nats",
+    ),
     _nll_part(
         "nll_calibration",
         recalibration.nll_calibration,
