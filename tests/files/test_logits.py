@@ -46,6 +46,17 @@ def test_large_offsets_of_rows_do_not_cost_precision(tmp_path, offset):
     assert np.array_equal(data.logits[10:], LOGITS[10:])
 
 
+@pytest.mark.parametrize(
+    ("kind", "offset", "lost"), [("f4", -3e5, True), ("f4", 1e5, False), ("f8", 3e5, False)]
+)
+def test_float32_logits_that_have_lost_their_digits_are_said(tmp_path, capsys, kind, offset, lost):
+    logits = (LOGITS + offset).astype(kind)
+    logits[0, 0] = -1e9  # a mask
+    read_any(npz(tmp_path / "t.npz", logits=logits, label=LABELS), "logits")
+    said = "float32 logits of magnitude 3e+05, which have lost differences below 0.031; subtract"
+    assert (said in capsys.readouterr().err) == lost
+
+
 def test_large_integers_and_a_single_large_column(tmp_path):
     path = npz(tmp_path / "whole.npz", logits=np.array([[10**9, 10**9 + 1]] * 2), label=[0, 1])
     assert read_any(path, "logits").logits.tolist() == [[-1, 0]] * 2
@@ -178,11 +189,13 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch
         ("logits", {"label": [0, 2**32, 1]}, ["label 4294967296 is outside 0..2"]),
         ("logits", {"label": [0, 0.5, 1]}, ["labels must be integers, got float64"]),
         ("logits", {"label": [0, np.inf, 1]}, ["labels must be integers, got float64"]),
+        ("logits", {"label": [0, np.nan, 1]}, ["1 labels are NaN; give the classes of these rows"]),
         ("logits", {"logits": np.float32(1)}, ["logits must have shape (N, K)"]),
         ("logits", {"logits": np.zeros((0, 3)), "label": []}, ["N >= 1", "(0, 3)"]),
         ("logits", {"logits": np.diag([0, 1e300, 0])}, ["hold NaN or infinity", "row 1"]),
         ("logits", {"label": np.zeros(3, "m8[s]")}, ["labels must be integers, got timedelta64"]),
         ("logits", {"logits": np.zeros((3, 3), "m8[s]")}, ["'logits' must be real numbers"]),
+        ("logits", {"logits": np.zeros(3, "f4,f4")}, ["must be real numbers, got [('f0', '<f4'),"]),
         ("logits", {"label": np.ones((3, 3), int)}, ["'label' has the wrong shape (3, 3)"]),
         (
             "logits",
@@ -480,6 +493,7 @@ def test_damaged_tables(tmp_path, refuses):
         ("empty.csv", "", ["empty.csv is empty"]),
         ("semicolons.csv", "a0;a1;label\n1;2;0\n", ["one column, 'a0;a1;label'", "by commas"]),
         ("decimals.csv", "a0;a1;label\n1,5;2,5;0\n", ["one column, 'a0;a1;label'", "points"]),
+        ("comment.csv", "# a0,a1,label\n1,2,0\n", ["begins with '#'", "comments=''"]),
         ("hole.csv", "a0,a1,label\n1,,0\n", ["Column 'a1' of", "has 1 empty rows"]),
         (
             "words.csv",

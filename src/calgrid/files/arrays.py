@@ -29,7 +29,7 @@ NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 #: size
 UNPACKED_BYTES, UNPACKED_RATIO = 2**30, 100
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-SEPARATORS = (";", "\t", "|")
+SEPARATOR = re.compile(r"[;\t|]")
 
 
 class Arrays(Mapping[str, np.ndarray]):
@@ -59,15 +59,17 @@ class Arrays(Mapping[str, np.ndarray]):
 
 
 class Columns(Arrays):
-    """Columns of a table as arrays, (N, width) for lists of numbers, else (N,).
+    """Columns of a table that have a name, as arrays: (N, width) for lists of numbers, else (N,).
 
     A repeated name raises DataError, and so does access to a column with missing values.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
-        super().__init__(table.column_names, self._column)
+        # columns without a name are row numbers that pandas wrote
+        names = [name for name in table.column_names if name]
+        super().__init__(names, self._column)
         self.table, self.path = table, path
-        for name in table.column_names:
+        for name in names:
             refuse_repeated(table, name, path)
 
     def _column(self, name: str) -> np.ndarray:
@@ -93,19 +95,21 @@ class Columns(Arrays):
                     return f"'{visible(text)}' in row {row}"
         return str(content)
 
-    def all_floating(self, names: Sequence[str]) -> bool:
-        """Whether the numbers of all these columns are of a floating-point type."""
-        return all(pa.types.is_floating(self.table.field(name).type) for name in names)
+    def floating(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names whose columns have a floating-point type."""
+        return [name for name in names if pa.types.is_floating(self.table.field(name).type)]
 
     def stacked(self, names: Sequence[str]) -> np.ndarray:
         """Return numeric columns as (N, K); other columns raise DataError."""
-        columns = [self[name] for name in names]
-        for name, values in zip(names, columns, strict=True):
+        columns = []
+        for name in names:
+            values = self[name]
             if values.dtype.kind not in "fiu" or values.ndim > 1:
                 raise DataError(
                     f"Column '{name}' of {self.path} must contain one number per row, it contains "
                     f"{self._wrong_cell(name)}."
                 )
+            columns.append(values)
         return np.column_stack(columns)
 
 
@@ -148,22 +152,27 @@ def _refuse_bomb(path: Path, unpacked: int) -> None:
         )
 
 
-def _zip_members(path: Path) -> list[zipfile.ZipInfo]:
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    """Members of a zip archive that does not need far more memory than it has bytes."""
     with zipfile.ZipFile(path) as archive:
-        return archive.infolist()
+        members = archive.infolist()
+    _refuse_bomb(path, sum(member.file_size for member in members))
+    return members
 
 
 def _load_npz(path: Path) -> Arrays:
     with _reading(path):
         if not zipfile.is_zipfile(path):  # the message of NumPy would be about pickles
             raise ValueError("not an .npz archive")
-        members = _zip_members(path)
-    _refuse_bomb(path, sum(member.file_size for member in members))
-    files = [member.filename for member in members if member.filename.endswith(".npy")]
-    names = [file.removesuffix(".npy") for file in files]
-    for name in names:
-        if names.count(name) > 1:
+        members = _members(path)
+    names: list[str] = []
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename:
+            continue
+        if name in names:
             raise DataError(f"{path} has several arrays named '{name}'; keep one.")
+        names.append(name)
 
     def read(name: str) -> np.ndarray:
         with _reading(path), np.load(path, allow_pickle=False) as stream:
@@ -198,7 +207,7 @@ def _load_tensors(path: Path) -> Arrays:
         ) from None
     with _reading(path):
         if zipfile.is_zipfile(path):  # old files of PyTorch are not
-            _refuse_bomb(path, sum(member.file_size for member in _zip_members(path)))
+            _members(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about types of tensors that are refused below
@@ -211,13 +220,12 @@ def _load_tensors(path: Path) -> Arrays:
     if isinstance(content, torch.Tensor):
         content = {UNNAMED: content}
     elif isinstance(content, list) and content and all(map(_is_batch, content)):
-        parts = [part for batch in content for part in batch]
-        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in parts))
+        logits, labels = zip(*content, strict=True)
         with _reading(path):
-            content = [torch.cat(column) for column in zip(*content, strict=True)]
-        content = dict(zip(("logits", "label"), content, strict=True))
+            _refuse_bomb(path, sum(part.nbytes for part in (*logits, *labels)))
+            content = {"logits": torch.cat(logits), "label": torch.cat(labels)}
     elif isinstance(content, list | tuple) and len(content) == 2:
-        content = dict(zip(("logits", "label"), content, strict=True))
+        content = {"logits": content[0], "label": content[1]}
     elif not isinstance(content, Mapping):
         content = {}
     readable = {
@@ -238,7 +246,7 @@ def _load_tensors(path: Path) -> Arrays:
 def _is_batch(value: Any) -> bool:
     """Whether a value is a pair of tensors (logits, label), as a loop over batches collects."""
     is_pair = isinstance(value, list | tuple) and len(value) == 2
-    return is_pair and all(hasattr(part, "detach") for part in value)
+    return is_pair and hasattr(value[0], "detach") and hasattr(value[1], "detach")
 
 
 def _array_of_list(values: list[Any], name: str, path: Path) -> np.ndarray:
@@ -262,7 +270,7 @@ def _array_of_tensor(tensor: Any, name: str, path: Path) -> np.ndarray:
             "save a dense one with its values as float32."
         )
     # a view that repeats its values is small in the file
-    _refuse_bomb(path, tensor.numel() * tensor.element_size())
+    _refuse_bomb(path, tensor.nbytes)
     plain = tensor.detach().resolve_conj().resolve_neg()
     with _reading(path):
         try:
@@ -279,7 +287,7 @@ def _load_parquet(path: Path) -> Columns:
     # ends the process where these are damaged
     row_bytes = sum(_bytes_per_row(field.type) for field in schema)
     _refuse_bomb(path, metadata.num_rows * row_bytes)
-    return _columns(read_table(path, "logits file", "write it again"), path)
+    return Columns(read_table(path, "logits file", "write it again"), path)
 
 
 def _bytes_per_row(content: pa.DataType) -> int:
@@ -298,8 +306,13 @@ def _load_csv(path: Path) -> Columns:
     if first[:2] in UTF16_MARKS:
         raise DataError(f"{path} is encoded in UTF-16; save it in UTF-8.")
     header = first.decode("utf-8-sig", "replace").strip()
+    if header.startswith("#"):
+        raise DataError(
+            f"{path} begins with '#'; its first line must be the names of the columns alone (with "
+            "numpy.savetxt, comments='')."
+        )
     # before the table is read: with decimal commas its rows have more columns than the header
-    if "," not in header and any(separator in header for separator in SEPARATORS):
+    if "," not in header and SEPARATOR.search(header):
         raise DataError(
             f"{path} has one column, '{visible(header)}'; separate the columns by commas, and "
             "write decimal points."
@@ -312,13 +325,7 @@ def _load_csv(path: Path) -> Columns:
             f"{path} has no header; add a first line with the names of the columns, one of them "
             "'label'."
         )
-    return _columns(table, path)
-
-
-def _columns(table: pa.Table, path: Path) -> Columns:
-    """Columns of a table but those without a name, in which pandas writes row numbers."""
-    places = [place for place, name in enumerate(table.column_names) if name]
-    return Columns(table.select(places), path)
+    return Columns(table, path)
 
 
 READERS: dict[str, Callable[[Path], Arrays]] = {

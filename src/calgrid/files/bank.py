@@ -24,8 +24,6 @@ from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
 
 #: folder of the logits of a run: its names become names of folders here
 FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")
-
-
 #: an archive may unpack to at most so many times its size, plus so many bytes
 UNPACKED_RATIO, UNPACKED_BYTES = 20, 10**8
 
@@ -72,9 +70,9 @@ class Bank:
         content = self._record(BANK)
         try:
             self.origin: Mapping[str, Any] = content["origin"]
-            self.runs = [
-                self._run(RunKey(**entry.pop("key")), **entry) for entry in content["runs"]
-            ]
+            self.runs: list[BankRun] = []
+            for entry in content["runs"]:
+                self.runs.append(self._run(RunKey(**entry.pop("key")), **entry))
         except (LookupError, TypeError, AttributeError):
             raise self._damaged(BANK, "it has another form") from None
 
@@ -83,12 +81,13 @@ class Bank:
         if folder.parent != PurePosixPath("runs", key.path) or not FOLDER.fullmatch(predict):
             raise self._damaged(BANK, f"{predict!r} is no folder of {key.path}")
         listed = self._record(f"{predict}/{PREDICT}").get(FILES, {})
-        tests = [name for name in listed if name.endswith("/test.parquet")]
-        checkpoints = sorted(Path(name).parent.name for name in tests)
-        names = [logits_file(each, split) for each in checkpoints for split in SPLITS]
-        if missing := [name for name in names if name not in listed]:
-            raise self._damaged(f"{predict}/{missing[0]}", "it is missing")
-        files = {name: listed[name]["sha256"] for name in names}
+        files = {}
+        for test in sorted(name for name in listed if name.endswith("/test.parquet")):
+            for split in SPLITS:
+                name = logits_file(Path(test).parent.name, split)
+                if name not in listed:
+                    raise self._damaged(f"{predict}/{name}", "it is missing")
+                files[name] = listed[name]["sha256"]
         return BankRun(key, predict, files, **trained)
 
     def read(self, run: BankRun, name: str) -> bytes:

@@ -17,8 +17,8 @@ from calgrid.files.logits import from_arrays
 from calgrid.optional import say_extra
 from calgrid.storage.logits import Logits, validate_logits
 
-#: parts of the names of the arrays of val and test
-PARTS = ("cal", "test")
+#: of the rows that fit calibrators, and of those that score them
+ARRAYS = ("probas_cal", "labels_cal", "probas_test", "labels_test")
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def groups(path: Path) -> list[str]:
     found: list[str] = []
     with _opened(path) as file:
         for dataset, models in file.items():
-            found += [f"{dataset}/{model}" for model in getattr(models, "keys", tuple)()]
+            for model in getattr(models, "keys", tuple)():
+                found.append(f"{dataset}/{model}")
     return sorted(found)
 
 
@@ -57,19 +58,20 @@ def read_group(path: Path, group: str) -> tuple[Logits, Logits]:
     DataError : the file is damaged, the group lacks an array, or numbers are no probabilities.
     MissingLibraryError : h5py is not installed.
     """
+    arrays = []
     with _opened(path) as file:
-        names = [f"{what}_{part}" for part in PARTS for what in ("probas", "labels")]
-        if missing := [name for name in names if name not in file[group]]:
-            raise DataError(
-                f"{path}: group {group} has no {missing[0]}; download the file of CalArena again."
-            )
-        arrays = {name: file[group][name][()] for name in names}
-    nothing = Arrays([], lambda name: np.empty(0))
-    read = []
-    for part in PARTS:
-        values, labels = arrays[f"probas_{part}"], arrays[f"labels_{part}"]
-        binary = values.ndim == 1
-        read.append(from_arrays(nothing, values, labels, "probabilities", path, None, binary))
-    val, test = read
+        for name in ARRAYS:
+            if name not in file[group]:
+                raise DataError(
+                    f"{path}: group {group} has no {name}; download the file of CalArena again."
+                )
+            arrays.append(file[group][name][()])
+    val = _rows(arrays[0], arrays[1], path)
+    test = _rows(arrays[2], arrays[3], path)
     validate_logits(val, str(path), n_classes=test.logits.shape[1])
     return val, test
+
+
+def _rows(values: np.ndarray, labels: np.ndarray, path: Path) -> Logits:
+    others = Arrays([], dict[str, Any]().__getitem__)
+    return from_arrays(others, values, labels, "probabilities", path, None, values.ndim == 1)

@@ -14,6 +14,7 @@ from calgrid.storage.logits import NO_LABEL
 LARGEST_EXACT = 2**53
 #: digits of a class number as text; more do not fit into int64
 MOST_DIGITS = 15
+INTEGER = re.compile(rf"-?\d{{1,{MOST_DIGITS}}}")
 #: names of classes that a message lists
 SHOWN_NAMES = 10
 
@@ -44,6 +45,11 @@ def class_numbers(
         labels = labels.reshape(-1)
     if is_text(labels):
         return _numbers_of_text(as_text(labels, path), width, classes, path)
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise DataError(
+            f"{path}: {np.isnan(labels).sum()} labels are NaN; give the classes of these rows, or "
+            "remove the rows."
+        )
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1), classes
@@ -69,16 +75,17 @@ def numbers_of_values(labels: np.ndarray, classes: Sequence[str], path: Path) ->
         return labels
     if NO_LABEL not in values and (labels == NO_LABEL).all():
         return labels
-    number = {value: place for place, value in enumerate(values)}
-    whole = [int(label) for label in labels.tolist()]
-    for label in whole:
-        if label not in number:
-            raise DataError(
-                f"{path}: label {label} is not one of the classes {shown_names(classes)} that its "
-                "columns name; correct the labels, or, if they count the columns from 0, give "
-                "the whole names of the columns with --classes (in a study, classes)."
-            )
-    return np.array([number[label] for label in whole], np.int64)
+    numbers = np.full(labels.shape, NO_LABEL, np.int64)
+    for number, value in enumerate(values):
+        numbers[labels == value] = number
+    unknown = labels[numbers == NO_LABEL]
+    if unknown.size:
+        raise DataError(
+            f"{path}: label {int(unknown[0])} is not one of the classes {shown_names(classes)} "
+            "that its columns name; correct the labels, or, if they count the columns from 0, give "
+            "the whole names of the columns with --classes (in a study, classes)."
+        )
+    return numbers
 
 
 def _values_of_names(names: Sequence[str]) -> list[int] | None:
@@ -87,10 +94,10 @@ def _values_of_names(names: Sequence[str]) -> list[int] | None:
     """
     words = [name.casefold() for name in names]
     if sorted(words) == ["false", "true"]:
-        return [int(word == "true") for word in words]
-    if not all(re.fullmatch(rf"-?\d{{1,{MOST_DIGITS}}}", word) for word in words):
+        return [0, 1] if words[0] == "false" else [1, 0]
+    if not all(map(INTEGER.fullmatch, names)):
         return None
-    values = [int(word) for word in words]
+    values = list(map(int, names))
     are_places = sorted(values) == list(range(len(values)))
     return None if are_places or len(set(values)) < len(values) else values
 
@@ -123,7 +130,8 @@ def _numbers_of_text(
     words: np.ndarray, width: tuple[int, ...], classes: Sequence[str] | None, path: Path
 ) -> tuple[np.ndarray, Sequence[str] | None]:
     """Class numbers of the names of classes, or of numbers written as text, and these names."""
-    names = np.unique(words).tolist()
+    different, place = np.unique(words.ravel(), return_inverse=True)
+    names = different.tolist()
     if not classes and all(name.isdecimal() and len(name) <= MOST_DIGITS for name in names):
         return words.astype(np.int64), None
     if not classes and width == (len(names),) and _is_only_order(names):
@@ -137,15 +145,15 @@ def _numbers_of_text(
             f"{path}: labels are text ({shown_names(names[:3])}); give the classes in the order of "
             "the columns, --classes A,B,... (in a study, classes: [A, B, ...])."
         )
-    number = {name: place for place, name in enumerate(classes)}
-    unknown = [name for name in names if name not in number]
-    if unknown:
-        raise DataError(
-            f"{path}: label '{visible(unknown[0])}' is not one of the classes "
-            f"{shown_names(classes)}."
-        )
-    numbers = [number[word] for word in words.ravel().tolist()]
-    return np.array(numbers, np.int64).reshape(words.shape), classes
+    number_of = {name: number for number, name in enumerate(classes)}
+    numbers = []
+    for name in names:
+        if name not in number_of:
+            raise DataError(
+                f"{path}: label '{visible(name)}' is not one of the classes {shown_names(classes)}."
+            )
+        numbers.append(number_of[name])
+    return np.array(numbers, np.int64)[place].reshape(words.shape), classes
 
 
 def _is_only_order(names: Sequence[str]) -> bool:

@@ -27,6 +27,7 @@ from calgrid.files.labels import (
     numbers_of_values,
     shown_names,
 )
+from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
 from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
 
@@ -40,10 +41,10 @@ VALUE_NAMES = {
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 #: float32 rounds smaller logits by less than 4e-5; rows with a larger maximum are shifted to 0
 LARGEST_UNSHIFTED = 1000.0
+#: float32 keeps larger logits to 1/64, and a probability moves by up to 0.004
+COARSE = 2**17
 #: beginning of the name of a column, up to a separator
 BEGINNING = re.compile(r"[^_.:\- ]+[_.:\- ]")
-#: maximum deviation of row sums from 1 in the metrics: for float64, and for smaller types
-SCORED_TOLERANCE = {True: 1e-6, False: 1e-4}
 
 
 def read_any(
@@ -93,32 +94,31 @@ def read_any(
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
     column = values_key or ""
     if values is None and isinstance(arrays, Columns):
-        all_value_names = [*VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"]]
-        others = (*label_names, *EXTRAS, *all_value_names)
+        others = (*label_names, *EXTRAS, *VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"])
         if binary and values_key is None:
-            names = [name for name in arrays if name not in others and arrays.all_floating([name])]
-            _check_one_column(names, path)
-            column = names[0] if names else column
+            column = _single_column(arrays, others)
+            names = [column] if column else []
         else:
             given = values_key, classes, exact
-            names, classes = class_columns(arrays, others, label_values, *given)
+            names, classes = _class_columns(arrays, others, label_values, *given)
             label_values = _numbers_by_name(label_values, names, classes, path)
         values = arrays.stacked(names) if names else None
-    if label_values is None and values is not None and not (labelled or label_key):
-        label_values = np.full(len(values), NO_LABEL)
-    if label_values is None or values is None:
-        missing = classes if values is None else None
-        hint = _key_hint(arrays, values_key) if values is None else "."
-        absent = classes_without_column(list(arrays), missing or [])
+    if values is None:
+        absent = _classes_without_column(list(arrays), classes or [])
         if absent:
             raise DataError(
                 f"{path} has no column for the classes {shown_names(absent)}, it contains "
                 f"{_content(arrays)}."
             )
-        raise DataError(_what_is_missing(arrays, kind, path, missing) + hint)
+        hint = _key_hint(arrays, values_key)
+        raise DataError(_what_is_missing(arrays, kind, path, classes) + hint)
+    if label_values is None:
+        if labelled or label_key:
+            raise DataError(_what_is_missing(arrays, kind, path, None) + ".")
+        label_values = np.full(values.shape[:1], NO_LABEL)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
-    if binary:
-        _check_class_of_column(column, data.metadata.get("classes", []), path)
+    if binary and "classes" in data.metadata:
+        _refuse_class_0(column, data.metadata["classes"], path)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
@@ -129,27 +129,28 @@ def read_any(
     return data
 
 
-def _check_one_column(names: Sequence[str], path: Path) -> None:
-    """Raise DataError if several columns may be that of class 1."""
+def _single_column(columns: Columns, ignored: Sequence[str]) -> str:
+    """The name of the one column of floating-point numbers, empty without any; several raise
+    DataError.
+    """
+    names = columns.floating([name for name in columns if name not in ignored])
     if len(names) > 1:
         raise DataError(
-            f"{path} has the columns of floating-point numbers {shown_names(names)}, but --binary "
-            "needs one, for class 1; name it with --values-key (in a study, values_key), or remove "
-            "--binary (binary)."
+            f"{columns.path} has the columns of floating-point numbers {shown_names(names)}, but "
+            "--binary needs one, for class 1; name it with --values-key (in a study, values_key), "
+            "or remove --binary (binary)."
         )
+    return names[0] if names else ""
 
 
-def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> None:
-    """Raise DataError if the one column of two classes ends with the name of class 0, but for
-    numbers, which may be those of the columns.
+def _refuse_class_0(column: str, classes: Sequence[str], path: Path) -> None:
+    """Raise DataError if the one column of two classes ends with the name of class 0, but for a
+    number, which may be that of the column.
     """
-    named = [
-        name
-        for name in classes
-        if re.search(rf"(^|[_.:\- ]){re.escape(name)}$", column, re.IGNORECASE)
-    ]
-    longest = max(named, key=len, default="")  # no_cancer ends with cancer
-    if named and longest == classes[0] and not longest.isdecimal():
+    either = "|".join(map(re.escape, classes))
+    # leftmost is longest: p_no_cancer ends with no_cancer, not with cancer
+    end = re.search(rf"(?:^|[_.:\- ])({either})$", column, re.IGNORECASE)
+    if end and end[1].lower() == classes[0].lower() and not end[1].isdecimal():
         turned = visible(",".join(classes[::-1]))
         raise DataError(
             f"{path}: the column '{visible(column)}' has the name of class 0, but with --binary it "
@@ -350,7 +351,7 @@ def _key_hint(arrays: Arrays, key: str | None) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def class_columns(
+def _class_columns(
     columns: Columns,
     ignored: Sequence[str],
     labels: np.ndarray | None,
@@ -389,7 +390,7 @@ def class_columns(
     complete = _numbered_columns(names)
     if len(complete) == 1:
         return complete[0], classes
-    if classes or complete or len(names) < 2 or not columns.all_floating(names):
+    if classes or complete or len(names) < 2 or columns.floating(names) != names:
         return [], classes
     if labels is None or labels.size == 0 or not is_text(labels):
         found = _names_of_values(names) or [name.removeprefix(key or "") for name in names]
@@ -417,8 +418,10 @@ def _check_further_columns(
     match = BEGINNING.match(classes[0])
     if not prefix and match and all(name.startswith(match[0]) for name in classes):
         start = match[0]
-    others = [name for name in names if name.removeprefix(prefix) not in classes]
-    further = [name for name in others if name.startswith(start) and columns.all_floating([name])]
+    further = []
+    for name in columns.floating(names):
+        if name.startswith(start) and name.removeprefix(prefix) not in classes:
+            further.append(name)
     if further and start:
         raise DataError(
             f"{columns.path} has the columns {shown_names(further)} beside those of the classes "
@@ -436,10 +439,14 @@ def _check_further_columns(
 def _names_of_values(names: Sequence[str]) -> list[str] | None:
     """The ends of names that begin alike, if these are True and False, or integers."""
     for end in ("true|false", r"\d+", r"-?\d+"):
-        matches = [re.fullmatch(f"(.*?)({end})", name, re.IGNORECASE) for name in names]
-        found = [match for match in matches if match]
-        if len(found) == len(names) and len({match[1] for match in found}) == 1:
-            return [match[2] for match in found]
+        starts, found = set(), []
+        for name in names:
+            match = re.fullmatch(f"(.*?)({end})", name, re.IGNORECASE)
+            if match:
+                starts.add(match[1])
+                found.append(match[2])
+        if len(found) == len(names) and len(starts) == 1:
+            return found
     return None
 
 
@@ -464,7 +471,7 @@ def _numbers_by_name(
     return numbers_of_values(labels, classes, path)
 
 
-def classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
+def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:
     """Classes that have no column, if the columns of others begin with one prefix; else none."""
     prefixes: Counter[str] = Counter()
     for name in names:
@@ -497,10 +504,11 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     """The unique prefix with which each class is one of the names; None if there is none or
     several.
     """
-    first = classes[0]
     fitting = []
-    for prefix in {name.removesuffix(first) for name in names if name.endswith(first)}:
-        if all(prefix + class_name in names for class_name in classes):
+    for name in names:
+        prefix = name.removesuffix(classes[0])
+        needed = {prefix + class_name for class_name in classes}
+        if name.endswith(classes[0]) and needed.issubset(names):
             fitting.append(prefix)
     return fitting[0] if len(fitting) == 1 else None
 
@@ -527,23 +535,25 @@ def from_arrays(
     path : file, for messages.
     Other parameters and errors are those of :func:`read_any`.
     """
-    _check_width(values, labels, kind, path, binary)
-    extras: dict[str, Any] = {name: arrays[name] for name in EXTRAS if name in arrays}
-    for name in ("features", "distribution"):
-        if name in extras:
-            extras[name] = _float32(extras[name], name, path)
     _float32(values, kind, path)  # raises DataError if they are not numbers
+    _check_width(values, labels, kind, path, binary)
+    rows: dict[str, Any] = {"index": np.arange(len(labels))}
+    for name in EXTRAS:
+        if name in arrays:
+            matrix = name in ("features", "distribution")
+            rows[name] = _float32(arrays[name], name, path) if matrix else arrays[name]
     if binary:
         values = _both_classes(values.reshape(-1), kind, path)
     labels, classes = class_numbers(labels, values.shape[1:], classes, path)
     logits = _float32(values, kind, path)
-    data = Logits(**{"index": np.arange(labels.size), **extras}, label=labels, logits=logits)
+    data = Logits(**rows, label=labels, logits=logits)
     validate_logits(data, str(path))
     # after the validation: a cast could turn a wrong number into a valid one
     data.label, data.index = labels.astype(np.int32), data.index.astype(np.int32)
     if kind == "logits" and not binary:  # a single column has no row maximum
-        data.logits = _without_offsets(values, logits)
-    data.metadata = {**arrays.metadata, **({"classes": list(classes)} if classes else {})}
+        data.logits = _without_offsets(values, logits, path)
+    names = {"classes": list(classes)} if classes else {}
+    data.metadata = {**arrays.metadata, **names}
     if kind == "logits" and resemble_probabilities(values):
         raise DataError(
             f"{path} should contain logits, but every row is non-negative and sums to 1 like "
@@ -599,12 +609,20 @@ def _float32(values: np.ndarray, name: str, path: Path) -> np.ndarray:
         return values.astype(np.float32)
 
 
-def _without_offsets(values: np.ndarray, logits: np.ndarray) -> np.ndarray:
+def _without_offsets(values: np.ndarray, logits: np.ndarray, path: Path) -> np.ndarray:
     """Logits (N, K) in float32; rows of ``values`` that lose their differences in it are first
-    shifted to the maximum 0, which does not change the softmax.
+    shifted to the maximum 0, which does not change the softmax. If ``values`` have lost them
+    already, that is said.
     """
     is_exact = values.dtype in (np.float16, np.float32)
-    far = np.abs(logits.max(axis=1)) > LARGEST_UNSHIFTED
+    largest = np.abs(logits.max(axis=1))
+    if is_exact and largest.max() >= COARSE:
+        log(
+            f"Warning: {path} has float32 logits of magnitude {largest.max():.2g}, which have lost "
+            f"differences below {np.spacing(largest.max()):.2g}; subtract the largest logit of "
+            "each row before they become float32."
+        )
+    far = largest > LARGEST_UNSHIFTED
     if is_exact or not far.any():
         return logits
     rows = values[far].astype(np.float64)
@@ -627,7 +645,7 @@ def _normalised(values: np.ndarray, path: Path) -> np.ndarray:
             f"{path} should contain probabilities, but row {worst} sums to {sums[worst]:.6g} "
             f"(smallest value {values.min():.3g}); {mend}."
         )
-    if off.max() <= SCORED_TOLERANCE[values.dtype.itemsize >= 8]:
+    if off.max() <= (TOLERANCE if values.dtype.itemsize >= 8 else TOLERANCE_LOW_PRECISION):
         return values
     return values / sums[:, None]
 
