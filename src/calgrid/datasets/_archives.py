@@ -83,9 +83,9 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
                 )
             seen.add(member.name)
             yield member.name, member.read()
-    missing = [name for name in limits if name not in seen]
-    if missing:
-        raise DataError(f"The archive {archive} has no member '{missing[0]}'; replace it.")
+    for name in limits:
+        if name not in seen:
+            raise DataError(f"The archive {archive} has no member '{name}'; replace it.")
 
 
 @dataclass(frozen=True)

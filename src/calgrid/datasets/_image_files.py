@@ -197,8 +197,8 @@ class ImageFiles(Dataset):
                     seed = self.val_seed
                 rule = {"split": self.split, "val_size": size, "split_seed": seed}
                 left = rows["train"]
-                drawn = draw_val(train.labels[left], rule, role)
-                rows |= {name: left[chosen] for name, chosen in drawn.items()}
+                for name, chosen in draw_val(train.labels[left], rule, role).items():
+                    rows[name] = left[chosen]
         if self.subset is not None:
             rows["train"] = self._subset(train.labels, rows["train"], self.subset)
         return sources, rows
@@ -259,12 +259,15 @@ class ImageFiles(Dataset):
         mean, std = self.mean, self.std
         if mean is None:
             mean, std = channel_statistics(images)
+        files = []
+        for source in sources.values():
+            files += source.files()
         facts = {
             "n_classes": self.n_classes,
             "image_shape": images.shape[1:],
             "mean": mean,
             "std": std,
-            "sources": [file for source in sources.values() for file in source.files()],
+            "sources": files,
         }
         classes = sources["train"].classes
         return facts if classes is None else {**facts, "classes": list(classes)}

@@ -55,13 +55,12 @@ class Pictures:
     """Encoded images with labels int64 ``(N,)``, in the order of rows; ``members`` are their names
     in the store.
 
-    ``names`` are ``wnid/file``, which identify an image in all stores. ``resize`` (pixels of the
-    shorter side before the crop) and ``interpolation`` define the resizing. ``kept``: also a few
-    images stay encoded.
+    ``wnids`` are the WordNet ids of the classes. ``resize`` (pixels of the shorter side before the
+    crop) and ``interpolation`` define the resizing. ``kept``: also a few images stay encoded.
     """
 
     store: ArchiveReader
-    names: list[str]
+    wnids: list[str]
     members: list[str]
     labels: NDArray[np.int64]
     resize: int = RESIZE
@@ -77,18 +76,16 @@ class Pictures:
         DataError : they do not have ``n_classes`` classes.
         """
         names = sorted(members)
-        wnids = sorted({name.split("/")[0] for name in names})
+        wnids, labels = np.unique([name.split("/")[0] for name in names], return_inverse=True)
         if len(wnids) != n_classes:
             raise DataError(
                 f"{store.place} has images of {len(wnids):,} classes instead of {n_classes:,}; "
                 "complete it."
             )
-        number = {wnid: index for index, wnid in enumerate(wnids)}
-        labels = np.array([number[name.split("/")[0]] for name in names], dtype=np.int64)
-        return cls(store, names, [members[name] for name in names], labels)
+        return cls(store, wnids.tolist(), [members[name] for name in names], labels)
 
-    def at(self, rows: NDArray[np.int64], threads: int) -> NDArray[np.uint8]:
-        """Return the images at some rows as an array that decodes on access."""
+    def split(self, rows: NDArray[np.int64], threads: int) -> ImageSplit:
+        """Return the images at some rows, which are decoded on access."""
         members = [self.members[row] for row in rows]
         source = Encoded(
             lambda row: self.store.read(members[row]),
@@ -98,7 +95,8 @@ class Pictures:
         shape = (len(rows), 3, SIZE, SIZE)
         scaling = Scaling(SIZE, self.resize, self.interpolation)
         images = EncodedImages(source, shape, scaling, threads, self.kept)
-        return cast(NDArray[np.uint8], images)  # behaves like an array
+        # behaves like an array
+        return ImageSplit(cast(NDArray[np.uint8], images), self.labels[rows], rows)
 
 
 def by_class(store: ArchiveReader, inside: str = "") -> dict[str, str]:
@@ -160,10 +158,7 @@ class Evaluated(Dataset):
             self.pictures(data_root), resize=self.resize, interpolation=self.interpolation
         )
         rows = draw_fifth(pictures.labels, self.split_seed)
-        return {
-            name: ImageSplit(pictures.at(chosen, self.threads), pictures.labels[chosen], chosen)
-            for name, chosen in rows.items()
-        }
+        return {name: pictures.split(chosen, self.threads) for name, chosen in rows.items()}
 
 
 def draw_fifth(labels: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:

@@ -53,13 +53,16 @@ class Listed:
         DataError : a class is not in ``classes``.
         """
         number = {name: index for index, name in enumerate(classes)}
-        if unknown := sorted({name for _, name in pictures} - set(number)):
-            raise DataError(
-                f"{archive} has images of '{unknown[0]}', which is not in its list of classes; "
-                "replace it."
-            )
-        labels = np.array([number[name] for _, name in pictures], dtype=np.int64)
-        return cls([member for member, _ in pictures], labels)
+        members, labels = [], []
+        for member, name in pictures:
+            if name not in number:
+                raise DataError(
+                    f"{archive} has images of '{name}', which is not in its list of classes; "
+                    "replace it."
+                )
+            members.append(member)
+            labels.append(number[name])
+        return cls(members, np.array(labels, dtype=np.int64))
 
     def at(self, rows: NDArray[np.int64]) -> "Listed":
         """Return the images at some rows."""

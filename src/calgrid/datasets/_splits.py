@@ -59,13 +59,10 @@ def draw_val(
             f"{split}_size is {size}, but the training files have {len(labels)} rows; use a "
             "smaller number."
         )
-    stratified = rule["split"] == "stratified"
-    # NumPy's legacy shuffle, whose stream never changes
-    order = (
-        stratified_order(labels, seed)
-        if stratified
-        else np.random.RandomState(seed).permutation(len(labels))
-    )
+    if rule["split"] == "stratified":
+        order = stratified_order(labels, seed)
+    else:  # NumPy's legacy shuffle, whose stream never changes
+        order = np.random.RandomState(seed).permutation(len(labels))
     return deal_rows(order, {split: size, "train": len(labels) - size})
 
 
@@ -82,12 +79,12 @@ def split_published(
     images, labels = train
     if len(labels) <= rule["val_size"]:
         raise DataError(f"{source} has only {len(labels)} training images; replace it.")
-    rows = draw_val(labels, rule)
-    drawn = {
-        name: ImageSplit(images[rows[name]], labels[rows[name]], rows[name])
-        for name in ("train", "val")
-    }
-    return {**drawn, "test": ImageSplit(*test, len(labels) + np.arange(len(test[1])))}
+    drawn = draw_val(labels, rule)
+    splits = {}
+    for name in ("train", "val"):
+        rows = drawn[name]
+        splits[name] = ImageSplit(images[rows], labels[rows], rows)
+    return {**splits, "test": ImageSplit(*test, len(labels) + np.arange(len(test[1])))}
 
 
 def deal_rows(order: NDArray[np.int64], sizes: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:

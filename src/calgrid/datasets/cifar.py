@@ -34,7 +34,7 @@ SOURCE = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, tec
 SHAPE = (3, 32, 32)
 FACTS: dict[str, Any] = {
     "role": "dataset",
-    "image_shape": (3, 32, 32),
+    "image_shape": SHAPE,
     "mean": (0.4914, 0.4822, 0.4465),
     "std": (0.2023, 0.1994, 0.2010),
     "sizes": {"train": 45_000, "val": 5_000, "test": 10_000},
@@ -56,17 +56,16 @@ class Cifar(Dataset):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return the splits; see :class:`Dataset`."""
-        *train, test = self.members
-        folder, _, _ = test.partition("/")
+        folder, _, _ = next(iter(self.members)).partition("/")
         archive = self._archive(data_root, folder)
         contents = read_members(archive, dict.fromkeys(self.members, LIMIT))
         self._verify(archive, contents)
-        *parts, tested = (
-            self._batch(contents[name], f"'{name}' in {archive}") for name in (*train, test)
-        )
-        images = np.concatenate([images for images, _ in parts])
-        labels = np.concatenate([labels for _, labels in parts])
-        return split_published((images, labels), tested, self.drawn_val, archive)
+        batches = []
+        for name in self.members:
+            batches.append(self._batch(contents[name], f"'{name}' in {archive}"))
+        images, labels = zip(*batches[:-1], strict=True)
+        train = np.concatenate(images), np.concatenate(labels)
+        return split_published(train, batches[-1], self.drawn_val, archive)
 
     def _archive(self, data_root: Path | None, folder: str) -> Path:
         """Archive or unpacked folder below data_root; the downloaded archive without either."""

@@ -48,8 +48,8 @@ class Digits(Dataset):
         splits = deal_rows(stratified_order(labels, SPLIT_SEED), self.registered["sizes"])
         if self.val_seed is not None:
             left = np.sort(np.concatenate([splits["train"], splits["val"]]))
-            drawn = draw_val(labels[left], self.drawn_val)
-            splits |= {name: left[rows] for name, rows in drawn.items()}
+            for name, rows in draw_val(labels[left], self.drawn_val).items():
+                splits[name] = left[rows]
         return {name: ImageSplit(images[rows], labels[rows], rows) for name, rows in splits.items()}
 
 
@@ -60,6 +60,5 @@ def digit_bank() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     from sklearn.datasets import load_digits  # noqa: PLC0415  (a slow import)
 
     source = load_digits()
-    return np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8), source.target.astype(
-        np.int64
-    )
+    images = np.rint(source.images * (255 / SOURCE_MAXIMUM)).astype(np.uint8)
+    return images, source.target.astype(np.int64)

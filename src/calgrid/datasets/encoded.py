@@ -167,7 +167,7 @@ def stays_encoded(parts: Sequence[Any]) -> bool:
         return False
     if all(part.kept for part in parts):
         return True
-    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
     n_bytes = sum(part.encoded_bytes for part in parts)
     return is_large(shape) and n_bytes <= math.prod(shape)
 

@@ -59,25 +59,29 @@ class FolderSource(Source):
         self, data_root: Path | None, names: Sequence[str], classes: tuple[str, ...] | None
     ) -> None:
         self.folders = {name: Path(data_root or "", name) for name in names}
-        self.pictures = {name: _pictures(folder) for name, folder in self.folders.items()}
-        # sorted by class first, because a class may be in several folders
-        listed = sorted(
-            (_class_of(picture), position, picture)
-            for position, pictures in enumerate(self.pictures.values())
-            for picture in pictures
-        )
-        present = {name for name, _, _ in listed}
-        self.classes = tuple(sorted(present)) if classes is None else classes
-        unknown = sorted(present - set(self.classes))
-        if unknown:
-            raise DataError(
-                f"{', '.join(map(str, self.folders.values()))}: the class '{unknown[0]}' has no "
-                "folder in the training split."
-            )
-        number = {name: index for index, name in enumerate(self.classes)}
-        self.labels = np.array([number[name] for name, _, _ in listed], dtype=np.int64)
-        folders = list(self.folders.values())
-        self.paths = [folders[position] / picture for _, position, picture in listed]
+        self.pictures: dict[str, list[str]] = {}
+        listed = []
+        for name, folder in self.folders.items():
+            self.pictures[name] = _pictures(folder)
+            for picture in self.pictures[name]:
+                listed.append((_class_of(picture), folder, picture))
+        # by class first, because a class may be in several folders
+        listed.sort(key=lambda one: one[0])
+        if classes is None:
+            classes = tuple(dict.fromkeys(name for name, _, _ in listed))
+        self.classes = classes
+        number = {name: index for index, name in enumerate(classes)}
+        labels = []
+        self.paths = []
+        for name, folder, picture in listed:
+            if name not in number:
+                raise DataError(
+                    f"{', '.join(map(str, self.folders.values()))}: the class '{name}' has no "
+                    "folder in the training split."
+                )
+            labels.append(number[name])
+            self.paths.append(folder / picture)
+        self.labels = np.array(labels, dtype=np.int64)
 
     def read(self, rows: Rows) -> Iterator[NamedImage]:
         """Yield the encoded images at some rows."""

@@ -13,6 +13,7 @@ from those on ``imagenet`` only by the draw of the calibration images. Results h
 """
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,8 @@ from calgrid.datasets.downloads import find_local, published
 from calgrid.errors import DataError
 
 FOLDERS = ("imagenet/val", "val")
-TRUTH, META = (
-    f"ILSVRC2012_devkit_t12/data/{name}"
-    for name in ("ILSVRC2012_validation_ground_truth.txt", "meta.mat")
-)
+TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+META = "ILSVRC2012_devkit_t12/data/meta.mat"
 #: of the validation images
 ARCHIVES = (
     {
@@ -63,13 +62,11 @@ class Imagenet(Evaluated):
     def pictures(self, data_root: Path | None) -> Pictures:
         """Return the validation images; see :class:`Evaluated`."""
         n_classes = self.registered["n_classes"]
-        places = [] if data_root is None else [data_root / name for name in FOLDERS]
-        for place in places:
-            if any(place.glob("n????????/")):
-                store = open_archive(place)
-                return Pictures.of(store, by_class(store), n_classes)
+        pictures = unpacked(data_root, FOLDERS, n_classes)
+        if pictures is not None:
+            return pictures
         files = Imagenet.registered["files"]
-        tar, devkit = (find_local(file, data_root) for file in files)
+        tar, devkit = find_local(files[0], data_root), find_local(files[1], data_root)
         if tar is None or devkit is None:
             raise DataError(
                 "The validation images of ImageNet require a registration; put "
@@ -107,6 +104,19 @@ class ImagenetLt(Imagenet):
 
     def __init__(self, *, split_seed: int = 2, **options: Any) -> None:
         super().__init__(split_seed=split_seed, **options)
+
+
+def unpacked(data_root: Path | None, names: Sequence[str], n_classes: int) -> Pictures | None:
+    """Return the images of the first of some folders below data_root that has folders named by
+    WordNet ids, or None.
+    """
+    if data_root is None:
+        return None
+    for name in names:
+        if any((data_root / name).glob("n????????/")):
+            store = open_archive(data_root / name)
+            return Pictures.of(store, by_class(store), n_classes)
+    return None
 
 
 def _labels(devkit: Path) -> list[str]:

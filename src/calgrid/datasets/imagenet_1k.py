@@ -11,16 +11,16 @@ images, where arrays would take 200 GB.
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from calgrid.components.registry import register
-from calgrid.datasets._archives import open_archive
-from calgrid.datasets._imagenet import TRAINED, Pictures, by_class
+from calgrid.datasets._imagenet import TRAINED, Pictures
 from calgrid.datasets._splits import draw_val
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.downloads import PublishedFile, published
-from calgrid.datasets.imagenet import ARCHIVES, Imagenet
+from calgrid.datasets.imagenet import ARCHIVES, Imagenet, unpacked
 from calgrid.errors import DataError
 
 FOLDERS = ("imagenet/train", "train")
@@ -50,42 +50,36 @@ class ImagenetTrained(Imagenet):
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
-        train, test = (
-            dataclasses.replace(
-                pictures, resize=self.resize, interpolation=self.interpolation, kept=True
-            )
-            for pictures in (self.training_pictures(data_root), self.pictures(data_root))
-        )
+        how: dict[str, Any] = {"resize": self.resize, "interpolation": self.interpolation}
+        train = dataclasses.replace(self.training_pictures(data_root), **how, kept=True)
+        test = dataclasses.replace(self.pictures(data_root), **how, kept=True)
         _check_classes(train, test)
         seed = self.split_seed if self.val_seed is None else self.val_seed
         rows = draw_val(train.labels, {**self.drawn_val, "split_seed": seed})
-        splits = {
-            name: ImageSplit(
-                train.at(rows[name], self.threads), train.labels[rows[name]], rows[name]
-            )
-            for name in ("train", "val")
-        }
         tested = np.arange(len(test.labels))
-        images = test.at(tested, self.threads)
-        return {**splits, "test": ImageSplit(images, test.labels, len(train.labels) + tested)}
+        return {
+            "train": train.split(rows["train"], self.threads),
+            "val": train.split(rows["val"], self.threads),
+            "test": dataclasses.replace(
+                test.split(tested, self.threads), rows=len(train.labels) + tested
+            ),
+        }
 
     def training_pictures(self, data_root: Path | None) -> Pictures:
         """Return the training images in order."""
-        for name in FOLDERS if data_root is not None else ():
-            if any(Path(data_root or "", name).glob("n????????/")):
-                store = open_archive(Path(data_root or "", name))
-                return Pictures.of(store, by_class(store), self.registered["n_classes"])
-        raise DataError(
-            f"The training images of ImageNet require a registration; unpack {published(ARCHIVE)} "
-            f"into the folder {FOLDERS[0]} of {data_root or 'a data_root'}, in one folder per "
-            "WordNet id."
-        )
+        pictures = unpacked(data_root, FOLDERS, self.registered["n_classes"])
+        if pictures is None:
+            raise DataError(
+                f"The training images of ImageNet require a registration; unpack "
+                f"{published(ARCHIVE)} into the folder {FOLDERS[0]} of "
+                f"{data_root or 'a data_root'}, in one folder per WordNet id."
+            )
+        return pictures
 
 
 def _check_classes(train: Pictures, test: Pictures) -> None:
     """Raise DataError unless training and test images have the same classes."""
-    ours = {name.split("/")[0] for name in train.names}
-    theirs = {name.split("/")[0] for name in test.names}
+    ours, theirs = set(train.wnids), set(test.wnids)
     if ours != theirs:
         raise DataError(
             f"The class '{min(ours - theirs)}' of {train.store.place} is not in "

@@ -76,15 +76,15 @@ class ImagenetC(ShiftFamily):
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
         """Return the conditions in the registered order; see :class:`ShiftFamily`."""
         wanted = list(itertools.product(self.registered["shifts"], self.registered["severities"]))
-        archives: list[ArchiveReader] = []
         folder = None if data_root is None else data_root / FOLDER
-        if folder is None or not folder.is_dir():
+        if folder is not None and not folder.is_dir():
             folder = None
-            archives = self._archives(data_root, wanted)
+        archives = self._archives(data_root, wanted) if folder is None else []
         conditions: list[ShiftCondition] = []
         for shift, severity in wanted:
-            stores = _in_archives(archives, shift, severity)
-            if folder is not None:
+            if folder is None:
+                stores = _in_archives(archives, shift, severity)
+            else:
                 stores = _in_folder(folder, shift, severity)
             if len(stores) != 1:
                 raise DataError(
@@ -113,7 +113,7 @@ class ImagenetC(ShiftFamily):
                 f"{store.place} does not have exactly the validation images of ImageNet under "
                 f"{name}; complete them."
             )
-        return ImageSplit(pictures.at(rows, self.threads), pictures.labels[rows], rows)
+        return pictures.split(rows, self.threads)
 
     def _archives(
         self, data_root: Path | None, wanted: list[tuple[str, int]]

@@ -48,7 +48,7 @@ class ImagenetSketch(Evaluated):
             store = open_archive(download_pinned(file, data_root))
         pictures = Pictures.of(store, by_class(store), self.registered["n_classes"])
         if store.place == folder:
-            source: dict[str, Any] = {"path": FOLDER, "files": len(pictures.names)}
+            source: dict[str, Any] = {"path": FOLDER, "files": len(pictures.members)}
         else:
             source = record(store.place, file["name"])
         self.facts = {"sources": [source]}

@@ -75,13 +75,13 @@ def _shrink(photo: NDArray[Any]) -> NDArray[Any]:
     """Average blocks of SHRINK x SHRINK pixels of a grey photograph ``(H, W)``; a remainder is cut
     off.
     """
-    height, width = (length // SHRINK for length in photo.shape)
+    height, width = np.array(photo.shape) // SHRINK
     blocks = photo[: height * SHRINK, : width * SHRINK].reshape(height, SHRINK, width, SHRINK)
     return blocks.mean(axis=(1, 3))
 
 
 def _patches(plane: NDArray[Any], side: int) -> NDArray[Any]:
     """Cut a channel ``(H, W)`` into patches ``(N, side, side)``; a remainder is cut off."""
-    rows, columns = (length // side for length in plane.shape)
+    rows, columns = np.array(plane.shape) // side
     grid = plane[: rows * side, : columns * side].reshape(rows, side, columns, side)
     return grid.transpose(0, 2, 1, 3).reshape(-1, side, side)

@@ -330,7 +330,7 @@ def _write_split(
     names = ["images", "labels"]
     if splits[0].distribution is not None:
         names.append("distribution")
-    facts: dict[str, Any] = {"size": sum(len(split) for split in splits)}
+    facts: dict[str, Any] = {"size": sum(map(len, splits))}
     for kind in names:
         arrays = [getattr(split, kind) for split in splits]
         write = _write_encoded if kind == "images" and stays_encoded(arrays) else _write_array
@@ -346,7 +346,7 @@ def _write_array(
     path: Path, parts: Sequence[NDArray[Any]], files: dict[str, FileFacts]
 ) -> dict[str, Any]:
     """Write arrays as one ``.npy`` file in chunks: encoded images need not fit into memory."""
-    shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
     dtype = parts[0].dtype.newbyteorder("<")
     header = io.BytesIO()
     described = {
@@ -387,7 +387,7 @@ def _write_encoded(
     return {
         "file": encoded.name,
         "dtype": "uint8",
-        "shape": [sum(len(part) for part in parts), *parts[0].shape[1:]],
+        "shape": [sum(map(len, parts)), *parts[0].shape[1:]],
         "offsets": _write_array(begins, [np.array(offsets)], files),
         "scaling": dataclasses.asdict(parts[0].scaling),
     }
