@@ -493,13 +493,15 @@ class PerClass(nn.Module):
 
 
 def per_class(
-    functions: Any, classes: NDArray[np.int64], n_classes: int, first: Sequence[Array], second: Any
+    functions: Callable[[Sequence[Array], Sequence[Array]], Piecewise],
+    classes: NDArray[np.int64],
+    n_classes: int,
+    first: Sequence[Array],
+    second: Sequence[Array],
 ) -> PerClass:
     """:class:`PerClass` with ``functions`` (:func:`steps`, :func:`lines`) of some classes."""
-    parts: dict[int, tuple[Array, Array]] = dict(
-        zip(classes.tolist(), zip(first, second, strict=True), strict=True)
-    )
-    empty = next(iter(parts.values()))
-    rows = [parts.get(label, empty) for label in range(n_classes)]
-    mapped = np.isin(np.arange(n_classes), classes)
-    return PerClass(functions(*zip(*rows, strict=True)), mapped)
+    # classes without a map have any function
+    firsts, seconds = n_classes * [first[0]], n_classes * [second[0]]
+    for label, one, other in zip(classes, first, second, strict=True):
+        firsts[label], seconds[label] = one, other
+    return PerClass(functions(firsts, seconds), np.isin(np.arange(n_classes), classes))

@@ -61,12 +61,8 @@ class Subject:
         crop_size: int | None = None,
         run: str = "",
     ) -> None:
-        self.network, self.procedure, self.prepared, self.device = (
-            network.eval(),
-            procedure,
-            prepared,
-            device,
-        )
+        self.network, self.procedure = network.eval(), procedure
+        self.prepared, self.device = prepared, device
         self.channels_last, self.crop_size, self.run = channels_last, crop_size, run
         for parameter in network.parameters():
             parameter.requires_grad_(False)
@@ -139,12 +135,12 @@ class Subject:
         features. For a network with two heads, such as BalCAL's, it is the linear one.
         """
         head = getattr(getattr(self.network, "backbone", self.network), "head", None)
-        layers = (
-            [] if head is None else [each for each in head.modules() if isinstance(each, nn.Linear)]
-        )
-        if not layers or layers[-1].out_features != self.num_classes:
+        last: nn.Linear | None = None
+        for module in () if head is None else head.modules():
+            if isinstance(module, nn.Linear):
+                last = module
+        if last is None or last.out_features != self.num_classes:
             return None
-        last = layers[-1]
         weight = last.effective() if isinstance(last, MaskedLinear) else last.weight
         return Layer(weight.detach(), None if last.bias is None else last.bias.detach())
 

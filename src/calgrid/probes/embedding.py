@@ -56,12 +56,8 @@ class Embedding(Probe):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.points, self.perplexity, self.iterations, self.seed = (
-            points,
-            perplexity,
-            iterations,
-            seed,
-        )
+        self.points, self.perplexity = points, perplexity
+        self.iterations, self.seed = iterations, seed
         self.spaces = ("features", "logits") if space == "both" else (space,)
 
     def measure(self, subject: Subject) -> pd.DataFrame:

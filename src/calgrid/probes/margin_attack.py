@@ -77,21 +77,15 @@ class MarginAttack(Probe):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.samples, self.eps_max, self.steps, self.bisections, self.seed = (
-            samples,
-            eps_max,
-            steps,
-            bisections,
-            seed,
-        )
+        self.samples, self.seed = samples, seed
+        self.eps_max, self.steps, self.bisections = eps_max, steps, bisections
 
     def measure(self, subject: Subject) -> pd.DataFrame:
         """One row per image."""
         rng = np.random.default_rng(stream(self.seed, "probe", "margin_attack"))
         rows = np.sort(rng.permutation(len(subject.labels))[: self.samples])
-        parts = [
-            self._attack(subject, batch) for batch in subject.images(rows).batches(ATTACKED_AT_ONCE)
-        ]
+        batches = subject.images(rows).batches(ATTACKED_AT_ONCE)
+        parts = [self._attack(subject, batch) for batch in batches]
         table = pd.concat(parts, ignore_index=True)
         return table.assign(index=rows[table["index"]].astype(np.int32))
 
@@ -148,8 +142,6 @@ class MarginAttack(Probe):
         for _ in range(self.bisections):
             middle = (low + high) / 2
             now = changed(middle)
-            high, low = (
-                torch.where(found & now, middle, high),
-                torch.where(found & ~now, middle, low),
-            )
+            high = torch.where(found & now, middle, high)
+            low = torch.where(found & ~now, middle, low)
         return high, found

@@ -70,28 +70,20 @@ class MaskedInference(Probe):
         layer = cast(Layer, subject.last_layer())  # not None: the probe requires a linear head
         features = torch.from_numpy(subject.outputs.features).to(subject.device)
         ranks = magnitude_ranks(layer.weight)
-        passes = [
-            (
-                "magnitude",
-                0,
-                [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios],
-            )
-        ]
-        passes += [
-            ("random", draw, self._random(features, layer, draw)) for draw in range(self.draws)
-        ]
+        smallest = [masked_logits(features, layer, ranks >= ratio) for ratio in self.ratios]
+        passes = [("magnitude", 0, smallest)]
+        for draw in range(self.draws):
+            passes.append(("random", draw, self._random(features, layer, draw)))
         rows = []
         for mode, draw, by_ratio in passes:
             for ratio, logits in zip(self.ratios, by_ratio, strict=True):
-                predictions = check_probabilities(
-                    np.exp(log_softmax(logits.cpu().numpy())), subject.labels
-                )
-                scores = {
-                    name: METRICS[name].function(predictions, subject.labels, self.bins)
-                    for name in SCORES
-                }
-                place = {"mode": mode, "ratio": float(ratio), "draw": np.int32(draw)}
-                rows.append({**place, "confidence": float(predictions.confidence.mean()), **scores})
+                probabilities = np.exp(log_softmax(logits.cpu().numpy()))
+                predictions = check_probabilities(probabilities, subject.labels)
+                row = {"mode": mode, "ratio": float(ratio), "draw": np.int32(draw)}
+                row["confidence"] = float(predictions.confidence.mean())
+                for name in SCORES:
+                    row[name] = METRICS[name].function(predictions, subject.labels, self.bins)
+                rows.append(row)
         return pd.DataFrame(rows)
 
     def _random(self, features: Tensor, layer: Layer, draw: int) -> list[Tensor]:

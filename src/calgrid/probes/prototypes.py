@@ -33,9 +33,9 @@ class PrototypeAngles(Probe):
         present = np.unique(subject.labels)
         parts = []
         for of, values in subject.outputs._asdict().items():
-            means = [
-                values[subject.labels == label].mean(axis=0, dtype=np.float64) for label in present
-            ]
+            means = []
+            for label in present:
+                means.append(values[subject.labels == label].mean(axis=0, dtype=np.float64))
             parts.append(_angles(of, np.stack(means), present))
         if (layer := subject.last_layer()) is not None:
             weight = layer.weight.cpu().numpy().astype(np.float64)
