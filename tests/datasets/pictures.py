@@ -71,4 +71,4 @@ def prepared(data_root, out, name="mine", threads=1, val_seed=None, **options):
         threads=threads,
         val_seed=val_seed,
     )
-    return open_prepared(out, verify=True)
+    return open_prepared(out).verify()

@@ -86,7 +86,7 @@ def chw(images):
 @pytest.mark.parametrize("seed", [None, 2])
 def test_cifar10_has_the_batches_in_order_and_the_published_kind_of_split(ten, tmp_path, seed):
     prepare("cifar10", tmp_path / "out", data_root=tmp_path, val_seed=seed)
-    made = open_prepared(tmp_path / "out", verify=True)
+    made = open_prepared(tmp_path / "out").verify()
     images = chw(np.concatenate([part["data"] for part in ten[:5]]))
     labels = np.concatenate([part["labels"] for part in ten[:5]])
     order = np.random.RandomState(seed or 1).permutation(40)

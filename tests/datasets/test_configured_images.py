@@ -652,7 +652,7 @@ def shifted(files, out, base, **options):
     info = {name: book.describe("hard").info[name] for name in facts}
     plan = {"image_set": "hard", **book.definition("hard"), "info": info, "fingerprint": "0" * 16}
     prepare("hard", out, data_root=files, base_dir=base, configured=plan)
-    return open_prepared(out, verify=True)
+    return open_prepared(out).verify()
 
 
 def test_pictures_under_a_shift_are_those_of_their_files(files, pictures, tmp_path, refuses):

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def judged(folder):
-    return open_prepared(folder, verify=True).splits["test"]
+    return open_prepared(folder).verify().splits["test"]
 
 
 def truth(split):
@@ -34,7 +34,7 @@ def truth(split):
 
 
 def test_every_split_is_a_draw_of_its_own_with_the_posterior_of_each_image(folder):
-    splits = open_prepared(folder, verify=True).splits
+    splits = open_prepared(folder).verify().splits
     shapes = {"train": (1000, 10), "val": (1000, 10), "test": (4000, 10)}
     assert {name: split.distribution.shape for name, split in splits.items()} == shapes
     assert not np.array_equal(splits["train"].images, splits["val"].images)

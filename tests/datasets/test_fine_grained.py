@@ -120,7 +120,7 @@ def name(request, tmp_path, monkeypatch, birds, planes):
 
 def test_prepared_they_have_disjoint_stratified_splits_in_the_registered_size(tmp_path, name):
     prepare(name, tmp_path / "out", data_root=tmp_path)
-    made = open_prepared(tmp_path / "out", verify=True)
+    made = open_prepared(tmp_path / "out").verify()
     assert {role: len(split) for role, split in made.splits.items()} == SIZES[name]
     assert (
         np.bincount(made.splits["val"].labels).tolist()

@@ -116,7 +116,7 @@ def test_a_folder_gives_the_same_rows(folder, pictures, place):
 
 def test_prepared_it_has_validation_and_test_and_no_training(archives):
     prepare("imagenet", archives / "out", data_root=archives)
-    made = open_prepared(archives / "out", verify=True)
+    made = open_prepared(archives / "out").verify()
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
     assert "warning" not in made.manifest
 
@@ -231,7 +231,7 @@ def test_drawings_come_from_the_archive_or_a_folder(tmp_path, members, packed):
     else:
         write_files(tmp_path / "imagenet_sketch", members)
     prepare("imagenet_sketch", tmp_path / "out", data_root=tmp_path)
-    made = open_prepared(tmp_path / "out", verify=True)
+    made = open_prepared(tmp_path / "out").verify()
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
     assert_rows(
         ImagenetSketch().build(tmp_path),

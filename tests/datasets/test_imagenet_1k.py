@@ -40,7 +40,7 @@ def refused(root, out):
 
 def test_validation_images_are_drawn_from_training_images_and_all_stay_encoded(root, tmp_path):
     prepare("imagenet_1k", tmp_path / "out", data_root=root)
-    made = open_prepared(tmp_path / "out", verify=True)
+    made = open_prepared(tmp_path / "out").verify()
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
     assert (tmp_path / "out/train_images.bin").stat().st_size < 18 * 3 * 224 * 224
     seen = []

@@ -74,7 +74,7 @@ def unpack(root, monkeypatch, conditions, categories):
 
 def prepared(root):
     prepare("imagenet_c", root / "out", data_root=root, base_dir=root / "imagenet_prepared")
-    return open_prepared(root / "out", verify=True)
+    return open_prepared(root / "out").verify()
 
 
 def assert_conditions(made, conditions):
@@ -156,7 +156,7 @@ def test_many_pictures_stay_encoded_and_are_read_to_the_same_pixels(
         open_prepared(root / "out")
     (root / "out" / "images.bin").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(StateError, match="is damaged"):
-        open_prepared(root / "out", verify=True)
+        open_prepared(root / "out").verify()
 
 
 def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encoded(

@@ -76,9 +76,7 @@ def test_manifest_names_the_base_and_hashes(digits_c, digits_dir):
     assert digits_c.manifest["base"] == "digits"
     assert facts["images"]["file"] == "images.npy"
     assert facts["labels"]["shape"] == [36_000]
-    assert (
-        open_prepared(digits_dir.parent / "digits_c", verify=True).conditions == digits_c.conditions
-    )
+    assert open_prepared(digits_dir.parent / "digits_c").verify().conditions == digits_c.conditions
 
 
 def test_an_ood_set_needs_no_base_but_then_has_no_normalisation(tmp_path):
@@ -266,7 +264,7 @@ def test_changed_content_is_found_when_verifying(copied):
     np.save(copied / "val_labels.npy", labels)
     assert len(open_prepared(copied).splits["val"]) == 477
     with pytest.raises(StateError, match=r"val_labels.npy is damaged"):
-        open_prepared(copied, verify=True)
+        open_prepared(copied).verify()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])

@@ -38,7 +38,7 @@ def write(folder, monkeypatch, contents):
 def test_images_and_labels_come_out_of_the_matlab_arrays(tmp_path, monkeypatch, contents):
     write(tmp_path, monkeypatch, contents)
     prepare("svhn", tmp_path / "out", data_root=tmp_path)
-    made = open_prepared(tmp_path / "out", verify=True)
+    made = open_prepared(tmp_path / "out").verify()
     images = contents["train"]["X"]
     val, train = np.split(np.random.RandomState(1).permutation(30), [3])
     for name, rows in (("val", np.sort(val)), ("train", np.sort(train))):

@@ -86,7 +86,7 @@ def train_names():
 
 def test_classes_are_the_sorted_ids_and_each_gives_as_many_pictures_to_val(root, members):
     prepare("tiny_imagenet", root / "out", data_root=root)
-    made = open_prepared(root / "out", verify=True)
+    made = open_prepared(root / "out").verify()
     assert {name: len(split) for name, split in made.splits.items()} == SIZES
     assert np.bincount(made.splits["val"].labels).tolist() == [2, 2, 2]
     # the first training rows are of the first sorted id, which stands second in wnids.txt
@@ -139,7 +139,7 @@ def test_the_official_protocol_trains_on_all_and_validates_on_the_test_split(roo
     prepare(
         "tiny_fc", root / "fc", data_root=root, configured=plan().data("tiny_fc").spec["configured"]
     )
-    made = open_prepared(root / "fc", verify=True)
+    made = open_prepared(root / "fc").verify()
     assert {name: len(split) for name, split in made.splits.items()} == OFFICIAL
     assert np.array_equal(made.splits["val"].images, made.splits["test"].images)
     assert np.array_equal(made.splits["val"].labels, made.splits["test"].labels)

@@ -94,26 +94,24 @@ class Prepared:
         """SHA-256 of the digests of all files in the manifest; the files are not read."""
         return digest_of(self.manifest.get(FILES, {}))
 
-    def verify(self) -> None:
-        """Read every file.
+    def verify(self) -> "Prepared":
+        """Read every file, and return the object.
 
         Raises
         ------
         DataError or StateError : one differs from the manifest.
         """
         Record(self.folder, MANIFEST, self.manifest).verify()
+        return self
 
 
-def open_prepared(
-    folder: Path | str, verify: bool = False, fingerprint: str | None = None, threads: int = 1
-) -> Prepared:
+def open_prepared(folder: Path | str, fingerprint: str | None = None, threads: int = 1) -> Prepared:
     """Open a prepared folder; its arrays are memory-mapped read-only, and encoded images decoded
     when they are read.
 
     Parameters
     ----------
     folder : folder written by :func:`prepare`.
-    verify : also verify all files, see :meth:`Prepared.verify`.
     fingerprint : expected fingerprint of a configured data set.
     threads : number of threads that decode images; the pixels do not depend on it.
 
@@ -134,7 +132,7 @@ def open_prepared(
     splits = {
         name: _open_split(folder, facts, threads) for name, facts in manifest["splits"].items()
     }
-    prepared = Prepared(
+    return Prepared(
         id=manifest["id"],
         role=manifest["role"],
         n_classes=manifest["n_classes"],
@@ -145,9 +143,6 @@ def open_prepared(
         manifest=manifest,
         folder=folder,
     )
-    if verify:
-        prepared.verify()
-    return prepared
 
 
 def _constants(values: list[float] | None) -> tuple[float, ...] | None:
