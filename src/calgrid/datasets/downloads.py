@@ -66,15 +66,10 @@ def download(file: PublishedFile, folder: Path | None) -> Path:
     """
     if folder is None:
         raise DataError(f"Give a data_root, the folder to which to download {published(file)}.")
+    found = find_local(file, folder)
+    if found is not None:
+        return found
     path = folder / file["name"]
-    if path.exists():
-        difference = _difference(path, file)
-        if difference:
-            raise DataError(
-                f"{path} is not the published file ({difference}); remove it or replace it by "
-                f"{published(file)}."
-            )
-        return path
     _check_encrypted(file["url"], file)
     folder.mkdir(parents=True, exist_ok=True)
     with OwnerLock(folder / f".{file['name']}.lock", f"download of {path}"):
@@ -110,13 +105,15 @@ def download_pinned(file: PublishedFile, folder: Path | None) -> Path:
             "is now."
         )
     pinned: PublishedFile = {**file, "sha256": sha256}
-    difference = _difference(path, pinned) if path.exists() else ""
+    if not path.exists():
+        return download(pinned, folder)
+    difference = _difference(path, pinned)
     if difference:
         raise DataError(
             f"{path} has changed since its first use ({difference} in {note.name}); put the old "
             f"file back, or remove {note.name} to trust the new one."
         )
-    return download(pinned, folder)
+    return path
 
 
 def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str) -> Path:
@@ -129,8 +126,7 @@ def unpacked_or_download(file: PublishedFile, folder: Path | None, unpacked: str
 
 
 def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
-    """Return the path of a published file that must be downloaded by hand, or None if it does not
-    exist.
+    """Return the path of a published file, or None if it does not exist.
 
     Raises
     ------
@@ -142,7 +138,8 @@ def find_local(file: PublishedFile, folder: Path | None) -> Path | None:
     difference = _difference(path, file)
     if difference:
         raise DataError(
-            f"{path} is not the published file ({difference}); replace it by {published(file)}."
+            f"{path} is not the published file ({difference}); remove it or replace it by "
+            f"{published(file)}."
         )
     return path
 
@@ -151,7 +148,7 @@ def published(file: PublishedFile) -> str:
     """Describe a published file: name, size as far as known, checksum, source."""
     size = f" of {file['size']:,} bytes" if "size" in file else ""
     algorithm, digits = _checksum(file)
-    checksum = _shown(algorithm, digits) if algorithm else "no published checksum"
+    checksum = f"{algorithm} {_shown(algorithm, digits)}" if algorithm else "no published checksum"
     return f"{file['name']}{size} ({checksum}) from {file['url']}"
 
 
@@ -164,7 +161,7 @@ def _checksum(file: PublishedFile) -> tuple[str, str]:
 
 def _shown(algorithm: str, digits: str) -> str:
     shortened = algorithm == "sha256" and len(digits) < SHA256_DIGITS
-    return f"{algorithm} {digits}..." if shortened else f"{algorithm} {digits}"
+    return f"{digits}..." if shortened else digits
 
 
 def _difference(path: Path, file: PublishedFile) -> str:
@@ -181,7 +178,7 @@ def _difference(path: Path, file: PublishedFile) -> str:
         actual = hashlib.file_digest(stream, algorithm).hexdigest()
     if actual.startswith(digits):
         return ""
-    return f"{algorithm} {actual} instead of {_shown(algorithm, digits).split()[1]}"
+    return f"{algorithm} {actual} instead of {_shown(algorithm, digits)}"
 
 
 def _fetch(file: PublishedFile, path: Path) -> None:
