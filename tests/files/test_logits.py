@@ -637,6 +637,10 @@ def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses):
             read("p_cancer", words, **options)
     turned = read("p_cancer", words, classes=["healthy", "cancer"])
     assert turned.label.tolist() == [1, 0, 1]
+    with refuses(DataError, "'p_false' has the name of class 0", "--classes true,false"):
+        read("p_false", [False, True, True])
+    turned = read("p_false", [False, True, True], classes=["true", "false"])
+    assert turned.label.tolist() == [1, 0, 0]
     assert read("p_healthy", words).label.tolist() == [0, 1, 0]
     assert read("p_no_cancer", ["cancer", "no_cancer", "cancer"]).label.tolist() == [0, 1, 0]
     assert read("0", [0, 1, 0], classes=["0", "1"]).label.tolist() == [0, 1, 0]

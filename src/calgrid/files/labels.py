@@ -53,8 +53,10 @@ def class_numbers(
     one_hot = labels.ndim == 2 and labels.shape[1:] == width and np.isin(labels, (0, 1)).all()
     if one_hot and (labels.sum(axis=1) == 1).all():
         return labels.argmax(axis=1), classes
-    yes_or_no = labels.dtype.kind == "b" and width == (2,)
-    if yes_or_no or _are_whole_floats(labels):
+    if labels.dtype.kind == "b" and width == (2,):
+        first = classes[0].casefold() if classes else "false"
+        return (labels != (first == "true")).astype(np.int64), classes
+    if _are_whole_floats(labels):
         return labels.astype(np.int64), classes
     return labels, classes
 

@@ -92,12 +92,11 @@ def read_any(
         else _labels_of_file(labels, label_names, arrays, path)
     )
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
-    column = values_key or ""
     if values is None and isinstance(arrays, Columns):
         others = (*label_names, *EXTRAS, *VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"])
         if binary and values_key is None:
-            column = _single_column(arrays, others)
-            names = [column] if column else []
+            values_key = _single_column(arrays, others)
+            names = [values_key] if values_key else []
         else:
             given = values_key, classes, exact
             names, classes = _class_columns(arrays, others, label_values, *given)
@@ -117,8 +116,10 @@ def read_any(
             raise DataError(_what_is_missing(arrays, kind, path, None) + ".")
         label_values = np.full(values.shape[:1], NO_LABEL)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
-    if binary and "classes" in data.metadata:
-        _refuse_class_0(column, data.metadata["classes"], path)
+    truth = ("false", "true") if label_values.dtype.kind == "b" else ()
+    known = data.metadata.get("classes", truth)
+    if binary and values_key and known:
+        _refuse_class_0(values_key, known, path)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
@@ -129,10 +130,8 @@ def read_any(
     return data
 
 
-def _single_column(columns: Columns, ignored: Sequence[str]) -> str:
-    """The name of the one column of floating-point numbers, empty without any; several raise
-    DataError.
-    """
+def _single_column(columns: Columns, ignored: Sequence[str]) -> str | None:
+    """The name of the one column of floating-point numbers; several raise DataError."""
     names = columns.floating([name for name in columns if name not in ignored])
     if len(names) > 1:
         raise DataError(
@@ -140,7 +139,7 @@ def _single_column(columns: Columns, ignored: Sequence[str]) -> str:
             "--binary needs one, for class 1; name it with --values-key (in a study, values_key), "
             "or remove --binary (binary)."
         )
-    return names[0] if names else ""
+    return names[0] if names else None
 
 
 def _refuse_class_0(column: str, classes: Sequence[str], path: Path) -> None:
