@@ -50,9 +50,8 @@ def measured(id: str, where: str = "") -> registry.Description:
     component = describe(id, where)
     if component.info["library"] or all(name in component.info for name in MEASURED):
         return component
-    if (
-        importlib.util.find_spec("torch") is None
-    ):  # a conda environment of Snakemake alone; jobs have others
+    # a conda environment of Snakemake alone has no torch; jobs have others
+    if importlib.util.find_spec("torch") is None:
         return component
     from calgrid.backbones._measured import measure  # noqa: PLC0415  (torch)
 

@@ -141,29 +141,25 @@ def _densenet(network: Any) -> tuple[list[nn.Module], nn.Module]:
     parts = dict(network.features.named_children())
     stem = nn.Sequential(*(parts[name] for name in ("conv0", "norm0", "relu0", "pool0")))
     stages: list[nn.Module] = [stem, nn.Sequential(parts["denseblock1"])]
-    stages += [
-        nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]) for k in (1, 2, 3)
-    ]
+    for k in (1, 2, 3):
+        stages.append(nn.Sequential(parts[f"transition{k}"], parts[f"denseblock{k + 1}"]))
     stages[-1] = nn.Sequential(*stages[-1].children(), parts["norm5"], nn.ReLU())
     return stages, global_pool()
 
 
 def _swin(network: Any) -> tuple[list[nn.Module], nn.Module]:
     patches, first, *rest = network.features
-    levels = [
-        nn.Sequential(merging, *blocks)
-        for merging, blocks in zip(rest[::2], rest[1::2], strict=True)
-    ]
-    pool = nn.Sequential(network.norm, network.permute, global_pool())
-    return [patches, first, *levels], pool
+    stages = [patches, first]
+    for merging, blocks in zip(rest[::2], rest[1::2], strict=True):
+        stages.append(nn.Sequential(merging, *blocks))
+    return stages, nn.Sequential(network.norm, network.permute, global_pool())
 
 
 def _vision_transformer(network: Any) -> tuple[list[nn.Module], nn.Module]:
     blocks = list(network.encoder.layers)
-    groups = [
-        blocks[begin : begin + BLOCKS_A_STAGE] for begin in range(0, len(blocks), BLOCKS_A_STAGE)
-    ]
-    stages = [PatchTokens(network), *(nn.Sequential(*group) for group in groups)]
+    stages: list[nn.Module] = [PatchTokens(network)]
+    for begin in range(0, len(blocks), BLOCKS_A_STAGE):
+        stages.append(nn.Sequential(*blocks[begin : begin + BLOCKS_A_STAGE]))
     return stages, nn.Sequential(network.encoder.ln, ClassToken())
 
 
