@@ -57,15 +57,6 @@ def test_the_bayes_classifier_is_as_good_as_it_says(judged):
     )
 
 
-def test_the_posterior_itself_is_at_no_distance_from_the_truth(judged):
-    posterior = truth(judged)
-    assert metrics.evaluate_soft(posterior, judged.distribution) == pytest.approx(
-        {"soft_kl": 0, "soft_tv": 0, "soft_ece": 0}, abs=1e-6
-    )
-    low, _ = metrics.bootstrap(posterior, np.asarray(judged.labels), n_resamples=100)["ece"]
-    assert low == 0  # what labels show of it is chance
-
-
 def test_labels_are_draws_from_the_posterior(judged):
     """Given the image, each class is as frequent as the posterior says: class by class, and for the
     runner-up.

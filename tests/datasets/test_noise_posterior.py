@@ -2,7 +2,6 @@
 draws.
 """
 
-import itertools
 import math
 
 import numpy as np
@@ -93,14 +92,3 @@ def test_images_in_chunks_are_images_one_by_one(monkeypatch):
 def test_no_images_have_no_posterior():
     bank = np.zeros((2, 4), np.uint8)
     assert class_posterior(bank[:0], bank, np.array([0, 1]), 2, 50.0).shape == (0, 2)
-
-
-def test_all_stored_images_of_one_pixel_exhaust_the_law():
-    """Bayes' rule: the posterior averaged over all that can be stored is the prior."""
-    bank, labels = np.array([[10, 200], [90, 90], [240, 0]], np.uint8), np.array([0, 1, 0])
-    images = np.array(list(itertools.product(range(256), range(256))), np.uint8)
-    cells = np.exp(log_cells(np.arange(256, dtype=np.uint8), 70.0))
-    evidence = np.mean([cells[a, images[:, 0]] * cells[b, images[:, 1]] for a, b in bank], axis=0)
-    posterior = class_posterior(images, bank, labels, 2, 70.0)
-    assert evidence.sum() == pytest.approx(1)
-    assert evidence @ posterior == pytest.approx([2 / 3, 1 / 3])
