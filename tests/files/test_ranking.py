@@ -166,7 +166,7 @@ def test_a_calibrator_that_refuses_the_data_is_named_with_its_reason(monkeypatch
 @pytest.mark.parametrize("folds", [1, 401])
 def test_folds_that_do_not_fit_are_refused(folds):
     with pytest.raises(ConfigError, match="at least 2 and at most the 400 rows"):
-        rank_calibrators(*over_confident(), folds=folds)
+        rank_calibrators(*over_confident(), candidates=["ts"], folds=folds)
 
 
 def test_usable_names_what_the_inputs_allow():

@@ -20,8 +20,8 @@ from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
 from calgrid.storage.arrays import Head
 
 Array = NDArray[np.float64]
-
-
+#: nominal coverage of the intervals
+LEVEL = 0.95
 NO_DIFFERENCE = Estimate(0, 0, 0)
 
 
@@ -76,13 +76,12 @@ def rank_calibrators(
     features: Any = None,
     head: Head | None = None,
     *,
-    candidates: Sequence[str] | None = None,
+    candidates: Sequence[str],
     rank_by: str = "nll",
     folds: int = 5,
     seed: int = 0,
     n_bins: int = 15,
     n_resamples: int = 1000,
-    level: float = 0.95,
 ) -> tuple[list[Ranked], dict[str, str]]:
     """Rank calibrators by a cross-validated metric, the best first.
 
@@ -93,10 +92,10 @@ def rank_calibrators(
     Parameters
     ----------
     logits : (N, K). labels : (N,). features : (N, d), head : weight (K, d) and bias (K,), optional.
-    candidates : ids; by default those that :func:`usable` returns.
+    candidates : ids.
     rank_by : metric of predictions with labels that has ranks; plugin metrics are allowed.
     folds : at least 2 and at most N. seed : seed of folds, calibrators and resamples.
-    n_resamples : number of bootstrap resamples. level : nominal coverage of the intervals.
+    n_resamples : number of bootstrap resamples.
 
     Returns
     -------
@@ -116,7 +115,7 @@ def rank_calibrators(
             f"folds must be at least 2 and at most the {len(logits)} rows, got {folds}."
         )
     fold = np.random.default_rng(seed).permutation(len(logits)) % folds
-    tails = tails_of(level)
+    tails = tails_of(LEVEL)
     further = plugin_metrics([rank_by])
 
     def cross_validate(id: str) -> Ranked:
@@ -155,8 +154,7 @@ def rank_calibrators(
             seconds.append(calibrator.fit_seconds or 0.0)
         return probabilities, float(np.mean(seconds))
 
-    every = usable(logits.shape[1], features, head)[0] if candidates is None else candidates
-    ids = list(dict.fromkeys(every))
+    ids = list(dict.fromkeys(candidates))
     results: list[Ranked] = []
     refused: dict[str, str] = {}
     with Progress("rank", len(ids), "calibrator") as progress:
@@ -169,10 +167,10 @@ def rank_calibrators(
     if not results:
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
-    return _ranking(results, ranking_metric, len(labels), level), refused
+    return _ranking(results, ranking_metric, len(labels)), refused
 
 
-def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int, level: float) -> list[Ranked]:
+def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:
     """Sort calibrators by a metric, the best first, undefined values last; and compare each with
     the best.
     """
@@ -187,7 +185,7 @@ def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int, level: floa
     models = {result.id: result.resamples for result in in_order if result.resamples}
     judged: dict[str, dict[str, Any]] = {}
     if others and models:
-        rows = against_one(models, best.id, metric.id, n_rows, level)
+        rows = against_one(models, best.id, metric.id, n_rows, LEVEL)
         judged = rows.set_index("method").to_dict("index")
     ranking = [best]
     for result in others:

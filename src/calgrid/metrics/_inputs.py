@@ -127,7 +127,7 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
         row = int(bad.argmax())
         raise DataError(
             f"{name} must have rows that sum to 1 within {tolerance:g}, row {row} sums to "
-            f"{sums[row]:.8g}."
+            f"{sums[row]:.8g}; compute the softmax in float32, or divide each row by its sum."
         )
     return rows
 
