@@ -221,8 +221,9 @@ def _load_tensors(path: Path) -> Arrays:
         content = {UNNAMED: content}
     elif isinstance(content, list) and content and all(map(_is_batch, content)):
         logits, labels = zip(*content, strict=True)
+        parts = (*logits, *labels)
+        _refuse_bomb(path, sum(part.numel() * part.element_size() for part in parts))
         with _reading(path):
-            _refuse_bomb(path, sum(part.nbytes for part in (*logits, *labels)))
             content = {"logits": torch.cat(logits), "label": torch.cat(labels)}
     elif isinstance(content, list | tuple) and len(content) == 2:
         content = {"logits": content[0], "label": content[1]}
