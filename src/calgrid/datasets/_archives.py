@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -37,6 +36,8 @@ ALLOWED = frozenset(
 )
 #: maximum bytes of a list of images, labels or classes
 LIST_LIMIT = 10_000_000
+#: name of a member of an archive, its bytes (None if it is no regular file), and its content
+Member = tuple[str, int | None, Callable[[], bytes]]
 #: errors of reading a damaged archive; an encrypted zip file raises RuntimeError
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
 
@@ -72,43 +73,34 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
         members = _members_of_tar(archive)
     seen = set()
     with _intact(f"The archive {archive}"):
-        for member in members:
-            limit = limits.get(member.name)
+        for name, size, read in members:
+            limit = limits.get(name)
             if limit is None:
                 continue
-            if member.name in seen or member.size is None or member.size > limit:
+            if name in seen or size is None or size > limit:
                 raise DataError(
-                    f"'{member.name}' in {archive} is not a regular file of at most {limit:,} "
+                    f"'{name}' in {archive} is not a regular file of at most {limit:,} "
                     "bytes, or occurs twice: this is not the published archive, replace it."
                 )
-            seen.add(member.name)
-            yield member.name, member.read()
+            seen.add(name)
+            yield name, read()
     for name in limits:
         if name not in seen:
             raise DataError(f"The archive {archive} has no member '{name}'; replace it.")
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of an archive; ``size`` is None if it is no regular file."""
-
-    name: str
-    size: int | None
-    read: Callable[[], bytes]
 
 
 def _members_of_folder(folder: Path, names: Iterable[str]) -> Iterator[Member]:
     for name in names:
         path = folder.parent / name
         if path.exists():
-            yield Member(name, path.stat().st_size if path.is_file() else None, path.read_bytes)
+            yield name, path.stat().st_size if path.is_file() else None, path.read_bytes
 
 
 def _members_of_tar(archive: Path) -> Iterator[Member]:
     with tarfile.open(archive, "r:*") as tar:
         for info in _each_info(tar):
             size = info.size if info.isreg() else None
-            yield Member(_plain(info.name), size, partial(_read_tar, tar, info))
+            yield _plain(info.name), size, partial(_read_tar, tar, info)
 
 
 def _each_info(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -126,7 +118,7 @@ def _members_of_zip(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as pack:
         for info in pack.infolist():
             size = None if info.is_dir() else info.file_size
-            yield Member(_plain(info.filename), size, partial(pack.read, info))
+            yield _plain(info.filename), size, partial(pack.read, info)
 
 
 def _plain(name: str) -> str:
