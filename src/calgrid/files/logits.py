@@ -503,11 +503,12 @@ def _common_prefix(names: Sequence[str], classes: Sequence[str]) -> str | None:
     """The unique prefix with which each class is one of the names; None if there is none or
     several.
     """
-    fitting = []
+    present, fitting = set(names), []
     for name in names:
+        if not name.endswith(classes[0]):
+            continue
         prefix = name.removesuffix(classes[0])
-        needed = {prefix + class_name for class_name in classes}
-        if name.endswith(classes[0]) and needed.issubset(names):
+        if all(prefix + class_name in present for class_name in classes):
             fitting.append(prefix)
     return fitting[0] if len(fitting) == 1 else None
 
