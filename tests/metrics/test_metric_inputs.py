@@ -50,6 +50,8 @@ def test_bad_input_is_named_with_its_place(probs, labels, message):
 def test_tensors_are_arrays(dtype):
     probs = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=dtype, requires_grad=True)
     assert metrics.accuracy(probs, torch.tensor([1, 1])) == 0.5
+    assert metrics.bootstrap_ood(probs, probs, n_resamples=2).keys() == metrics.table.OOD.keys()
+    assert metrics.bootstrap_soft(probs, probs, n_resamples=2).keys() == metrics.table.SOFT.keys()
 
 
 @pytest.mark.parametrize("n_bins", [0, -1, 2.5, True])

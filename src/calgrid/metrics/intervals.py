@@ -180,7 +180,7 @@ def bootstrap_ood(
     """
     tails = tails_of(level)
     resamples = resampled_ood(probs_id, probs_ood, n_resamples=n_resamples, seed=seed)
-    fewest = min(len(np.asarray(probs_id)), len(np.asarray(probs_ood)))
+    fewest = min(np.shape(probs_id)[0], np.shape(probs_ood)[0])
     return _intervals(OOD.values(), resamples, tails, fewest)
 
 
@@ -205,7 +205,7 @@ def bootstrap_soft(
     resamples = resampled_soft(
         probs, distribution, n_resamples=n_resamples, seed=seed, n_bins=n_bins
     )
-    return _intervals(SOFT.values(), resamples, tails, len(np.asarray(probs)))
+    return _intervals(SOFT.values(), resamples, tails, np.shape(probs)[0])
 
 
 class Estimate(NamedTuple):
@@ -353,7 +353,7 @@ def resampled_soft(
     n_bins: int = 15,
 ) -> Resampled:
     """Soft metrics with their resamples; parameters and errors as in :func:`bootstrap_soft`."""
-    estimate, n = soft_estimator(probs, distribution, n_bins), len(np.asarray(probs))
+    estimate, n = soft_estimator(probs, distribution, n_bins), np.shape(probs)[0]
     draws = joined(
         [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
     )
