@@ -5,17 +5,19 @@ import dataclasses
 import pytest
 
 from calgrid.components import registry
-from calgrid.configuration.components import MethodCatalog, RunContext, registered_methods
+from calgrid.configuration.components import MethodCatalog, registered_methods
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
 from calgrid.errors import ConfigError
+from calgrid.storage.layout import RunKey
 
-PLACE = RunContext("digits", "digits", "resnet8")
+PLACE = RunKey("digits", "digits", "resnet8", "", 1)
 VARIANTS = {"mbls_m5": {"base": "mbls", "margin": 5}, "tst_wide": {"base": "tst", "hidden": 64}}
 
 
 def resolve(method, place=PLACE, variants=None, overrides=()):
-    return MethodCatalog(variants or {}, overrides, DatasetCatalog({})).resolve(method, place)
+    catalog = MethodCatalog(variants or {}, overrides, DatasetCatalog({}))
+    return catalog.resolve(place._replace(method=method))
 
 
 def override(match, **values):
@@ -58,7 +60,7 @@ def test_a_procedure_trains_the_loss_after_its_plus_and_a_second_stage_starts_fr
     assert (resolved.procedure, resolved.loss, resolved.first_stage) == (procedure, loss, first)
 
 
-TINY = RunContext("p", "tiny_imagenet", "resnet50")
+TINY = RunKey("p", "tiny_imagenet", "resnet50", "", 1)
 HERE, THIS = override({"dataset": "digits"}, margin=3), override({"method": "mbls_m5"}, margin=4)
 
 

@@ -13,13 +13,14 @@ from tests.training.test_trainer import run
 from torch import nn
 
 from calgrid.backbones import build_backbone
-from calgrid.configuration.components import MethodCatalog, RunContext
+from calgrid.configuration.components import MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.errors import StateError
 from calgrid.losses import build_loss
 from calgrid.procedures import build_procedure
 from calgrid.procedures.maccal import FLOOR_EPOCHS
 from calgrid.procedures.masked_linear import MaskedLinear, masked_layers
+from calgrid.storage.layout import RunKey
 from calgrid.training.data import Batch
 
 CLASSES, FEATURES = 4, 64
@@ -336,10 +337,9 @@ def test_history_tells_how_the_rate_moved(make_spec, prepared, tmp_path):
 
 def test_rows_of_the_ablation_add_one_part_after_the_other():
     config = yaml.safe_load((HOME / "config/studies/maccal_ablation.yaml").read_text())
-    place = RunContext("digits", "digits", "resnet8")
     book = MethodCatalog(config["methods"], [], DatasetCatalog({}))
     rows = [
-        book.resolve(name, place)
+        book.resolve(RunKey("digits", "digits", "resnet8", name, 1))
         for name in ("maccal_a1", "maccal_a2", "maccal_a3", "maccal_a4", "maccal")
     ]
     assert {row.first_stage for row in rows} == {"ce"}

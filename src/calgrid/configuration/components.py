@@ -18,6 +18,7 @@ from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Match, Override
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
+from calgrid.storage.layout import RunKey
 
 #: default loss and first stage
 PLAIN = "ce"
@@ -140,27 +141,6 @@ class Method:
         return bool(loss.info["sees_validation"] or procedure.info["sees_validation"])
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """Protocol, data set and backbone of a method's run."""
-
-    protocol: str
-    dataset: str
-    backbone: str
-    #: default of losses, from the protocol
-    reduction: str = "mean"
-
-    def matches(self, match: Match, method: str | None) -> bool:
-        """Whether an override applies to a method (None: the loss of a procedure)."""
-        actual = {
-            "method": method,
-            "dataset": self.dataset,
-            "backbone": self.backbone,
-            "protocol": self.protocol,
-        }
-        return all(actual[key] in names for key, names in match if names)
-
-
 class MethodCatalog(ComponentCatalog):
     """Losses, procedures, second stages, and variants of them; ``datasets`` are those that
     overrides can match, and whose default hyper-parameters apply.
@@ -235,51 +215,42 @@ class MethodCatalog(ComponentCatalog):
             raise ConfigError(f"{at}: '{base.id}' {why}; it can train: {', '.join(losses)}.")
         return MethodParts(component, loss=inner)
 
-    def resolve(self, method: str, context: RunContext) -> Method:
-        """Resolve all hyper-parameters. Precedence: overrides, variant, protocol, data set,
-        defaults of the component.
+    def resolve(self, key: RunKey, reduction: str = "mean") -> Method:
+        """Resolve all hyper-parameters of the method of a run; ``reduction`` is the default of
+        losses, from the protocol. Precedence: overrides, variant, protocol, data set, defaults of
+        the component.
 
         An override that names a method ``mixup+ls`` changes options of ``mixup``. Options of its
         loss are changed by a variant of the loss (``mixup+ls_strong``) or by an override without a
         method.
         """
-        component, loss, first_stage = self.split(method, "the grid")
-        base, options = self.base(component), self._options(method, component, context)
+        component, loss, first_stage = self.split(key.method, "the grid")
+        base, options = self.base(component), self._options(component, key, reduction)
         if base.kind == "loss":
-            return Method(method, STANDARD, {}, base.id, options)
+            return Method(key.method, STANDARD, {}, base.id, options)
         if loss is None:  # the loss of a second stage is fixed
             fixed = registry.describe("loss", base.info.get("loss", PLAIN))
-            loss_options = self._with_defaults(fixed, {"reduction": context.reduction}, context)
-            return Method(method, base.id, options, fixed.id, loss_options, first_stage)
-        loss_options = self._options(None, loss, context)
-        return Method(method, base.id, options, self.base(loss).id, loss_options)
+            dataset = self.datasets.defaults_of(key.dataset)
+            loss_options = fixed.resolve({"reduction": reduction}, dataset, key.backbone)
+            return Method(key.method, base.id, options, fixed.id, loss_options, first_stage)
+        # overrides that name a method do not apply to the loss of a procedure
+        loss_options = self._options(loss, key._replace(method=""), reduction)
+        return Method(key.method, base.id, options, self.base(loss).id, loss_options)
 
-    def _options(self, method: str | None, name: str, context: RunContext) -> dict[str, Any]:
-        """Options of component ``name``; overrides match ``method``, None for the loss of a
-        procedure.
-        """
+    def _options(self, name: str, key: RunKey, reduction: str) -> dict[str, Any]:
+        """Options of component ``name`` in a run."""
         base = self.base(name)
-        values: dict[str, Any] = {"reduction": context.reduction} if base.kind == "loss" else {}
+        values: dict[str, Any] = {"reduction": reduction} if base.kind == "loss" else {}
         values.update(self.changes(name))
         for override in self.overrides:
-            if context.matches(override.match, method):
+            if applies(override.match, key):
                 # an override without a method applies to all components that have the
                 # hyper-parameter
                 for option, value in override.set.items():
                     if override.match.method or option in base.options:
                         values[option] = value
-        return self._with_defaults(base, values, context, f"method '{method or name}'")
-
-    def _with_defaults(
-        self,
-        component: registry.Description,
-        values: Mapping[str, Any],
-        context: RunContext,
-        where: str = "",
-    ) -> dict[str, Any]:
-        """All hyper-parameters of a component; the default ones are those of the data set."""
-        dataset = self.datasets.defaults_of(context.dataset)
-        return component.resolve(values, dataset, context.backbone, where)
+        dataset = self.datasets.defaults_of(key.dataset)
+        return base.resolve(values, dataset, key.backbone, f"method '{key.method or name}'")
 
     def _check_for_any_method(self, name: str, values: Mapping[str, Any], where: str) -> None:
         """Raise ConfigError unless some method has a hyper-parameter ``name`` and accepts its
@@ -294,6 +265,11 @@ class MethodCatalog(ComponentCatalog):
                 each.resolve({key: value for key, value in values.items() if key in each.options})
                 return
         components[0].resolve({name: values[name]}, where=where)
+
+
+def applies(match: Match, key: RunKey) -> bool:
+    """Whether an override applies to a run."""
+    return all(getattr(key, part) in names for part, names in match if names)
 
 
 def registered_methods() -> Mapping[str, registry.Description]:

@@ -15,8 +15,9 @@ from calgrid.configuration import checks
 from calgrid.configuration.components import (
     CalibratorCatalog,
     ComponentCatalog,
+    Method,
     MethodCatalog,
-    RunContext,
+    applies,
 )
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.ensembles import (
@@ -271,7 +272,7 @@ class Study:
         inner = self.methods.split(key.method, f"{where}.methods").first_stage
         first = None if inner is None else key._replace(method=inner)
         staged = for_stage(protocol, second=first is not None)
-        method = self.methods.resolve(key.method, self._context(key, staged))
+        method = self._method(key, staged)
         if isinstance(staged, TrainingProtocol):
             named = f"protocol '{key.protocol}'"
             if sizes := info.get("sizes"):
@@ -333,13 +334,15 @@ class Study:
         if run.first_stage is not None and not self._trains_alike(run.first_stage, name):
             return False
         staged = for_stage(self.protocols.get(name, name), second=run.first_stage is not None)
-        context = self._context(key._replace(protocol=name), staged)
-        same = training_options(staged) == training_options(run.protocol)
-        return same and self.methods.resolve(key.method, context) == run.method
+        if training_options(staged) != training_options(run.protocol):
+            return False
+        return self._method(key._replace(protocol=name), staged) == run.method
 
-    def _context(self, key: RunKey, protocol: Protocol) -> RunContext:
-        reduction = protocol.reduction if isinstance(protocol, TrainingProtocol) else "mean"
-        return RunContext(key.protocol, key.dataset, key.backbone, reduction)
+    def _method(self, key: RunKey, protocol: Protocol) -> Method:
+        """Method of a run by the protocol of its stage."""
+        if isinstance(protocol, TrainingProtocol):
+            return self.methods.resolve(key, protocol.reduction)
+        return self.methods.resolve(key)
 
     # external logits
     # --------------------------------------------------------------------------------------------
@@ -432,10 +435,9 @@ class Study:
         """Indices of the overrides that match no run; not an error, a grid may have been removed
         for a while.
         """
-        runs = {(key.method, self._context(key, run.protocol)) for key, run in self.trained.items()}
         idle = []
         for number, override in enumerate(self.config.overrides):
-            if not any(context.matches(override.match, method) for method, context in runs):
+            if not any(applies(override.match, key) for key in self.trained):
                 idle.append(number)
         return idle
 

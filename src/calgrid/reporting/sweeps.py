@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog, RunContext
+from calgrid.configuration.components import PLAIN, CalibratorCatalog, MethodCatalog
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.model import Override
 from calgrid.reporting.study import Group, StudyData, among
+from calgrid.storage.layout import RunKey
 from calgrid.storage.schema import METRICS
 
 #: least number of values of an option that make a sweep
@@ -39,7 +40,7 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     overrides = [Override.model_validate(each) for each in configuration.get("overrides", ())]
     datasets = DatasetCatalog(configuration.get("datasets", {}))
     catalog = MethodCatalog(variants, overrides, datasets)
-    place = RunContext(*group[:3])
+    place = RunKey(*group[:3], method="", seed=0)
     trained = [run["key"]["method"] for run in data.runs(group) if not run["external"]]
     names = among(data.methods, trained)
     return _sweeps({name: list(_parts(catalog, place, name)) for name in names})
@@ -57,12 +58,12 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
 
 
 def _parts(
-    catalog: MethodCatalog, place: RunContext, name: str
+    catalog: MethodCatalog, place: RunKey, name: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Components of a method and of its first stage, without standard training and plain loss if
     others remain.
     """
-    method = catalog.resolve(name, place)
+    method = catalog.resolve(place._replace(method=name))
     plain = method.procedure == "standard"
     if not plain:
         yield method.procedure, method.procedure_options
