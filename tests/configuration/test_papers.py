@@ -58,6 +58,7 @@ def test_blocks_are_products_in_order_and_names_stand_in_headings(load):
     [
         ({"rows": [{"methd": "ce"}]}, ["Unknown key 'methd'", "did you mean 'method'?"]),
         ({"best_over": ["methods"]}, ["best_over[0] must be one of dataset, backbone, method"]),
+        ({"best_over": ["metric"]}, ["best_over: cells of different metrics do not compete"]),
         ({"where": None}, ["a cell has no 'dataset'", "add it to rows, columns or where"]),
         ({"columns": [{"metric": "ece", "method": "ls"}]}, ["'method' is in rows and in columns"]),
         ({"columns": [{"metric": "eec"}]}, ["Unknown metric 'eec'", "did you mean 'ece'?"]),

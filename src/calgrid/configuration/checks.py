@@ -4,6 +4,8 @@ Unknown names and hyper-parameters are reported by the catalogs. All functions r
 """
 
 import csv
+import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -411,66 +413,53 @@ def check_comparison(
     """Check that the study evaluates both methods or calibrators, with at least one run or seed in
     common; ``evaluated`` has the calibrators of each run.
     """
-    method, against = comparison.method, comparison.against
+    method, calibrator, against = comparison.method, comparison.calibrator, comparison.against
     if method is not None:
         check_compared(method, evaluated, f"{where}.method")
-    if comparison.calibrator is not None:
-        _check_calibrators(comparison, comparison.calibrator, evaluated, where)
-        return
-    check_compared(against, evaluated, f"{where}.against")
-    _check_two("method", str(method), against, where)
-    if not any(
-        key.method == method and key._replace(method=against) in evaluated for key in evaluated
-    ):
+    if calibrator is None:
+        kind = "method"
+        check_compared(against, evaluated, f"{where}.against")
+    else:
+        kind = "calibrator"
+        known = set().union(*evaluated.values())
+        for role, name in (("calibrator", calibrator), ("against", against)):
+            if name not in known:
+                raise unknown_id("calibrator", name, known, f"{where}.{role}")
+    if against == (calibrator or method):
+        raise ConfigError(
+            f"{where}: '{against}' is compared with itself; give another {kind} in 'against'."
+        )
+    for key, found in evaluated.items():
+        if method in (None, key.method):
+            if calibrator is None and key._replace(method=against) in evaluated:
+                return
+            if calibrator in found and against in found:
+                return
+    if calibrator is None:
         raise ConfigError(
             f"{where}: '{method}' and '{against}' have no protocol, data set, backbone and seed in "
             "common; put both into one grid."
         )
-
-
-def _check_calibrators(
-    comparison: Comparison,
-    calibrator: str,
-    evaluated: Mapping[RunKey, Collection[str]],
-    where: str,
-) -> None:
-    """Check that a run, of the method of the question if it has one, has both calibrators."""
-    against = comparison.against
-    known = set().union(*evaluated.values())
-    for role, name in (("calibrator", calibrator), ("against", against)):
-        if name not in known:
-            raise unknown_id("calibrator", name, known, f"{where}.{role}")
-    _check_two("calibrator", calibrator, against, where)
-    method = comparison.method
-    runs = [found for key, found in evaluated.items() if method in (None, key.method)]
-    if not any(calibrator in found and against in found for found in runs):
-        of_method = "" if method is None else f" of '{method}'"
-        raise ConfigError(
-            f"{where}: no run{of_method} has both calibrators '{calibrator}' and '{against}'; put "
-            "both into one grid."
-        )
-
-
-def _check_two(kind: str, name: str, against: str, where: str) -> None:
-    if name == against:
-        raise ConfigError(
-            f"{where}: '{name}' is compared with itself; give another {kind} in 'against'."
-        )
+    of_method = "" if method is None else f" of '{method}'"
+    raise ConfigError(
+        f"{where}: no run{of_method} has both calibrators '{calibrator}' and '{against}'; put "
+        "both into one grid."
+    )
 
 
 def check_tuning(tuning: Tuning, evaluated: Collection[RunKey]) -> None:
     """Check that all tuned methods have equally many candidates, with the same data sets, backbones
     and seeds.
     """
-    first, budget = next((name, len(listed)) for name, listed in tuning.methods.items())
-    runs: dict[Candidate, set[tuple[str, str, int]]] = {}
-    for listed in tuning.methods.values():
-        runs.update((candidate, set()) for candidate in listed)
+    runs: dict[Candidate, set[tuple[str, str, int]]] = defaultdict(set)
     for key in evaluated:
         candidate = Candidate(protocol=key.protocol, method=key.method)
-        if candidate in runs:
-            runs[candidate].add((key.dataset, key.backbone, key.seed))
-    everywhere = set().union(*runs.values())
+        runs[candidate].add((key.dataset, key.backbone, key.seed))
+    everywhere: set[tuple[str, str, int]] = set()
+    for candidate in itertools.chain(*tuning.methods.values()):
+        everywhere |= runs[candidate]
+    first = next(iter(tuning.methods))
+    budget = len(tuning.methods[first])
     for name, listed in tuning.methods.items():
         where = f"tuning.methods.{name}"
         if len(listed) != budget:

@@ -7,11 +7,10 @@ that draw its figures, which ``figures.yaml`` names.
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from calgrid.components.validation import validated
 from calgrid.configuration.files import read_yaml
@@ -58,8 +57,10 @@ def matches(cell: CellKey, where: CellKey) -> bool:
 
 def paper_folders(home: Path) -> dict[str, Path]:
     """Folders of all papers by their names, in alphabetical order."""
-    folders = sorted(path.parent for path in Path(home, "config", "papers").glob("*/tables"))
-    return {folder.name: folder for folder in folders}
+    folders = {}
+    for tables in sorted(Path(home, "config", "papers").glob("*/tables")):
+        folders[tables.parent.name] = tables.parent
+    return folders
 
 
 def paper(home: Path, name: str, where: str) -> Paper:
@@ -131,29 +132,23 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
     where = {**DEFAULTS, **table.where}
     row_axes: list[str] = [*table.row_names]
     if not row_axes:
-        row_axes = list(dict.fromkeys(axis for block in table.rows for axis in block))
+        row_axes = list(dict.fromkeys(itertools.chain(*table.rows)))
     rows, columns = [], []
     for row in _products(table.rows):
         rows.append(_entry(row, row_axes, table.names, where))
     for column in _products(table.columns):
         columns.append(_entry(column, list(column), table.names, {}))
-    result: DeclaredTable = {
+    expanded = {
+        **table.model_dump(exclude={"row_names", "names"}),
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
-        "title": table.title,
-        "best_over": [*table.best_over],
-        "digits": table.digits,
-        "spread": table.spread,
-        "note": table.note,
-        "study_note": table.study_note,
-        "scale": table.scale,
         "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
-        "ranks": table.ranks,
         "where": where,
         "row_axes": row_axes,
         "rows": rows,
         "columns": columns,
     }
+    result = cast(DeclaredTable, expanded)
     _check_table(result, what)
     return result
 
@@ -192,21 +187,29 @@ def _cells(table: DeclaredTable) -> list[CellKey]:
 
 
 def _check_table(table: DeclaredTable, what: str) -> None:
-    in_rows: set[str] = set().union(*(row["where"] for row in table["rows"]))
-    in_columns: set[str] = set().union(*(column["where"] for column in table["columns"]))
-    if shared := in_rows & in_columns:
+    if "metric" in table["best_over"]:
         raise ConfigError(
-            f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them."
+            f"{what}: best_over: cells of different metrics do not compete; remove 'metric'."
         )
-    cells = _cells(table)
-    for axis in NEEDED:
-        if not all(axis in cell for cell in cells):
-            raise ConfigError(f"{what}: a cell has no '{axis}'; add it to rows, columns or where.")
-    times = Counter(tuple(sorted(cell.items())) for cell in cells)
-    for key, number in times.items():
-        if number > 1:
-            cell_text = ", ".join(f"{axis}={value}" for axis, value in key if value)
+    for row, column in itertools.product(table["rows"], table["columns"]):
+        if shared := row["where"].keys() & column["where"].keys():
+            raise ConfigError(
+                f"{what}: '{min(shared)}' is in rows and in columns; remove it from one of them."
+            )
+    cells, metrics = _cells(table), set()
+    known: set[frozenset[tuple[str, Any]]] = set()
+    for cell in cells:
+        for axis in NEEDED:
+            if axis not in cell:
+                raise ConfigError(
+                    f"{what}: a cell has no '{axis}'; add it to rows, columns or where."
+                )
+        place = frozenset(cell.items())
+        if place in known:
+            cell_text = ", ".join(f"{axis}={cell[axis]}" for axis in sorted(cell) if cell[axis])
             raise ConfigError(f"{what}: the cell {cell_text} appears twice; remove one.")
+        known.add(place)
+        metrics.add(cell["metric"])
     for mean in table["means"]:
         if not any(matches(cell, mean["where"]) for cell in cells):
             raise ConfigError(
@@ -214,13 +217,10 @@ def _check_table(table: DeclaredTable, what: str) -> None:
             )
     from calgrid.metrics import METRICS  # noqa: PLC0415  (it imports SciPy, which only tables of papers need in planning)
 
-    found = {cell["metric"] for cell in cells}
-    known = [*METRICS, *TIMES, *table["ranks"]]
-    for metric in sorted(found):
-        if metric not in known:
-            raise unknown_id("metric", metric, known, what)
+    for metric in sorted(metrics.difference(METRICS, TIMES, table["ranks"])):
+        raise unknown_id("metric", metric, [*METRICS, *TIMES, *table["ranks"]], what)
     for rank, ranked in table["ranks"].items():
-        if not {rank, ranked} <= found:
+        if not {rank, ranked} <= metrics:
             raise ConfigError(
                 f"{what}: ranks: '{rank}' or the metric '{ranked}' that it ranks is in no cell; "
                 "add it."
