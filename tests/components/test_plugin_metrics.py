@@ -18,6 +18,7 @@ from calgrid.components.metrics import (
     plugin_metrics,
 )
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.slow_checks import check_plugins
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.files.ranking import rank_calibrators
@@ -237,8 +238,8 @@ def test_what_it_returns_is_looked_at_before_any_job(
         check_metric("gap", [7])
     config = make_config(plugins=[str(plugin)], statistics={"metrics": ["gap"]})
     with refuses(ConfigError, f"{plugin.name}/metrics/gap.py", said.replace("7", "10")):
-        Study(config, home).check_plugins()
-    Study({**config, "statistics": {}}, home).check_plugins()
+        check_plugins(Study(config, home))
+    check_plugins(Study({**config, "statistics": {}}, home))
 
 
 def test_what_cannot_be_imported_is_named_without_a_data_set_of_known_classes(write, refuses):

@@ -13,6 +13,7 @@ from calgrid.backbones.catalogue import measured
 from calgrid.calibrators import build_calibrator
 from calgrid.components import plugins, registry
 from calgrid.components.fingerprint import code_digests
+from calgrid.configuration.slow_checks import check_plugins
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -305,4 +306,4 @@ def test_a_loss_is_computed_before_any_job(
     file = write(f"{name}/losses/mine.py", LOSS.replace("RETURNED", returned))
     config = make_config({"methods": ["mine"]}, plugins=[str(file.parents[1])])
     with refuses(ConfigError, *parts):
-        Study(config, home).check_plugins()
+        check_plugins(Study(config, home))

@@ -9,6 +9,7 @@ import pytest
 
 from calgrid.configuration import checks
 from calgrid.configuration.checks import check_published
+from calgrid.configuration.slow_checks import check_all, check_external
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 
@@ -439,7 +440,7 @@ class TestExternal:
             del runs["c"]
         config = {"study": "s", "data_root": str(tmp_path), "external": runs}
         with refuses(ConfigError, *parts):
-            Study(config, home).check_external()
+            check_external(Study(config, home))
 
     @pytest.mark.parametrize(
         ("rows", "entry", "statistics", "parts"),
@@ -460,7 +461,7 @@ class TestExternal:
     ):
         def study(entry, statistics):
             files = {"data_root": str(tmp_path), "external": {"a": {**PAIR, **entry}}}
-            Study({"study": "s", "statistics": statistics, **files}, home).check_all()
+            check_all(Study({"study": "s", "statistics": statistics, **files}, home))
 
         draws = np.random.default_rng(0)
         for name in ("val", "test"):

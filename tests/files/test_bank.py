@@ -15,6 +15,7 @@ from tests.metrics.cases import softmax
 from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.slow_checks import check_external, rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.files.bank import opened
@@ -50,7 +51,7 @@ def entry(method, seed, **changed):
 def run_study(home, name, external, **configuration):
     config = {"study": name, "statistics": {"bootstrap": 20, "baseline": "ce"}}
     study = Study({**config, "external": external, **configuration}, home)
-    study.rows_of_banks()
+    rows_of_banks(study)
     plan = Plan(study)
     for key in study.external:
         predicted = Path(plan.predicted(key).folder)
@@ -98,6 +99,7 @@ TAKEN = {"base": "bank", "file": "bank.zip", "calibrators": ["none", "ts"]}
 def test_runs_of_a_bank_are_baselines_of_an_own_method_on_the_same_images(bank, packed, home):
     own = {f"mine{seed}": entry("mine", seed) for seed in (1, 2)}
     plan = run_study(home, "mine", {"bank": TAKEN, **own})
+    check_external(plan.study)
     assert {key.method for key in plan.study.external} == {"ce", "sure", "mine"}
     metrics = [
         pd.read_parquet(f"{path}/metrics.parquet")
@@ -181,7 +183,7 @@ def test_a_flipped_byte_is_named_before_any_job(bank, home, refuses):
         place = archive.getinfo(name).header_offset + 200
     flip(bank, 8 * place)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip is damaged", name):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
+        rows_of_banks(Study({"study": "s", "external": {"b": TAKEN}}, home))
 
 
 @pytest.mark.parametrize(
@@ -199,12 +201,12 @@ def test_a_missing_member_is_named(bank, home, refuses, part, said):
 
     rewritten(bank, remove)
     with refuses(ConfigError, "external.b.file: The bank data/bank.zip", part.lstrip("/"), said):
-        Study({"study": "s", "external": {"b": TAKEN}}, home).rows_of_banks()
+        rows_of_banks(Study({"study": "s", "external": {"b": TAKEN}}, home))
 
 
 def test_a_changed_record_or_checksum_no_archive_and_unknown_names_are_refused(bank, home, refuses):
     def study(**changed):
-        Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home).rows_of_banks()
+        rows_of_banks(Study({"study": "s", "external": {"b": {**TAKEN, **changed}}}, home))
 
     with refuses(ConfigError, "Unknown method 'cf' in external.b.methods: valid: "):
         study(methods=["cf"])
@@ -236,6 +238,20 @@ def test_another_split_is_refused_as_a_pair(bank, home, refuses):
     npz(Path("data/mine1_test.npz"), logits=logits_of("mine", 1)[VAL:], label=LABELS[VAL:][::-1])
     with refuses(StateError, "mine/seed1", "other test images", "of blobs"):
         run_study(home, "mine", {"bank": TAKEN, "mine": own})
+
+
+def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(bank, home, refuses):
+    own = entry("ce", 3)
+    npz(Path("data/ce3_test.npz"), logits=logits_of("ce", 3)[VAL:], label=LABELS[VAL:][::-1])
+    run_study(home, "others", {"own": own})
+    origin = ["--creator", "B", "--licence", "CC0-1.0"]
+    assert main(["pack", "results/others", "data/others.zip", *origin]) == 0
+    names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 have other test images"
+    banks = {"a": TAKEN, "b": {**TAKEN, "file": "others.zip"}}
+    with refuses(ConfigError, f"external.b: {names}"):
+        rows_of_banks(Study({"study": "s", "external": banks}, home))
+    with refuses(ConfigError, "external.own: external/blobs/net/ce/seed3", "runs of a bank"):
+        check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
 
 
 def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(bank, home, refuses):
@@ -280,7 +296,7 @@ def test_another_number_of_rows_than_that_of_a_trained_run_is_refused_before_any
     as_trained(bank)
     config = make_config(external={"b": {**TAKEN, "methods": ["sure"]}}, data_root="data")
     with refuses(ConfigError, "external.b", "has 60 val rows", "same split"):
-        Study(config, home).rows_of_banks()
+        rows_of_banks(Study(config, home))
 
 
 @pytest.mark.parametrize(("method", "said"), [("ce", "makes digits/"), ("tst", "as a first stage")])
@@ -392,7 +408,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
         sharing_rows(key, split): identity_of_rows(np.arange(len(rows)), rows)
         for split, rows in labels.items()
     }
-    monkeypatch.setattr(Study, "rows_of_banks", lambda _: known)
+    monkeypatch.setattr("calgrid.configuration.plan.rows_of_banks", lambda _: known)
     if changed:
         labels[changed] = np.roll(labels[changed], 1)
     splits = {name: SimpleNamespace(labels=rows) for name, rows in labels.items()}
@@ -411,11 +427,11 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
 
 def test_rows_that_fitted_the_network_do_not_count_for_conformal_sets(bank, home, refuses):
     config = {"study": "s", "external": {"b": TAKEN}, "statistics": {"conformal": ["thr"]}}
-    Study(config, home).rows_of_banks()
+    rows_of_banks(Study(config, home))
 
     rewritten(bank, lambda files: mark(files, "disjoint_validation"))
     with refuses(ConfigError, "statistics.conformal: external/blobs/net/ce/seed1", "got 7"):
-        Study(config, home).rows_of_banks()
+        rows_of_banks(Study(config, home))
 
 
 def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
@@ -431,6 +447,6 @@ def test_published_results_are_an_archive_and_a_page_that_says_how_to_take_it(
     assert "<script" not in page
     taken = {**TAKEN, "file": archive.name, "sha256": sha256_of(archive)}
     config = {"study": "s", "data_root": str(archive.parent), "external": {"b": taken}}
-    Study(config, home).rows_of_banks()
+    rows_of_banks(Study(config, home))
     assert main(["publish", "results/baselines", f"{tmp_path}/site", *origin]) == 2
     assert "site exists already" in capsys.readouterr().err

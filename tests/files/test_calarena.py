@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.calarena import groups, read_group
@@ -73,11 +74,11 @@ def test_mistakes_are_reported_before_any_job(study, arena, refuses):
         study(base="areas")
     with refuses(ConfigError, "Unknown key 'kind' in configuration: external.a"):
         study(kind="probabilities")
-    study().check_all()
+    check_all(study())
     with h5py.File(arena, "r+") as file:
         file["c10/resnet/probas_cal"][1] = np.nan
     with refuses(ConfigError, "external.a, group c10/resnet: ", "hold NaN or infinity"):
-        study().check_all()
+        check_all(study())
     with h5py.File(arena, "r+") as file:
         del file["c10/resnet/labels_test"]
     with refuses(DataError, "group c10/resnet has no labels_test"):

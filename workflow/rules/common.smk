@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.slow_checks import check_all
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH
 
@@ -42,7 +43,7 @@ try:
         read_configuration(Path(path))
     JOBS = Jobs(config, home(), local=LOCAL)
     if workflow.is_main_process:
-        JOBS.plan.study.check_all()
+        check_all(JOBS.plan.study)
         JOBS.check_installed(IN_CONDA)
         JOBS.check_files()
 except (CalgridError, OSError) as error:

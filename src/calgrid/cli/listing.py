@@ -21,6 +21,7 @@ from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.model import FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
+from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.progress import log
@@ -235,7 +236,7 @@ def _shown(value: Any) -> list[str]:
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.configuration, options.data_root)
-    study.check_all()
+    check_all(study)
     plan = Plan(study)
     sys.stdout.write(
         f"study '{study.layout.study}': {len({*study.training.values()})} runs to train, "

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from calgrid.backbones.catalogue import check_image_size, describe, measured
-from calgrid.components import plugins, registry
+from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
@@ -35,8 +35,6 @@ from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, 
 from calgrid.storage.sources import name_data_root
 from calgrid.training.protocol import Protocol, TrainingProtocol
 
-#: rows of the logits on which losses of plugins are computed
-EXAMPLE_ROWS = 8
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
 
@@ -177,37 +175,6 @@ def check_file(root: Path, name: str, where: str) -> None:
     path = root / name
     if not path.is_file():
         raise ConfigError(f"{where}: the file '{path}' does not exist; {name_data_root(name)}.")
-
-
-def check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
-    """Compute a loss, its gradient and its end of an epoch on random logits; anything but finite
-    numbers raises ConfigError.
-    """
-    import torch  # noqa: PLC0415  (jobs of Snakemake's environment are planned without it)
-
-    from calgrid.losses import build_loss  # noqa: PLC0415  (torch)
-
-    rng = torch.Generator().manual_seed(0)
-    logits = torch.randn(EXAMPLE_ROWS, n_classes, generator=rng).requires_grad_()
-    labels = torch.arange(EXAMPLE_ROWS) % n_classes
-    features, index = torch.rand(EXAMPLE_ROWS, 16, generator=rng), torch.arange(EXAMPLE_ROWS)
-    loss = build_loss(id, n_classes, **options)
-    where = plugins.shown(type(loss).__module__)
-    loss.reserve(EXAMPLE_ROWS)
-    with registry.errors_of(type(loss), f"fails on logits of shape {tuple(logits.shape)}"):
-        total = loss(logits, labels, features, index)
-        if total.requires_grad:
-            total.backward()
-        loss.end_epoch(0, logits.detach(), labels)
-    if not torch.isfinite(total):
-        raise ConfigError(
-            f"{where}: compute() returns {total.item()} for random logits; correct it."
-        )
-    if logits.grad is None or not torch.isfinite(logits.grad).all():
-        raise ConfigError(
-            f"{where}: the loss has no finite gradient at random logits; compute it of the logits "
-            "with operations of torch."
-        )
 
 
 # grids

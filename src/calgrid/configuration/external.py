@@ -4,18 +4,17 @@ All functions raise ConfigError.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from calgrid.configuration.checks import check_conformal, check_file
+from calgrid.configuration.checks import check_file
 from calgrid.configuration.model import Bank, CalArena, External
 from calgrid.configuration.runs import ExternalRun
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator
-from calgrid.storage.layout import EXTERNAL, RunKey, sharing_rows
-from calgrid.storage.records import sha256_of
+from calgrid.storage.layout import EXTERNAL, RunKey
 
 if TYPE_CHECKING:
     from calgrid.files.bank import BankRun
@@ -189,69 +188,3 @@ def _wanted_runs(runs: "list[BankRun]", entry: Bank, where: str) -> "list[BankRu
     if not runs:
         raise ConfigError(f"{where}: no run of the bank has all of these; name fewer.")
     return runs
-
-
-def check_rows_of_bank(
-    entry: Bank,
-    root: Path,
-    sizes: Mapping[tuple[str, str, str], Mapping[str, int] | None],
-    conformal: bool,
-    where: str,
-) -> dict[tuple[object, ...], str]:
-    """Verify all files of the wanted runs of a bank; runs that are compared must share their rows,
-    have as many as the trained runs of their protocol, data set and backbone (``sizes``), and for
-    ``conformal`` sets enough.
-
-    Returns the identities of the rows, by what the runs have in common that share them.
-    """
-    from calgrid.files.bank import opened  # noqa: PLC0415
-
-    path = root / entry.file
-    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
-    try:
-        if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):
-            raise DataError(f"'{path}' has not the SHA-256 {entry.sha256}; get it again.")
-        with opened(path) as bank:
-            for run in _wanted_runs(bank.runs, entry, where):
-                expected = sizes.get(run.key[:3]) or {}
-                for split, (count, identity) in bank.identity(run).items():
-                    first = rows.setdefault(sharing_rows(run.key, split), (run.key, identity))
-                    if identity != first[1]:
-                        raise ConfigError(
-                            f"{where}: {run.key.path} and {first[0].path} have other {split} "
-                            "images, so they cannot be compared image by image; take one of them."
-                        )
-                    if count != (here := expected.get(split, count)):
-                        raise ConfigError(
-                            f"{where}: {run.key.path} has {count:,} {split} rows, but the runs of "
-                            f"this study have {here:,}; take a bank of the same split."
-                        )
-                    if conformal and split == "val":
-                        check_conformal(count, run.disjoint_validation, run.key.path)
-    except DataError as error:
-        raise ConfigError(f"{where}.file: {error}") from None
-    return {shared: identity for shared, (_, identity) in rows.items()}
-
-
-def check_rows_of_external(
-    runs: Sequence[Mapping[str, Any]], given: Mapping[str, Path], conformal: bool, where: str
-) -> str:
-    """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identity of their test rows: their numbers must be of the stated kind, and the rows enough
-    for the subsets and for ``conformal`` sets.
-    """
-    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
-
-    subset = {"val_rows", "val_seed"}
-    whole = {name: value for name, value in runs[0].items() if name not in subset}
-    try:
-        val, test, _ = read_external(whole, given)
-        for run in runs:
-            rows = val
-            if "val_rows" in run:
-                rows = first_rows(val, run["val_rows"], run["val_seed"])
-            if conformal:
-                check_conformal(len(rows), False, where)
-    except DataError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    return test.identity()

@@ -32,6 +32,7 @@ from calgrid.configuration.papers import (
 )
 from calgrid.configuration.protocols import described, training_options
 from calgrid.configuration.runs import Ensemble, ExternalRun, Run
+from calgrid.configuration.slow_checks import rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
 from calgrid.storage import sources
@@ -525,7 +526,7 @@ class Plan:
         }
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
-        known = self.study.rows_of_banks()
+        known = rows_of_banks(self.study)
         found: dict[str, dict[str, str]] = {}
         for key in self.study.trained:
             for split in SPLITS:

@@ -1,11 +1,8 @@
 """A study: the checked configuration, expanded into runs and evaluations."""
 
-import functools
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -29,14 +26,12 @@ from calgrid.configuration.ensembles import (
 from calgrid.configuration.external import (
     Entry,
     check_calibrators,
-    check_rows_of_bank,
-    check_rows_of_external,
     runs_of,
 )
 from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
-from calgrid.configuration.model import Bank, Config, Ensembles, Grid
+from calgrid.configuration.model import Config, Ensembles, Grid
 from calgrid.configuration.papers import paper
 from calgrid.configuration.protocols import (
     FOCAL_CALIBRATION,
@@ -48,12 +43,9 @@ from calgrid.configuration.protocols import (
 from calgrid.configuration.runs import Ensemble, Evaluation, ExternalRun, Predicted, Run
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
-from calgrid.storage.layout import Layout, RunKey, image_set_of, sharing_rows
+from calgrid.storage.layout import Layout, RunKey, image_set_of
 from calgrid.storage.sources import identity
 from calgrid.training.protocol import Protocol, TrainingProtocol
-
-#: classes of the example for data sets whose number of classes is read from their files
-EXAMPLE_CLASSES = 10
 
 
 class Study:
@@ -440,156 +432,6 @@ class Study:
             if not any(applies(override.match, key) for key in self.trained):
                 idle.append(number)
         return idle
-
-    def check_all(self) -> None:
-        """Check plugins, the user's labels, banks, external logits and published weights, which may
-        take seconds, so jobs skip it.
-        """
-        self.check_plugins()
-        self.check_labels()
-        self.rows_of_banks()
-        self.check_external()
-        self.check_weights()
-
-    def check_weights(self) -> None:
-        """Raise ConfigError if published weights of timm are for other classes or images than those
-        of their data set; without timm nothing is checked.
-        """
-        if find_spec("timm") is None:
-            return
-        for key, run in self.trained.items():
-            if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
-                from calgrid.backbones.timm import check_weights  # noqa: PLC0415  (torch)
-
-                info = self.datasets.describe(key.dataset).info
-                normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
-                constants = self.datasets.describe(normalised).info
-                check_weights(
-                    key.backbone,
-                    info["n_classes"],
-                    tuple(info["image_shape"][1:]),
-                    (tuple(constants["mean"]), tuple(constants["std"])),
-                )
-
-    def check_plugins(self) -> None:
-        """Import the components of plugins and compute their losses and metrics on an example;
-        errors raise ConfigError.
-
-        This may take seconds, so jobs skip it. Without torch or SciPy their part is skipped.
-        """
-        used: set[tuple[str, str]] = set()
-        for image_set in self.image_sets():
-            entry = self.datasets.configured.get(image_set, {})
-            used.add(("dataset", entry.get("base", image_set)))
-        for key, run in self.trained.items():
-            used |= {
-                ("backbone", key.backbone),
-                ("procedure", run.method.procedure),
-                ("loss", run.method.loss),
-            }
-        for wanted in self.evaluations.values():
-            used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
-            used |= {("probe", each["id"]) for each in wanted.probes.values()}
-        has_torch = find_spec("torch") is not None
-        for kind, id in sorted(used):
-            if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
-                registry.load(kind, id)
-        self._check_losses()
-        if self.own_metrics and find_spec("scipy") is not None:
-            from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
-
-            datasets = {key.dataset for key in self.trained}
-            counts = {self.datasets.describe(name).info.get("n_classes") for name in datasets}
-            for name in self.own_metrics:
-                check_metric(name, sorted(filter(None, counts)))
-
-    def _check_losses(self) -> None:
-        """Compute the losses of plugins, each with all its options, on an example."""
-        checked = []
-        for key, run in self.trained.items():
-            id, options = run.method.loss, run.method.loss_options
-            n_classes = self.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
-            of_plugin = registry.describe("loss", id).origin != plugins.PACKAGE
-            if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
-                checks.check_loss(id, n_classes, options)
-                checked.append((id, options, n_classes))
-
-    @functools.cache  # noqa: B019  (a study lives as long as its process)
-    def rows_of_banks(self) -> dict[tuple[object, ...], str]:
-        """Read all files of banks, and return the identities of their rows, by what the runs have
-        in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
-
-        Damaged files, rows of another split than those of the runs that they are compared with, and
-        too few rows raise ConfigError. This may take seconds, so jobs skip it.
-        """
-        sizes = {key[:3]: self.datasets.sizes(key.dataset) for key in self.trained}
-        conformal = self.config.statistics.conformal is not None
-        found: dict[tuple[object, ...], str] = {}
-        for name, external in self.config.external.items():
-            if isinstance(external, Bank):
-                found |= check_rows_of_bank(
-                    external, self.data_root, sizes, conformal, f"external.{name}"
-                )
-        for key, made in self.ensembles.items():
-            shared = {sharing_rows(member, "val") for member in made.members}
-            if len({found[rows] for rows in shared if rows in found}) > 1:
-                raise ConfigError(
-                    f"ensembles: the members of {key.path} have other validation images, on which "
-                    "no common calibrator can be fitted; take other members."
-                )
-        return found
-
-    def check_external(self) -> None:
-        """Read all external logits but those of banks: numbers of another kind than stated, too few
-        rows, other test rows than those of a run that they are compared with, and a run given as
-        several seeds raise ConfigError.
-
-        This may take seconds, so jobs skip it.
-        """
-        entries: dict[tuple[str, str | None], list[RunKey]] = {}
-        rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
-        seeds: dict[tuple[object, ...], RunKey] = {}
-        for key, run in self.external.items():
-            if "bank" not in run.external:
-                entry = run.external["name"], run.external.get("group")
-                entries.setdefault(entry, []).append(key)
-        conformal = self.config.statistics.conformal is not None
-        for (name, group), keys in entries.items():
-            runs = [self.external[key].external for key in keys]
-            names = [name for name in EXTERNAL_FILES if name in runs[0]]
-            given = dict(zip(names, self.external_files(keys[0]), strict=True))
-            where = f"external.{name}" + (f", group {group}" if group else "")
-            identity = check_rows_of_external(runs, given, conformal, where)
-            for key, external in zip(keys, runs, strict=True):
-                first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
-                if identity != expected:
-                    raise ConfigError(
-                        f"{where}: {key.path} and {first.path} have other test rows or labels, so "
-                        "they cannot be compared image by image; give one of them another "
-                        "'dataset', or, if only the order of their classes differs, name the "
-                        "order in 'classes' of both."
-                    )
-                content = {**external, "name": "", "seed": 0}
-                twin = seeds.setdefault((*key[:4], json.dumps(content, sort_keys=True)), key)
-                if twin.seed != key.seed:
-                    raise ConfigError(
-                        f"{where}: {key.path} has the files of {twin.path}, so they are no "
-                        "different seeds; give each run once."
-                    )
-
-    def check_labels(self) -> None:
-        """Raise ConfigError if the user's images are too few or their labels do not fit the
-        configuration.
-
-        This may take seconds, so jobs skip it.
-        """
-        counts = {name: self.datasets.class_counts(name) for name in self.image_sets()}
-        for key, run in self.trained.items():
-            counted = counts[key.dataset]
-            # those of registered data sets are checked with their grid
-            if counted is not None and isinstance(run.protocol, TrainingProtocol):
-                where = f"protocol '{key.protocol}' on '{key.dataset}'"
-                check_batches(run.protocol, sum(counted["train"].values()), where)
 
 
 def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:

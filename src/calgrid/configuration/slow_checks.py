@@ -1,0 +1,274 @@
+"""Checks of a study that read files of the user or import plugins, which may take seconds: they run
+once before the jobs. All functions raise ConfigError.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from calgrid.components import plugins, registry
+from calgrid.configuration.checks import check_conformal
+from calgrid.configuration.model import Bank
+from calgrid.configuration.protocols import check_batches
+from calgrid.configuration.runs import ExternalRun
+from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError, DataError
+from calgrid.specs import EXTERNAL_FILES
+from calgrid.storage.layout import RunKey, sharing_rows
+from calgrid.storage.records import sha256_of
+from calgrid.training.protocol import TrainingProtocol
+
+#: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
+#: number of classes is read from their files
+EXAMPLE_ROWS, EXAMPLE_CLASSES = 8, 10
+
+
+def check_all(study: Study) -> None:
+    """Check plugins, the user's labels, banks, external logits and published weights."""
+    check_plugins(study)
+    check_labels(study)
+    rows_of_banks(study)
+    check_external(study)
+    check_weights(study)
+
+
+# plugins
+# --------------------------------------------------------------------------------------------------
+
+
+def check_plugins(study: Study) -> None:
+    """Import the components of plugins and compute their losses and metrics on an example; without
+    torch or SciPy their part is skipped.
+    """
+    used: set[tuple[str, str]] = set()
+    for image_set in study.image_sets():
+        entry = study.datasets.configured.get(image_set, {})
+        used.add(("dataset", entry.get("base", image_set)))
+    for key, run in study.trained.items():
+        used |= {
+            ("backbone", key.backbone),
+            ("procedure", run.method.procedure),
+            ("loss", run.method.loss),
+        }
+    for wanted in study.evaluations.values():
+        used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
+        used |= {("probe", each["id"]) for each in wanted.probes.values()}
+    has_torch = find_spec("torch") is not None
+    for kind, id in sorted(used):
+        if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
+            registry.load(kind, id)
+    _check_losses(study)
+    if study.own_metrics and find_spec("scipy") is not None:
+        from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
+
+        datasets = {key.dataset for key in study.trained}
+        counts = {study.datasets.describe(name).info.get("n_classes") for name in datasets}
+        for name in study.own_metrics:
+            check_metric(name, sorted(filter(None, counts)))
+
+
+def _check_losses(study: Study) -> None:
+    """Compute the losses of plugins, each with all its options, on an example."""
+    checked = []
+    for key, run in study.trained.items():
+        id, options = run.method.loss, run.method.loss_options
+        n_classes = study.datasets.describe(key.dataset).info.get("n_classes") or EXAMPLE_CLASSES
+        of_plugin = registry.describe("loss", id).origin != plugins.PACKAGE
+        if of_plugin and find_spec("torch") and (id, options, n_classes) not in checked:
+            _check_loss(id, n_classes, options)
+            checked.append((id, options, n_classes))
+
+
+def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
+    """Compute a loss, its gradient and its end of an epoch on random logits: all must be finite."""
+    import torch  # noqa: PLC0415  (jobs of Snakemake's environment are planned without it)
+
+    from calgrid.losses import build_loss  # noqa: PLC0415  (torch)
+
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(EXAMPLE_ROWS, n_classes, generator=rng).requires_grad_()
+    labels = torch.arange(EXAMPLE_ROWS) % n_classes
+    features, index = torch.rand(EXAMPLE_ROWS, 16, generator=rng), torch.arange(EXAMPLE_ROWS)
+    loss = build_loss(id, n_classes, **options)
+    where = plugins.shown(type(loss).__module__)
+    loss.reserve(EXAMPLE_ROWS)
+    with registry.errors_of(type(loss), f"fails on logits of shape {tuple(logits.shape)}"):
+        total = loss(logits, labels, features, index)
+        if total.requires_grad:
+            total.backward()
+        loss.end_epoch(0, logits.detach(), labels)
+    if not torch.isfinite(total):
+        raise ConfigError(
+            f"{where}: compute() returns {total.item()} for random logits; correct it."
+        )
+    if logits.grad is None or not torch.isfinite(logits.grad).all():
+        raise ConfigError(
+            f"{where}: the loss has no finite gradient at random logits; compute it of the logits "
+            "with operations of torch."
+        )
+
+
+# data and weights
+# --------------------------------------------------------------------------------------------------
+
+
+def check_labels(study: Study) -> None:
+    """Check that the user's images are enough, and that their labels fit the configuration."""
+    counts = {name: study.datasets.class_counts(name) for name in study.image_sets()}
+    for key, run in study.trained.items():
+        counted = counts[key.dataset]
+        # those of registered data sets are checked with their grid
+        if counted is not None and isinstance(run.protocol, TrainingProtocol):
+            where = f"protocol '{key.protocol}' on '{key.dataset}'"
+            check_batches(run.protocol, sum(counted["train"].values()), where)
+
+
+def check_weights(study: Study) -> None:
+    """Check that published weights of timm are for the classes and images of their data set;
+    without timm nothing is checked.
+    """
+    if find_spec("timm") is None:
+        return
+    for key, run in study.trained.items():
+        if run.protocol.weights == "published" and key.backbone.startswith("timm/"):
+            from calgrid.backbones import timm  # noqa: PLC0415  (torch)
+
+            info = study.datasets.describe(key.dataset).info
+            normalised = run.protocol.test_normalisation.get(key.dataset, key.dataset)
+            constants = study.datasets.describe(normalised).info
+            timm.check_weights(
+                key.backbone,
+                info["n_classes"],
+                tuple(info["image_shape"][1:]),
+                (tuple(constants["mean"]), tuple(constants["std"])),
+            )
+
+
+# external logits
+# --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def rows_of_banks(study: Study) -> dict[tuple[object, ...], str]:
+    """Read all files of banks, and return the identities of their rows, by what the runs have in
+    common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
+
+    Refuses damaged files, runs that are compared and have other rows, also of two banks, another
+    number of rows than that of the trained runs, and too few rows.
+    """
+    sizes = {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
+    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    for name, entry in study.config.external.items():
+        where = f"external.{name}"
+        for run, found in _read_bank(study, name, entry) if isinstance(entry, Bank) else ():
+            key = run.key
+            expected = sizes.get(key[:3]) or {}
+            for split, (count, identity) in found.items():
+                first, known = rows.setdefault(sharing_rows(key, split), (key, identity))
+                if identity != known:
+                    raise ConfigError(
+                        f"{where}: {key.path} and {first.path} have other {split} images, so they "
+                        "cannot be compared image by image; take one of them."
+                    )
+                if count != (here := expected.get(split, count)):
+                    raise ConfigError(
+                        f"{where}: {key.path} has {count:,} {split} rows, but the runs of this "
+                        f"study have {here:,}; take a bank of the same split."
+                    )
+            if study.config.statistics.conformal is not None:
+                check_conformal(found["val"][0], run.disjoint_validation, key.path)
+    identities = {shared: identity for shared, (_, identity) in rows.items()}
+    for key, made in study.ensembles.items():
+        of_members = {identities.get(sharing_rows(member, "val")) for member in made.members}
+        if len(of_members - {None}) > 1:
+            raise ConfigError(
+                f"ensembles: the members of {key.path} have other validation images, on which no "
+                "common calibrator can be fitted; take other members."
+            )
+    return identities
+
+
+def _read_bank(
+    study: Study, name: str, entry: Bank
+) -> Iterator[tuple[ExternalRun, dict[str, tuple[int, str]]]]:
+    """Runs that are taken from a bank, each with number and identity of its val and test rows."""
+    from calgrid.files.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
+
+    path = study.data_root / entry.file
+    try:
+        if entry.sha256 not in (None, sha256_of(path) if path.is_file() else None):
+            raise DataError(f"'{path}' has not the SHA-256 {entry.sha256}; get it again.")
+        with opened(path) as bank:
+            for run in study.external.values():
+                if run.external["name"] == name:
+                    yield run, bank.identity(BankRun(run.key, **run.external["bank"]))
+    except DataError as error:
+        raise ConfigError(f"external.{name}.file: {error}") from None
+
+
+def check_external(study: Study) -> None:
+    """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
+    few rows, other test rows than those of runs that they are compared with, and a run given as
+    several seeds.
+    """
+    entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
+    for run in study.external.values():
+        if "bank" not in run.external:
+            entry = run.external["name"], run.external.get("group")
+            entries.setdefault(entry, []).append(run)
+    of_banks = rows_of_banks(study)
+    rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
+    seeds: dict[tuple[object, ...], RunKey] = {}
+    for (name, group), runs in entries.items():
+        where = f"external.{name}" + (f", group {group}" if group else "")
+        identity = _test_rows(study, runs, where)
+        for run in runs:
+            key = run.key
+            if of_banks.get(sharing_rows(key, "test"), identity) != identity:
+                raise ConfigError(
+                    f"{where}: {key.path} and the runs of a bank with this protocol, data set and "
+                    "network have other test rows or labels, so they cannot be compared image by "
+                    "image; give it another 'protocol' or 'dataset'."
+                )
+            first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
+            if identity != expected:
+                raise ConfigError(
+                    f"{where}: {key.path} and {first.path} have other test rows or labels, so they "
+                    "cannot be compared image by image; give one of them another 'dataset', or, if "
+                    "only the order of their classes differs, name the order in 'classes' of both."
+                )
+            content = json.dumps({**run.external, "name": "", "seed": 0}, sort_keys=True)
+            twin = seeds.setdefault((*key[:4], content), key)
+            if twin.seed != key.seed:
+                raise ConfigError(
+                    f"{where}: {key.path} has the files of {twin.path}, so they are no different "
+                    "seeds; give each run once."
+                )
+
+
+def _test_rows(study: Study, runs: Sequence[ExternalRun], where: str) -> str:
+    """Read the files of runs that differ in their subset of the validation rows alone, and return
+    the identity of their test rows.
+    """
+    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+
+    whole = dict(runs[0].external)
+    whole.pop("val_rows", None)
+    whole.pop("val_seed", None)
+    given = {}
+    for role in EXTERNAL_FILES:
+        if role in whole:
+            given[role] = study.data_root / whole[role]
+    try:
+        val, test, _ = read_external(whole, given)
+        for run in runs:
+            rows, subset = val, run.external
+            if "val_rows" in subset:
+                rows = first_rows(val, subset["val_rows"], subset["val_seed"])
+            if study.config.statistics.conformal is not None:
+                check_conformal(len(rows), False, where)
+    except DataError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return test.identity()
