@@ -9,8 +9,8 @@ from tests.jobs.small import CE, FAMILIES, HOME, predicted, small_study, trained
 from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.ensembles import ensemble_name
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.runs import ensemble_name
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
 from calgrid.jobs.ensemble import ensemble, mean_prediction

@@ -13,7 +13,6 @@ from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
-from calgrid.configuration import ensembles
 from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
@@ -21,6 +20,7 @@ from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.model import FORMS, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
+from calgrid.configuration.runs import ENSEMBLES
 from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id, visible
@@ -98,7 +98,7 @@ def _entries(kind: str) -> Iterable[Entry]:
         "protocols": _protocols,
         "conformal": _conformal,
         "external": _external,
-        "ensembles": lambda: _described(ensembles.FORMS, "docs/ensembles.md"),
+        "ensembles": lambda: _described(ENSEMBLES, "docs/ensembles.md"),
         "checkpoints": lambda: _described(CHECKPOINT_EPOCHS, "docs/components.md"),
     }
     if kind in others:

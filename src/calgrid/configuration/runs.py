@@ -1,13 +1,30 @@
-"""What a study consists of: runs that it trains, takes from elsewhere or pools, and evaluations."""
+"""What a study consists of: runs that it trains, takes from elsewhere or pools, and evaluations.
 
-from collections.abc import Mapping, Sequence
+An ensemble pools runs of several seeds: ``ens3(ce)`` averages the probabilities of three,
+``ens3(ce,logit)`` their logits, and ``ens3(ce,ts)`` probabilities that ``ts`` has calibrated for
+each member.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from calgrid.configuration.components import Method
+from calgrid.errors import ConfigError
 from calgrid.specs import Calibrator, CheckpointFile, NamedComponent, Pool
 from calgrid.storage.layout import EXTERNAL_CHECKPOINT, RunKey
 from calgrid.training.protocol import Protocol, TrainingProtocol
+
+#: name after the comma that averages logits
+LOGIT = "logit"
+#: form of an identifier, with five members -> what is averaged
+ENSEMBLES = {
+    "ens5(METHOD)": "probabilities of five seeds",
+    f"ens5(METHOD,{LOGIT})": "logits of five seeds",
+    "ens5(METHOD,CALIBRATOR)": "probabilities of five seeds that a calibrator gives for each",
+}
+_ENSEMBLE = re.compile(r"ens([0-9]+)\(([^(),]+)(?:,([a-z][a-z0-9_]*))?\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,3 +106,65 @@ class Evaluation:
             list(dict.fromkeys([*self.fit_on, *other.fit_on])),
             {**self.probes, **other.probes},
         )
+
+
+class EnsembleName(NamedTuple):
+    """Parts of the identifier of an ensemble; ``then`` is ``logit``, a calibrator or None."""
+
+    size: int
+    method: str
+    then: str | None
+
+    @property
+    def pool(self) -> Pool:
+        """What is averaged."""
+        if self.then is None:
+            return "probability"
+        return "logit" if self.then == LOGIT else "calibrated"
+
+
+def ensemble_name(method: str, where: str = "methods") -> EnsembleName | None:
+    """Parts of the identifier of an ensemble; None for another method.
+
+    Raises
+    ------
+    ConfigError : it begins like one but is none.
+    """
+    if "(" not in method:
+        return None
+    found = _ENSEMBLE.fullmatch(method)
+    if found is None or int(found[1]) < 1:
+        raise ConfigError(
+            f"{where}: '{method}' is no method; an ensemble is written ens3(METHOD), "
+            "ens3(METHOD,logit) or ens3(METHOD,CALIBRATOR)."
+        )
+    return EnsembleName(int(found[1]), found[2], found[3])
+
+
+def groups(
+    runs: Iterable[RunKey], method: str, name: EnsembleName, where: str
+) -> Iterator[tuple[RunKey, Sequence[RunKey]]]:
+    """Keys of the ensembles of a method, with their members.
+
+    The sorted seeds of a protocol, data set and backbone are cut into disjoint groups; the seed of
+    an ensemble is the number of its group, from 1.
+
+    Raises
+    ------
+    ConfigError : nowhere are as many seeds as members.
+    """
+    alike: dict[RunKey, list[RunKey]] = {}
+    for key in runs:
+        if key.method == name.method:
+            alike.setdefault(key._replace(method=method, seed=0), []).append(key)
+    most = max(map(len, alike.values()), default=0)
+    if name.size > most:
+        raise ConfigError(
+            f"{where}.methods: '{method}' needs {name.size} seeds of '{name.method}', and there "
+            f"are at most {most}; add seeds or take fewer members."
+        )
+    for key, members in alike.items():
+        members.sort(key=lambda member: member.seed)
+        for number in range(len(members) // name.size):
+            chosen = members[number * name.size : (number + 1) * name.size]
+            yield key._replace(seed=number + 1), chosen

@@ -17,12 +17,6 @@ from calgrid.configuration.components import (
     applies,
 )
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.ensembles import (
-    EnsembleName,
-    ensemble_name,
-    groups,
-    member_methods,
-)
 from calgrid.configuration.external import (
     Entry,
     check_calibrators,
@@ -40,7 +34,16 @@ from calgrid.configuration.protocols import (
     for_stage,
     training_options,
 )
-from calgrid.configuration.runs import Ensemble, Evaluation, ExternalRun, Predicted, Run
+from calgrid.configuration.runs import (
+    Ensemble,
+    EnsembleName,
+    Evaluation,
+    ExternalRun,
+    Predicted,
+    Run,
+    ensemble_name,
+    groups,
+)
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.storage.layout import Layout, RunKey, image_set_of
@@ -411,13 +414,15 @@ class Study:
         """Data sets and shifts that must be prepared, each with the seed of its draw of validation
         images (see :meth:`val_seed`).
         """
-        families = {image_set_of(name) for key in self.trained for name in self.families(key)}
-        bases = {base for image_set in families if (base := self.datasets.base(image_set))}
-        drawn = {(key.dataset, self.val_seed(key)) for key in self.trained}
-        return sorted(
-            drawn | {(image_set, None) for image_set in families | bases},
-            key=lambda each: (each[0], -1 if each[1] is None else each[1]),
-        )
+        wanted: set[tuple[str, int | None]] = set()
+        for key in self.trained:
+            wanted.add((key.dataset, self.val_seed(key)))
+            for family in self.families(key):
+                image_set = image_set_of(family)
+                wanted.add((image_set, None))
+                if base := self.datasets.base(image_set):
+                    wanted.add((base, None))
+        return sorted(wanted, key=lambda each: (each[0], -1 if each[1] is None else each[1]))
 
     def val_seed(self, key: RunKey) -> int | None:
         """Seed of the draw of validation images of a trained run; None: that of its data set."""
@@ -441,7 +446,11 @@ def _common(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _keys(grid: Grid, where: str) -> Iterator[RunKey]:
-    """Trained runs of a grid."""
-    methods = member_methods(grid, where)
-    axes = itertools.product(grid.datasets, grid.backbones, methods, grid.seeds)
-    return (RunKey(grid.protocol, *values) for values in axes)
+    """Trained runs of a grid; ensembles are replaced by their members."""
+    methods = []
+    for method in grid.methods:
+        name = ensemble_name(method, f"{where}.methods")
+        methods.append(method if name is None else name.method)
+    axes = (grid.datasets, grid.backbones, dict.fromkeys(methods), grid.seeds)
+    for values in itertools.product(*axes):
+        yield RunKey(grid.protocol, *values)
