@@ -6,6 +6,7 @@ only if its own folder is missing. Functions take the wildcards of a job.
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import sys
@@ -142,7 +143,7 @@ class Jobs:
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""
-        return [str(path) for path in self.plan.study.external_files(run_key(wildcards))]
+        return list(map(str, self.plan.study.external_files(run_key(wildcards))))
 
     def members(self, wildcards: Any) -> list[str]:
         """Records of the logits of the members of an ensemble."""
@@ -163,15 +164,14 @@ class Jobs:
 
     def models(self) -> list[str]:
         """Models that must be there, unless the user may delete them."""
-        if not self.plan.study.config.keep_models:
-            return []
-        folders = dict.fromkeys(self.plan.train(key).folder for key in self.plan.study.trained)
-        return [f"{folder}/{MODEL}" for folder in folders]
+        return self._models() if self.plan.study.config.keep_models else []
+
+    def _models(self) -> list[str]:
+        return [f"{job.folder}/{MODEL}" for job in self.plan.jobs if job.rule == "train"]
 
     def _result_files(self) -> list[Path]:
         """Files of all results that rules name, models among them."""
-        files = [Path(path) for path in self.results_of(*RESULT_FILES)]
-        return [*files, *(Path(job.folder, MODEL) for job in self.plan.jobs if job.rule == "train")]
+        return list(map(Path, [*self.results_of(*RESULT_FILES), *self._models()]))
 
     # files of the study ------------------------------------------------------------------------
 
@@ -181,10 +181,8 @@ class Jobs:
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
-        names = [*STUDY_FILES]
-        for of_module in self.plan.paper_modules.diagnostics.values():
-            names += of_module
-        return [self.layout.file(name) for name in names]
+        names = itertools.chain(STUDY_FILES, *self.plan.paper_modules.diagnostics.values())
+        return list(map(self.layout.file, names))
 
     def outdated(self, name: str) -> list[str]:
         """A file of this moment, if files of the study are there without their record, or with
@@ -231,8 +229,7 @@ class Jobs:
         """Raise StateError if there is a folder where a record, a model or another file of a result
         should be, which Snakemake would take for the file.
         """
-        records = [Path(self.record(name)) for name in SUMMARIES]
-        for path in [*self._result_files(), *records]:
+        for path in [*self._result_files(), *map(Path, map(self.record, SUMMARIES))]:
             if path.is_dir():
                 what = "model" if path.name == MODEL else "file"
                 raise StateError(f"The {what} {path} is a folder; {MEND}.")

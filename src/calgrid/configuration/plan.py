@@ -76,10 +76,10 @@ RESULT_FILES = {
     "probe": (PROBE, PROBE_TABLE),
 }
 REPORT_MODULES = {
-    "aggregate": ("calgrid.jobs.aggregate",),
-    "tables": ("calgrid.reporting.tables",),
-    "figures": ("calgrid.reporting.figures",),
-    "report": ("calgrid.reporting.html",),
+    "aggregate": "calgrid.jobs.aggregate",
+    "tables": "calgrid.reporting.tables",
+    "figures": "calgrid.reporting.figures",
+    "report": "calgrid.reporting.html",
 }
 
 
@@ -515,9 +515,11 @@ class Plan:
         ``rows`` has the identities of val and test of runs of banks, by the folders of the
         trainings whose networks are compared with them.
         """
-        specifications = {job.folder: dict(job.spec) for job in self.jobs}
-        digests = {spec["code"] for spec in specifications.values()}
-        code = {digest: fingerprint.modules_of(digest) for digest in sorted(digests)}
+        specifications, code = {}, {}
+        for job in self.jobs:
+            specifications[job.folder] = dict(job.spec)
+            digest = job.spec["code"]
+            code[digest] = fingerprint.modules_of(digest)
         return {
             "manifest": self.manifest(),
             "jobs": specifications,
@@ -547,24 +549,21 @@ class Plan:
         """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
         ``report``.
         """
-        inputs: list[str] = []
         if name in ("plan", "aggregate"):
             return self.manifest()["fingerprint"]
-        if name in ("tables", "figures"):
-            inputs = [self.summary_fingerprint("aggregate")]
-        if name == "report":
-            inputs = [self.summary_fingerprint(part) for part in ("tables", "figures")]
+        made_from = ("tables", "figures") if name == "report" else ("aggregate",)
+        inputs = list(map(self.summary_fingerprint, made_from))
         return fingerprint.digest({"inputs": inputs, "code": self._code(name)})
 
     def _code(self, name: str) -> str:
         """Digest of the code of files of the study."""
         files: list[Path] = []
-        modules = [*REPORT_MODULES[name], *self._metric_modules]
+        modules = [REPORT_MODULES[name], *self._metric_modules]
         if name == "aggregate":
             modules += self._diagnostics
         elif name == "report":  # its templates are no modules
             files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
-        elif name in ("tables", "figures"):  # they import modules of papers by name
+        else:  # tables and figures import modules of papers by name
             files = figure_files(self.study.home)
             modules += [*self.paper_modules.figures, *self.paper_modules.tables]
         digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
@@ -576,5 +575,5 @@ def _key(key: RunKey) -> specs.Key:
 
 
 def _network_modules(run: Run) -> list[str]:
-    components = (("procedure", run.method.procedure), ("backbone", run.key.backbone))
-    return [registry.describe(kind, id).module for kind, id in components]
+    procedure = registry.describe("procedure", run.method.procedure)
+    return [procedure.module, registry.describe("backbone", run.key.backbone).module]
