@@ -95,8 +95,6 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Raise ConfigError for missing or contradictory options, before anything is read or fitted."""
     ranking = _is_ranking(names)
     check_figure(options.plot)
-    outputs = {"--save": options.save, "--out": options.out, "--plot": options.plot}
-    written = {option: path for option, path in outputs.items() if path}
     same_output = options.save and options.out and options.save.resolve() == options.out.resolve()
     mistakes = [
         (
@@ -132,10 +130,6 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             same_output,
             f"--save and --out are the same file, {options.out}; give different names.",
         ),
-        *(
-            (path.is_dir(), f"{option} {path} is a folder; give the name of a file.")
-            for option, path in written.items()
-        ),
         (
             options.rank_by and not ranking,
             "--rank-by needs several calibrators; name them in --calibrator, or all.",
@@ -149,6 +143,10 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             "--set applies to a single calibrator; name one in --calibrator.",
         ),
     ]
+    outputs = {"--save": options.save, "--out": options.out, "--plot": options.plot}
+    for option, path in outputs.items():
+        if path and path.is_dir():
+            raise ConfigError(f"{option} {path} is a folder; give the name of a file.")
     for is_made, message in mistakes:
         if is_made:
             raise ConfigError(message)
@@ -298,8 +296,9 @@ def _rank(
 
 def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> dict[str, Any]:
     """Return a ranking for JSON, the best first."""
-    entries = [
-        {
+    entries = []
+    for entry in ranking:
+        facts = {
             "calibrator": entry.id,
             **as_json({"difference": entry.difference}),
             "tied_with_best": entry.tied,
@@ -308,8 +307,7 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
             "seconds": entry.seconds,
             "metrics": as_json(entry.scores),
         }
-        for entry in ranking
-    ]
+        entries.append(facts)
     return {"ranking": entries, "left_out": dict(refused)}
 
 
@@ -423,10 +421,9 @@ def _write(
         )
         write_logits(options.out, calibrated)
     if options.plot and scores:
-        parts = {
-            name: (probabilities, target.label, line_of(scores[name]))
-            for name, probabilities in columns.items()
-        }
+        parts = {}
+        for name, probabilities in columns.items():
+            parts[name] = (probabilities, target.label, line_of(scores[name]))
         write_figure(options.plot, parts, options.bins)
 
 

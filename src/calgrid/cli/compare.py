@@ -34,9 +34,8 @@ def compare(options: argparse.Namespace) -> None:
     """Print the paired difference of every two methods; see
     :func:`calgrid.statistics.paired_bootstrap`.
     """
-    methods = [_parse(text) for text in options.method]
-    names = [name for name, _ in methods]
-    if len(names) < 2 or len(set(names)) < len(names):
+    methods = dict(map(_parse, options.method))
+    if not 2 <= len(methods) == len(options.method):
         raise ConfigError(
             "Give at least two methods with different names, each as NAME=FILE[,FILE...]."
         )
@@ -45,9 +44,9 @@ def compare(options: argparse.Namespace) -> None:
             f"--bootstrap {options.bootstrap}: a comparison needs at least {LEAST_RESAMPLES} "
             f"resamples; 1000 are recommended."
         )
-    first = _read(methods[0][1][0], options)
+    first = _read(next(iter(methods.values()))[0], options)
     runs = {}
-    for name, paths in methods:
+    for name, paths in methods.items():
         runs[name] = [_probabilities(path, first, options) for path in paths]
     frame = paired_bootstrap(
         runs,
@@ -66,7 +65,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def _parse(text: str) -> tuple[str, list[Path]]:
     name, equals, files = text.partition("=")
-    paths = [Path(file) for file in files.split(",") if file]
+    paths = list(map(Path, filter(None, files.split(","))))
     if not (name and equals and paths):
         raise ConfigError(f"{text}: write NAME=FILE, or NAME=FILE,FILE with one file per seed.")
     return name, paths
@@ -111,7 +110,7 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
             f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}"
             f"{'Holm p':>9s}  verdict"
         )
-        lines += [_line(row) for row in rows.itertuples()]
+        lines += map(_line, rows.itertuples())
     by = frame[(frame["decided_by"] != frame["metric"]) & (frame["decided_by"] != "")]
     for row in by.drop_duplicates("metric").itertuples():
         lines.append(f"\n{row.metric}: the verdict is that of {row.decided_by}, which has no bias.")

@@ -36,7 +36,7 @@ def cost(options: argparse.Namespace) -> None:
     """Print jobs, hours, downloads and disk of a configuration, by data set and by method, with the
     assumptions.
     """
-    throughput = dict(_stated(text) for text in options.throughput)
+    throughput = dict(map(_stated, options.throughput))
     study = read_study(options.configuration, options.data_root)
     runs = run_costs(study, throughput)
     on_core, measured = study.config.device == "cpu", dict[Place, float]()
@@ -141,10 +141,9 @@ def _disk(study: Study, runs: list[RunCost]) -> list[str]:
     unsized = [name for name, size in downloads.items() if size is None]
     if unsized:
         lines.append(f"downloads of unpublished size, not counted: {', '.join(unsized)}")
-    files = [
-        name if size is None else f"{name} ({_in_unit(size, SIZE)})"
-        for name, size in archive_bytes(study, downloaded=False).items()
-    ]
+    files = []
+    for name, size in archive_bytes(study, downloaded=False).items():
+        files.append(name if size is None else f"{name} ({_in_unit(size, SIZE)})")
     if files:
         lines.append(f"files that you must put into data_root: {', '.join(files)}")
     return lines
@@ -163,27 +162,25 @@ def _assumptions(
             "- Measured here in up to twenty training steps on random images, on one core or the "
             f"GPU: {', '.join(speeds)}."
         )
-    estimated = sorted(
-        {
-            key.backbone
-            for key in study.trained
-            if key.backbone not in throughput and key[:3] not in measured
-        }
-    )
+    estimated, shared = set(), set()
+    for key, run in study.trained.items():
+        if key.backbone not in throughput and key[:3] not in measured:
+            estimated.add(key.backbone)
+        if run.gpus > 1:
+            shared.add((key.protocol, run.gpus))
     if estimated:
         lines.append(
-            f"- Estimated, not measured on your machine: {', '.join(estimated)}. A forward and "
-            f"backward pass over an image takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per multiply-add "
-            "of the network on a GPU, the slow end of published training times on CIFAR with one "
-            f"A40, and {CORE_SLOWER} times as long on a processor core. Give --measure or "
-            "--throughput for better numbers."
+            f"- Estimated, not measured on your machine: {', '.join(sorted(estimated))}. A forward "
+            f"and backward pass over an image takes {PASS_SECONDS_A_MULTIPLY_ADD:g} s per "
+            "multiply-add of the network on a GPU, the slow end of published training times on "
+            f"CIFAR with one A40, and {CORE_SLOWER} times as long on a processor core. Give "
+            "--measure or --throughput for better numbers."
         )
-    for protocol, gpus in sorted({(key.protocol, run.gpus) for key, run in study.trained.items()}):
-        if gpus > 1:
-            lines.append(
-                f"- A training of protocol '{protocol}' shares its hours among {gpus} processors; "
-                "the exchange between them is not counted."
-            )
+    for protocol, gpus in sorted(shared):
+        lines.append(
+            f"- A training of protocol '{protocol}' shares its hours among {gpus} processors; the "
+            "exchange between them is not counted."
+        )
     lines += [
         "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "
         "the computation of a loss is not counted.",

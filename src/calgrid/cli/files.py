@@ -57,8 +57,7 @@ def read(
 
 def calibrator_names(text: str) -> list[str]:
     """Names in ``ID,ID,...``, each once."""
-    names = [name.strip() for name in text.split(",")]
-    return list(dict.fromkeys(name for name in names if name))
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
@@ -77,29 +76,23 @@ def estimates(
     resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, Estimate]:
     """Metrics with intervals; ``truth`` are labels, or the distributions of soft metrics."""
-    values = measure(probabilities, truth, n_bins=options.bins)
-    result = {name: Estimate(value) for name, value in values.items()}
+    bounds: Mapping[str, tuple[float, float]] = {}
     if options.bootstrap:
         bounds = resample(probabilities, truth, n_resamples=options.bootstrap, n_bins=options.bins)
-        for name in result.keys() & bounds.keys():
-            result[name] = Estimate(values[name], *bounds[name])
+    result = {}
+    for name, value in measure(probabilities, truth, n_bins=options.bins).items():
+        result[name] = Estimate(value, *bounds.get(name, ()))
     return result
 
 
 def as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
     """Value and interval of each metric; NaN, which JSON lacks, becomes null."""
-
-    def number(value: float) -> float | None:
-        return None if np.isnan(value) else float(value)
-
-    return {
-        name: {
-            "value": number(score.value),
-            "ci_low": number(score.low),
-            "ci_high": number(score.high),
-        }
-        for name, score in scores.items()
-    }
+    written: dict[str, dict[str, float | None]] = {}
+    for name, score in scores.items():
+        written[name] = {}
+        for part, value in zip(("value", "ci_low", "ci_high"), score, strict=True):
+            written[name][part] = None if np.isnan(value) else float(value)
+    return written
 
 
 def interval_text(score: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""``calgrid list`` and ``calgrid check``: available components, and the runs of a configuration."""
+"""``calgrid list``, ``schema`` and ``check``: components, keys of a configuration, and its runs."""
 
 import argparse
 import itertools
@@ -17,7 +17,7 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
-from calgrid.configuration.model import FORMS, External
+from calgrid.configuration.model import FORMS, Config, External
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.runs import ENSEMBLES
@@ -233,6 +233,11 @@ def _shown(value: Any) -> list[str]:
     return [f"{value:,}" if isinstance(value, int) else str(value)]
 
 
+def schema(_options: argparse.Namespace) -> None:
+    """Print the JSON Schema of configurations: keys, types, ranges, defaults and meanings."""
+    sys.stdout.write(json.dumps(Config.model_json_schema(), indent=2) + "\n")
+
+
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
     study = read_study(options.configuration, options.data_root)
@@ -250,11 +255,13 @@ def check(options: argparse.Namespace) -> None:
             "calgrid check: 'device: cuda' needs a GPU, and this machine has none: snakemake "
             "stops with an error here, and on a cluster each job needs a GPU."
         )
+    lines: list[str] = []
     for name in dict.fromkeys(key.dataset for key in study.evaluations):
-        sys.stdout.writelines(f"{line}\n" for line in _images(study, name))
-    sys.stdout.writelines(f"{line}\n" for line in _power(study))
+        lines += _images(study, name)
+    lines += _power(study)
     for key in study.runs:
-        sys.stdout.write(f"  {plan.run_fingerprint(key)}  {key.path}\n")
+        lines.append(f"  {plan.run_fingerprint(key)}  {key.path}")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _images(study: Study, dataset: str) -> Iterator[str]:

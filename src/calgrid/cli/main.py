@@ -348,7 +348,7 @@ def _study_commands(commands: Commands) -> None:
     _flag(parser, "--measure", measure)
 
     help = "Print the JSON Schema of configurations, by which editors complete and check them."
-    _command(commands, "schema", "schema:schema", help)
+    _command(commands, "schema", "listing:schema", help)
 
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)

@@ -23,8 +23,12 @@ with_bar = functools.partial(tqdm, leave=False, delay=2)
 
 def result_folders(results: Path) -> Iterator[Path]:
     """Folders of prepared data and of results of runs, also of interrupted jobs."""
-    yield from sorted(path for path in results.glob("data/*-*") if path.is_dir())
-    yield from sorted(path for path in results.glob("runs/*/*/*/*/*/*-*") if path.is_dir())
+    for pattern in ("data/*-*", "runs/*/*/*/*/*/*-*"):
+        yield from filter(Path.is_dir, sorted(results.glob(pattern)))
+
+
+def _studies(results: Path) -> list[Path]:
+    return sorted(path.parent for path in results.glob(f"*/{HIDDEN}"))
 
 
 def record_of(folder: Path) -> str:
@@ -46,7 +50,7 @@ def verify(options: argparse.Namespace) -> None:
     if not options.results.is_dir():
         raise ConfigError(f"The folder {options.results} does not exist; give it with --results.")
     folders = list(result_folders(options.results))
-    studies = sorted(path.parent for path in options.results.glob(f"*/{HIDDEN}"))
+    studies = _studies(options.results)
     if options.study:
         studies = [options.results / options.study]
         if not (studies[0] / MANIFEST).is_file():
@@ -132,7 +136,7 @@ def clean(options: argparse.Namespace) -> None:
         folders = branch(plan, options.runs)
         title = f"results of {', '.join(options.runs)} and of what depends on them"
     else:
-        studies = sorted({path.parent for path in options.results.glob(f"*/{HIDDEN}")})
+        studies = _studies(options.results)
         used = used_folders(options.results, studies)
         folders = [path for path in result_folders(options.results) if path not in used]
         folders += _unused_fits(options.results, used)
@@ -143,7 +147,7 @@ def clean(options: argparse.Namespace) -> None:
     if not folders:
         sys.stdout.write(f"There is nothing to remove: no {title}.\n")
         return
-    sizes = [_size(path) for path in with_bar(folders, "sizes")]
+    sizes = list(map(_size, with_bar(folders, "sizes")))
     for folder, size in zip(folders, sizes, strict=True):
         sys.stdout.write(f"{size / 1e6:10,.1f} MB  {visible_lines(folder)}\n")
     sys.stdout.write(f"{sum(sizes) / 1e6:10,.1f} MB in {len(folders)} files and folders: {title}\n")

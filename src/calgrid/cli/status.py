@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,8 @@ from calgrid.errors import DataError, visible_lines
 from calgrid.storage.locks import described, live_owner
 from calgrid.storage.records import Record
 
-DONE, DAMAGED, RUNNING, QUEUED, STOPPED, MISSING, FAILED, WAITING = (
-    "done",
-    "damaged",
-    "running",
-    "queued",
-    "stopped",
-    "missing",
-    "failed",
-    "waiting",
-)
+DONE, DAMAGED, RUNNING, QUEUED = "done", "damaged", "running", "queued"
+STOPPED, MISSING, FAILED, WAITING = "stopped", "missing", "failed", "waiting"
 COLOURS = {
     DONE: "green",
     DAMAGED: "red",
@@ -119,16 +111,15 @@ def _difference(job: Job[Any], specifications: Mapping[str, Any]) -> str:
     if Path(job.result).is_file():
         return "is there"
     kind = folder.name.rpartition("-")[0]
-    others = sorted(
-        folder.parent.glob(f"{kind}-*/{job.record}"), key=lambda path: path.stat().st_mtime
-    )
-    if not others:
+    others = folder.parent.glob(f"{kind}-*/{job.record}")
+    newest = max(others, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
         return "there is no older result"
-    older = Record.read(others[-1].parent, job.record).content["spec"]
+    older = Record.read(newest.parent, job.record).content["spec"]
     new = json.loads(json.dumps(specifications["jobs"][job.folder]))
     code = specifications["code"][new["code"]]
     changes = [*_changed_values(older, new), *_changed_code(older["code"], code)]
-    return f"differs from {others[-1].parent.name} in {'; '.join(changes) or 'nothing'}"
+    return f"differs from {newest.parent.name} in {'; '.join(changes) or 'nothing'}"
 
 
 def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
@@ -223,19 +214,22 @@ def _text(study: str, found: list[JobState]) -> str:
         f"study '{study}': {sum(job.state == DONE for job in found)} of {len(found)} jobs done, "
         f"without those of tables, figures and report"
     ]
-    for stage in dict.fromkeys(job.stage for job in found):
-        states = Counter(job.state for job in found if job.stage == stage)
-        others = [
-            _coloured(f"{states[state]} {state}", state)
-            for state in (*MEANING, WAITING)
-            if states[state]
-        ]
+    stages: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in found:
+        stages[job.stage][job.state] += 1
+    for stage, states in stages.items():
+        others = []
+        for state in (*MEANING, WAITING):
+            if states[state]:
+                others.append(_coloured(f"{states[state]} {state}", state))
         done = f"{states[DONE]:>6d} of {states.total():<6d}"
         lines.append(
             f"  {stage:10s}{done if others else _coloured(done, DONE)}{', '.join(others)}".rstrip()
         )
     for state, meaning in MEANING.items():
-        lines += _paragraph(_coloured(meaning, state), [job for job in found if job.state == state])
+        of_state = [line for job in found if job.state == state for line in _lines(job)]
+        if of_state:
+            lines += ["", f"{_coloured(meaning, state)}:", *of_state]
     return "\n".join(lines) + "\n"
 
 
@@ -243,14 +237,11 @@ def _coloured(text: str, state: str) -> str:
     return coloured(text, COLOURS.get(state), sys.stdout)
 
 
-def _paragraph(meaning: str, found: Iterable[JobState]) -> list[str]:
-    lines = []
-    for job in found:
-        left = f", {job.left} left" if job.left and job.state == RUNNING else ""
-        age = (job.progress_age_seconds or 0) if job.state == RUNNING else 0
-        ago = f" ({age / 60:.0f} min ago)" if age > OLD_SECONDS else ""
-        lines.append(f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": "))
-        lines += [f"      {said}" for said in (job.where, job.reason) if said]
-        if job.state == FAILED:
-            lines.append(f"      {job.log}")
-    return ["", f"{meaning}:", *lines] if lines else []
+def _lines(job: JobState) -> list[str]:
+    """What is said of a job that is not done."""
+    left = f", {job.left} left" if job.left and job.state == RUNNING else ""
+    age = (job.progress_age_seconds or 0) if job.state == RUNNING else 0
+    ago = f" ({age / 60:.0f} min ago)" if age > OLD_SECONDS else ""
+    details = filter(None, [job.where, job.reason, job.log if job.state == FAILED else ""])
+    first = f"  {job.stage} {job.about}: {job.progress}{left}{ago}".rstrip(": ")
+    return [first, *(f"      {said}" for said in details)]
