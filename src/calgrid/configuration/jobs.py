@@ -95,16 +95,16 @@ class Jobs:
         ``tst+mbls``.
         """
         study = self.plan.study
-        names = (*RunKey._fields, "probe", "image_set")
-        fields: dict[str, set[str]] = {name: set() for name in names}
-        for key in study.runs:
-            for name, value in key._replace(backbone=key.backbone_folder)._asdict().items():
-                fields[name].add(str(value))
+        fields: dict[str, set[str]] = {"probe": set(), "image_set": {*study.image_sets()}}
+        for name in RunKey._fields:
+            fields[name] = {str(getattr(key, name)) for key in study.runs}
+        fields["backbone"] = {key.backbone_folder for key in study.runs}
         for evaluation in study.evaluations.values():
             fields["probe"].update(evaluation.probes)
-        fields["image_set"].update(study.image_sets())
-        constraints = {name: alternatives(values) for name, values in fields.items()}
-        return {**constraints, "id": "[0-9a-f]+"}
+        constraints = {"id": "[0-9a-f]+"}
+        for name, values in fields.items():
+            constraints[name] = alternatives(values)
+        return constraints
 
     def ids(self, rule: str) -> str:
         """Regular expression of the ids of a rule's jobs, which tell its results from those of

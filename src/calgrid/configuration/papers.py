@@ -117,7 +117,10 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
 
 def line_of(config: Config) -> dict[str, str]:
     """Protocol -> the line by which it shares tables of papers with others."""
-    return {protocol: line for line, protocols in config.lines.items() for protocol in protocols}
+    lines: dict[str, str] = {}
+    for line, protocols in config.lines.items():
+        lines.update(dict.fromkeys(protocols, line))
+    return lines
 
 
 # tables
@@ -176,14 +179,17 @@ def _products(blocks: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
 def _entry(
     where: CellKey, axes: Sequence[str], names: Mapping[str, str], defaults: CellKey
 ) -> Entry:
-    values = [str(where.get(axis, defaults.get(axis, ""))) for axis in axes]
-    return {"heading": [names.get(value, value) for value in values], "where": where}
+    heading = []
+    for axis in axes:
+        value = str(where.get(axis, defaults.get(axis, "")))
+        heading.append(names.get(value, value))
+    return {"heading": heading, "where": where}
 
 
 def _cells(table: DeclaredTable) -> list[CellKey]:
     """Coordinates of all cells, row by row."""
-    places = itertools.product(table["rows"], table["columns"])
-    return [cell_key(table, row, column) for row, column in places]
+    places = itertools.product([table], table["rows"], table["columns"])
+    return list(itertools.starmap(cell_key, places))
 
 
 def _check_table(table: DeclaredTable, what: str) -> None:
@@ -352,8 +358,7 @@ def paper_modules(home: Path) -> PaperModules:
 
 def figure_files(home: Path) -> list[Path]:
     """The file ``figures.yaml`` of each paper that has one."""
-    paths = [folder / "figures.yaml" for folder in paper_folders(home).values()]
-    return [path for path in paths if path.is_file()]
+    return sorted(Path(home, "config", "papers").glob("*/figures.yaml"))
 
 
 def _figures_file(path: Path) -> PaperFigures:

@@ -53,8 +53,10 @@ def check_plugins(study: Study) -> None:
             ("loss", run.method.loss),
         }
     for wanted in study.evaluations.values():
-        used |= {("calibrator", each["id"]) for each in wanted.calibrators.values()}
-        used |= {("probe", each["id"]) for each in wanted.probes.values()}
+        for calibrator in wanted.calibrators.values():
+            used.add(("calibrator", calibrator["id"]))
+        for probe in wanted.probes.values():
+            used.add(("probe", probe["id"]))
     has_torch = find_spec("torch") is not None
     for kind, id in sorted(used):
         if has_torch and registry.describe(kind, id).origin != plugins.PACKAGE:
@@ -63,8 +65,9 @@ def check_plugins(study: Study) -> None:
     if study.own_metrics and find_spec("scipy") is not None:
         from calgrid.components.metrics import check_metric  # noqa: PLC0415  (it imports SciPy)
 
-        datasets = {key.dataset for key in study.trained}
-        counts = {study.datasets.describe(name).info.get("n_classes") for name in datasets}
+        counts = set()
+        for key in study.trained:
+            counts.add(study.datasets.describe(key.dataset).info.get("n_classes"))
         for name in study.own_metrics:
             check_metric(name, sorted(filter(None, counts)))
 
@@ -116,9 +119,10 @@ def _check_loss(id: str, n_classes: int, options: Mapping[str, Any]) -> None:
 
 def check_labels(study: Study) -> None:
     """Check that the user's images are enough, and that their labels fit the configuration."""
-    counts = {name: study.datasets.class_counts(name) for name in study.image_sets()}
+    for image_set in study.image_sets():
+        study.datasets.class_counts(image_set)  # refuses labels that do not fit
     for key, run in study.trained.items():
-        counted = counts[key.dataset]
+        counted = study.datasets.class_counts(key.dataset)
         # those of registered data sets are checked with their grid
         if counted is not None and isinstance(run.protocol, TrainingProtocol):
             where = f"protocol '{key.protocol}' on '{key.dataset}'"
