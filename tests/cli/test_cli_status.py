@@ -89,6 +89,24 @@ def test_states_of_trainings(place, jobs, trainings):
     assert "waiting" in next(line for line in text.splitlines() if line.split()[0] == "predict")
 
 
+def test_why_a_run_is_made_again(place, calgrid, trainings):
+    job = trainings["ls"]
+    older = json.loads(json.dumps(job.spec))
+    older["loss"]["options"]["alpha"], older["data"] = 0.2, "other"
+    older["code"] = {"calgrid.losses.gone": "0123"}
+    record = Path(job.folder).with_name("train-0123456789") / job.record
+    write_record(place / record, {"spec": older})
+    write_record(place / trainings["ce"].result, {})
+    done = calgrid("status", "study.yaml", "--why", "ls")
+    training, prediction, _ = done.out.splitlines()
+    assert training.startswith(f"{job.about}/train-{job.id}: differs from train-0123456789 in ")
+    changes = ["its data set (see there)", "alpha 0.2 -> 0.05", "losses/ls.py is new"]
+    assert all(change in training for change in [*changes, "losses/gone.py is not used any more"])
+    assert prediction.endswith(": there is no older result")
+    done = calgrid("status", "study.yaml", "--why", "ce")
+    assert done.out.splitlines()[0].endswith(": is there")
+
+
 def test_a_record_that_cannot_be_read_is_named(place, jobs, trainings):
     record = place / trainings["brier"].result
     record.parent.mkdir(parents=True)

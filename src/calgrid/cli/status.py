@@ -18,6 +18,7 @@ from typing import Any
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
+from calgrid.components import fingerprint
 from calgrid.configuration.plan import Job, Plan
 from calgrid.errors import DataError, visible_lines
 from calgrid.storage.locks import described, live_owner
@@ -95,17 +96,16 @@ def why(plan: Plan, run: str) -> list[str]:
 
     ``run`` is a method, or the path of a run or its end: ``ce``, ``ce/seed1``.
     """
-    specifications = plan.file()
     lines = []
     for key in plan.matching_runs(run):
         for job in plan.jobs:
             if job.about == key.path:
                 name = Path(job.folder).name
-                lines.append(f"{job.about}/{name}: {_difference(job, specifications)}")
+                lines.append(f"{job.about}/{name}: {_difference(job)}")
     return lines
 
 
-def _difference(job: Job[Any], specifications: Mapping[str, Any]) -> str:
+def _difference(job: Job[Any]) -> str:
     """What a job has that its newest older result has not."""
     folder = Path(job.folder)
     if Path(job.result).is_file():
@@ -116,8 +116,8 @@ def _difference(job: Job[Any], specifications: Mapping[str, Any]) -> str:
     if newest is None:
         return "there is no older result"
     older = Record.read(newest.parent, job.record).content["spec"]
-    new = json.loads(json.dumps(specifications["jobs"][job.folder]))
-    code = specifications["code"][new["code"]]
+    new = json.loads(json.dumps(job.spec))
+    code = fingerprint.modules_of(new["code"])
     changes = [*_changed_values(older, new), *_changed_code(older["code"], code)]
     return f"differs from {newest.parent.name} in {'; '.join(changes) or 'nothing'}"
 

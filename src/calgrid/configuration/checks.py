@@ -97,7 +97,7 @@ def check_data_root(data_root: str | None, downloads: Sequence[str]) -> None:
 
 
 def _check_no_file(folder: Path, where: str) -> None:
-    path = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    path = next(filter(Path.exists, (folder, *folder.parents)), folder)
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{where}: '{path}' is a file; give a folder.")
 

@@ -384,4 +384,4 @@ def _check_files(options: dict[str, Any], where: str) -> None:
                 raise ConfigError(
                     f"{where}.{name} must be three numbers, one per channel, got {values!r}."
                 )
-            options[name] = [float(value) for value in values]
+            options[name] = list(map(float, values))

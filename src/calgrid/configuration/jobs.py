@@ -32,7 +32,7 @@ GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 def gpu_here() -> bool:
     """Whether this machine has a GPU."""
-    return any(Path(path).exists() for path in GPU_DEVICES)
+    return any(map(os.path.exists, GPU_DEVICES))
 
 
 class Jobs:
@@ -218,7 +218,7 @@ class Jobs:
             if not Path(job.result).is_file():
                 folders |= {Path(job.folder).parent, Path(job.log).parent}
         for folder in sorted(folders):
-            existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+            existing = next(filter(Path.exists, (folder, *folder.absolute().parents)))
             if not os.access(existing, os.W_OK):
                 raise StateError(
                     f"The folder {existing} is not writable; give another folder as 'results', or "

@@ -52,7 +52,7 @@ def cell_key(table: DeclaredTable, row: Entry, column: Entry) -> CellKey:
 
 def matches(cell: CellKey, where: CellKey) -> bool:
     """Whether a cell has the coordinates ``where``."""
-    return all(cell[axis] == value for axis, value in where.items())
+    return where.items() <= cell.items()
 
 
 def paper_folders(home: Path) -> dict[str, Path]:

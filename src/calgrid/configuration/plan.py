@@ -257,7 +257,7 @@ class Plan:
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
-            "sources": [self._source(path) for path in self.study.external_files(key)],
+            "sources": list(map(self._source, self.study.external_files(key))),
             "fingerprint": "",
         }
         return self._job("import", key, spec, ["calgrid.jobs.import_logits"])
@@ -398,8 +398,8 @@ class Plan:
         configuration.
         """
         config = self.study.config.model_dump(exclude_none=True, exclude=OF_THE_MACHINE)
-        papers = [self._manifest_paper(paper) for paper in self.study.papers]
-        published = [str(path) for path in self.study.published()]
+        papers = list(map(self._manifest_paper, self.study.papers))
+        published = list(map(str, self.study.published()))
         published += [paper["published"] for paper in papers]
         content = {
             "study": self.study.layout.study,

@@ -374,7 +374,7 @@ class Study:
 
     def published(self) -> list[Path]:
         """Files with published numbers."""
-        return [self._here_or_ours(path) for path in self.config.published]
+        return list(map(self._here_or_ours, self.config.published))
 
     def _here_or_ours(self, path: str) -> Path:
         """A file in the working directory, or else in ``home``."""
