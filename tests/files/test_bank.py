@@ -250,7 +250,8 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
     banks = {"a": TAKEN, "b": {**TAKEN, "file": "others.zip"}}
     with refuses(ConfigError, f"external.b: {names}"):
         rows_of_banks(Study({"study": "s", "external": banks}, home))
-    with refuses(ConfigError, "external.own: external/blobs/net/ce/seed3", "runs of a bank"):
+    names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
+    with refuses(ConfigError, f"external.own: {names} rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
 
 
@@ -405,7 +406,7 @@ def test_other_rows_than_those_of_the_bank_are_refused_before_the_training(
     labels = {"val": LABELS[:VAL].copy(), "test": LABELS[VAL:].copy()}
     key = RunKey("digits", "digits", "resnet8", "ls", 1)  # of the bank; those here are ce and mbls
     known = {
-        sharing_rows(key, split): identity_of_rows(np.arange(len(rows)), rows)
+        sharing_rows(key, split): (key, identity_of_rows(np.arange(len(rows)), rows))
         for split, rows in labels.items()
     }
     monkeypatch.setattr("calgrid.configuration.plan.rows_of_banks", lambda _: known)

@@ -95,12 +95,15 @@ def _origin(options: argparse.Namespace) -> dict[str, Any]:
 
 def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the archive of a study."""
-    configuration = {
-        name: value for name, value in manifest["configuration"].items() if name not in LEFT_OUT
-    }
+    configuration = dict(manifest["configuration"])
+    for name in LEFT_OUT:
+        configuration.pop(name, None)
     _refuse_absolute_paths(configuration)
-    below = [below_results(manifest, folder) for folder in manifest["folders"]]
-    folders = [study.parent / folder for folder in below if folder.parts[0] == "runs"]
+    folders = []
+    for folder in manifest["folders"]:
+        below = below_results(manifest, folder)
+        if below.parts[0] == "runs":
+            folders.append(study.parent / below)
     runs = []
     for run in manifest["runs"]:
         calibrated = study.parent / below_results(manifest, run["calibrate"])

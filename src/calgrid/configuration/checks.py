@@ -209,7 +209,7 @@ def check_grid(grid: Grid, protocol: Protocol, datasets: DatasetCatalog, where: 
                 check_image_size(found, height, width, at)
     if not isinstance(protocol, TrainingProtocol):
         _check_ready_weights(grid, protocol, datasets, where)
-    known = {family for dataset in grid.datasets for family in datasets.families(dataset)}
+    known = set().union(*map(datasets.families, grid.datasets))
     for shift in grid.shifts:
         if shift not in known:
             raise unknown_id("shift", shift, known, f"{where}.shifts")
@@ -293,10 +293,13 @@ def check_linear_head(
     """
     if method.linear_head:
         return
-    readers = [("calibrator", each["name"]) for each in calibrators if "head" in each["needs"]]
-    for each in probes:
-        if registry.describe("probe", each["id"]).info["needs_linear_head"]:
-            readers.append(("probe", each["name"]))
+    readers = []
+    for calibrator in calibrators:
+        if "head" in calibrator["needs"]:
+            readers.append(("calibrator", calibrator["name"]))
+    for probe in probes:
+        if registry.describe("probe", probe["id"]).info["needs_linear_head"]:
+            readers.append(("probe", probe["name"]))
     for kind, name in readers:
         raise ConfigError(
             f"{where}.{kind}s: '{name}' needs a linear last layer, which '{method.id}' does not "

@@ -116,7 +116,9 @@ def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun
 
 def _shown(key: RunKey) -> Any:
     """Names of an external run in the tables."""
-    return {name: value for name, value in key._asdict().items() if name != "protocol"}
+    names = key._asdict()
+    del names["protocol"]
+    return names
 
 
 def _check_files(entry: External, root: Path, where: str) -> None:

@@ -139,7 +139,7 @@ class Jobs:
     def shifts(self, wildcards: Any) -> list[str]:
         """Manifests of the shift families of a run, in the order of its specification."""
         names = self.plan.predict(run_key(wildcards)).spec["shifts"]
-        return [self._manifest(image_set_of(name)) for name in names]
+        return list(map(self._manifest, map(image_set_of, names)))
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""

@@ -111,8 +111,11 @@ def own_protocols(home: Path, name: str, config: Config) -> list[str]:
     if own.overrides != config.overrides:
         return []
     lines, own_lines = line_of(config), line_of(own)
-    protocols = {grid.protocol for grid in own.grids}
-    return sorted(name for name in protocols if lines.get(name) == own_lines.get(name))
+    shared = set()
+    for grid in own.grids:
+        if lines.get(grid.protocol) == own_lines.get(grid.protocol):
+            shared.add(grid.protocol)
+    return sorted(shared)
 
 
 def line_of(config: Config) -> dict[str, str]:

@@ -532,7 +532,8 @@ class Plan:
         found: dict[str, dict[str, str]] = {}
         for key in self.study.trained:
             for split in SPLITS:
-                if (identity := known.get(sharing_rows(key, split))) is not None:
+                if (shared := sharing_rows(key, split)) in known:
+                    _, identity = known[shared]
                     found.setdefault(self.train(key).folder, {})[split] = identity
         return found
 

@@ -4,7 +4,6 @@ A protocol describes the training of networks, or the source of trained weights.
 """
 
 import functools
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -124,11 +123,10 @@ def _resolved(options: Mapping[str, Any], where: str) -> Protocol:
         protocol = validated(TrainingProtocol, options, where)
         _check_training(protocol, where)
     _check_weights_file(protocol, where)
-    known = [
-        id
-        for id, component in registry.descriptions("dataset").items()
-        if component.info.get("mean")
-    ]
+    known = []
+    for id, component in registry.descriptions("dataset").items():
+        if component.info.get("mean"):
+            known.append(id)
     for datasets in protocol.test_normalisation.items():
         for dataset in datasets:
             if dataset not in known:
@@ -239,7 +237,7 @@ def _check_schedule(protocol: TrainingProtocol, where: str) -> None:
     if protocol.optimizer.nesterov and not protocol.optimizer.momentum:
         raise ConfigError(f"{where}: optimizer.nesterov needs a momentum above 0; set one.")
     milestones, warmup = protocol.schedule.milestones, protocol.schedule.warmup_epochs
-    if any(second <= first for first, second in itertools.pairwise(milestones)):
+    if milestones != sorted(set(milestones)):
         raise ConfigError(f"{where}: schedule.milestones must ascend, got {milestones}.")
     if warmup >= protocol.epochs:
         raise ConfigError(

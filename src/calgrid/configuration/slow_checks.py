@@ -155,9 +155,9 @@ def check_weights(study: Study) -> None:
 
 
 @functools.cache
-def rows_of_banks(study: Study) -> dict[tuple[object, ...], str]:
-    """Read all files of banks, and return the identities of their rows, by what the runs have in
-    common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
+def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
+    """Read all files of banks, and return the first run with each rows and the identity of these,
+    by what runs have in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
 
     Refuses damaged files, runs that are compared and have other rows, also of two banks, another
     number of rows than that of the trained runs, and too few rows.
@@ -183,15 +183,17 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], str]:
                     )
             if study.config.statistics.conformal is not None:
                 check_conformal(found["val"][0], run.disjoint_validation, key.path)
-    identities = {shared: identity for shared, (_, identity) in rows.items()}
     for key, made in study.ensembles.items():
-        of_members = {identities.get(sharing_rows(member, "val")) for member in made.members}
-        if len(of_members - {None}) > 1:
+        identities = set()
+        for member in made.members:
+            if (shared := sharing_rows(member, "val")) in rows:
+                identities.add(rows[shared][1])
+        if len(identities) > 1:
             raise ConfigError(
                 f"ensembles: the members of {key.path} have other validation images, on which no "
                 "common calibrator can be fitted; take other members."
             )
-    return identities
+    return rows
 
 
 def _read_bank(
@@ -230,11 +232,11 @@ def check_external(study: Study) -> None:
         identity = _test_rows(study, runs, where)
         for run in runs:
             key = run.key
-            if of_banks.get(sharing_rows(key, "test"), identity) != identity:
+            first, expected = of_banks.get(sharing_rows(key, "test"), (key, identity))
+            if identity != expected:
                 raise ConfigError(
-                    f"{where}: {key.path} and the runs of a bank with this protocol, data set and "
-                    "network have other test rows or labels, so they cannot be compared image by "
-                    "image; give it another 'protocol' or 'dataset'."
+                    f"{where}: {key.path} and {first.path} of a bank have other test rows or "
+                    "labels, so they cannot be compared image by image; give it another 'dataset'."
                 )
             first, expected = rows.setdefault((*key[:3], key.seed), (key, identity))
             if identity != expected:

@@ -98,7 +98,7 @@ class Study:
             self._add_grid(grid, f"grids[{number}]")
         for number, grid in enumerate(grids):
             keys = _keys(grid, f"grids[{number}]")
-            families = {family for key in keys for family in self.families(key)}
+            families = set().union(*map(self.families, keys))
             checks.check_fit_on(grid, families, self.datasets, f"grids[{number}]")
         downloads = []
         for image_set in self.image_sets():
