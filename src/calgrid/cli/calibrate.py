@@ -126,10 +126,7 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             not options.apply and (options.out or options.plot),
             "--out and --plot need --apply, the file to calibrate.",
         ),
-        (
-            same_output,
-            f"--save and --out are the same file, {options.out}; give different names.",
-        ),
+        (same_output, f"--save and --out are the same file, {options.out}; give different names."),
         (
             options.rank_by and not ranking,
             "--rank-by needs several calibrators; name them in --calibrator, or all.",
@@ -312,10 +309,7 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
 
 
 def _ranking_text(
-    ranking: Sequence[Ranked],
-    refused: Mapping[str, str],
-    rows: int,
-    options: argparse.Namespace,
+    ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, options: argparse.Namespace
 ) -> str:
     """Return the ranking as a table, the best first, with ties and calibrators left out."""
     rank_by = options.rank_by or NLL

@@ -205,10 +205,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def write_part(
-    manifest: Manifest,
-    record: Path,
-    name: str,
-    write: Callable[[Path, Manifest, Path], object],
+    manifest: Manifest, record: Path, name: str, write: Callable[[Path, Manifest, Path], object]
 ) -> None:
     """Write tables, figures or report of the study with this record into its folder."""
 

@@ -20,13 +20,7 @@ from typing import Any, cast
 import yaml
 
 from calgrid import __version__
-from calgrid.cli.maintenance import (
-    below_results,
-    damage,
-    record_of,
-    result_folders,
-    with_bar,
-)
+from calgrid.cli.maintenance import below_results, damage, record_of, result_folders, with_bar
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import check_unpacked
@@ -117,12 +111,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
                 "draws_validation": run["draws_validation"],
             }
         )
-    bank = {
-        "schema": 1,
-        "calgrid": __version__,
-        "origin": _origin(options),
-        "runs": runs,
-    }
+    bank = {"schema": 1, "calgrid": __version__, "origin": _origin(options), "runs": runs}
     totals = summary_record(study, "aggregate")
     if totals is None:
         raise StateError(f"The study in {study} is not finished; call snakemake first.")

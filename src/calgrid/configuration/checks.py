@@ -15,19 +15,8 @@ from calgrid.components import registry
 from calgrid.configuration.components import PLAIN, Method
 from calgrid.configuration.datasets import DatasetCatalog
 from calgrid.configuration.files import is_path
-from calgrid.configuration.model import (
-    Candidate,
-    Comparison,
-    Config,
-    Grid,
-    Tuning,
-)
-from calgrid.configuration.protocols import (
-    FOCAL_CALIBRATION,
-    RUN_PARTS,
-    cropped,
-    parts_of,
-)
+from calgrid.configuration.model import Candidate, Comparison, Config, Grid, Tuning
+from calgrid.configuration.protocols import FOCAL_CALIBRATION, RUN_PARTS, cropped, parts_of
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.specs import Calibrator, NamedComponent
 from calgrid.storage.layout import OOD_PREFIX, RunKey

@@ -5,14 +5,7 @@ Invalid values raise ConfigError, with one sentence; see :mod:`calgrid.component
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    WrapValidator,
-    model_validator,
-    with_config,
-)
+from pydantic import AfterValidator, ConfigDict, Field, WrapValidator, model_validator, with_config
 from typing_extensions import TypedDict
 
 from calgrid.components.validation import Distinct, InvalidOptionError, Model, Names, OneOrMore
@@ -457,8 +450,7 @@ class Config(Model):
         "name.",
     )
     calibrators: dict[Name, Variant] = Field(
-        {},
-        description="Named variants of calibrators, usable in any grid under their own name.",
+        {}, description="Named variants of calibrators, usable in any grid under their own name."
     )
     probes: dict[Name, Variant] = Field(
         {}, description="Named variants of probes, usable in any grid under their own name."

@@ -12,15 +12,7 @@ from calgrid.configuration.model import Text
 Identifier = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 Severity = Annotated[int, Field(ge=0)]
 Axis = Literal[
-    "dataset",
-    "backbone",
-    "method",
-    "stage",
-    "calibrator",
-    "fit_on",
-    "shift",
-    "severity",
-    "metric",
+    "dataset", "backbone", "method", "stage", "calibrator", "fit_on", "shift", "severity", "metric"
 ]
 Axes = Annotated[list[Axis], Distinct]
 
@@ -146,9 +138,7 @@ class PaperTable(Model):
         2, ge=0, le=6, description="Decimals shown; the best cell is determined by these digits."
     )
     scale: float | None = Field(
-        None,
-        gt=0,
-        description="Factor of the numbers shown; by default 100 for fractions, else 1.",
+        None, gt=0, description="Factor of the numbers shown; by default 100 for fractions, else 1."
     )
     names: dict[str, str] = Field(
         {}, description="Replacements for values of coordinates in the headings."
@@ -225,8 +215,7 @@ class PrintedFigure(Model):
     number: Text = Field(description="Number in the paper, with its part: 2b.")
     shows: Text = Field(description="Content of the figure, paraphrased.")
     figure: Identifier = Field(
-        "",
-        description="The corresponding figure of ours; if there is none, the note explains why.",
+        "", description="The corresponding figure of ours; if there is none, the note explains why."
     )
     dataset: OneOrMore = Field([], description="Data sets of its runs.")
     backbone: OneOrMore = Field([], description="Networks of its runs.")

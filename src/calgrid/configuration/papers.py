@@ -14,14 +14,7 @@ from typing import Any, cast
 
 from calgrid.components.validation import validated
 from calgrid.configuration.files import read_yaml
-from calgrid.configuration.manifest import (
-    CellKey,
-    Claim,
-    ClaimCase,
-    DeclaredTable,
-    Entry,
-    Paper,
-)
+from calgrid.configuration.manifest import CellKey, Claim, ClaimCase, DeclaredTable, Entry, Paper
 from calgrid.configuration.model import Config
 from calgrid.configuration.paper_model import (
     DrawnModule,

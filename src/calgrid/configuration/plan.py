@@ -47,15 +47,7 @@ from calgrid.storage.layout import (
     probe_job,
     sharing_rows,
 )
-from calgrid.storage.records import (
-    CALIBRATE,
-    HISTORY,
-    PREDICT,
-    PREPARE,
-    PROBE,
-    TRAIN,
-    sha256_of,
-)
+from calgrid.storage.records import CALIBRATE, HISTORY, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
 from calgrid.storage.schema import DRAWN, METRICS
 from calgrid.training.protocol import TrainingProtocol
 

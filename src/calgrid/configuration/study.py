@@ -17,11 +17,7 @@ from calgrid.configuration.components import (
     applies,
 )
 from calgrid.configuration.datasets import DatasetCatalog
-from calgrid.configuration.external import (
-    Entry,
-    check_calibrators,
-    runs_of,
-)
+from calgrid.configuration.external import Entry, check_calibrators, runs_of
 from calgrid.configuration.files import read_names
 from calgrid.configuration.focal_calibration import checkpoint_file
 from calgrid.configuration.manifest import Paper
@@ -111,11 +107,7 @@ class Study:
             self._add_external(name, entry)
         if self.config.ensembles is not None:
             self._add_external_ensembles(self.config.ensembles)
-        self.runs: dict[RunKey, Predicted] = {
-            **self.trained,
-            **self.ensembles,
-            **self.external,
-        }
+        self.runs: dict[RunKey, Predicted] = {**self.trained, **self.ensembles, **self.external}
         self._check_questions()
 
     def _with_lists(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,8 +166,7 @@ class Study:
             known = self.datasets.families(key.dataset)
             families = [shift for shift in grid.shifts if shift in known]
             self._evaluate(
-                key,
-                Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes),
+                key, Evaluation(calibrators, grid.calibrator_seeds, families, grid.fit_on, probes)
             )
         wanted = Evaluation(calibrators, grid.calibrator_seeds, fit_on=grid.fit_on)
         for method in grid.methods:
