@@ -57,7 +57,8 @@ def read(
 
 def calibrator_names(text: str) -> list[str]:
     """Names in ``ID,ID,...``, each once."""
-    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    names = map(str.strip, text.split(","))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
@@ -76,13 +77,11 @@ def estimates(
     resample: Callable[..., Mapping[str, tuple[float, float]]] = bootstrap,
 ) -> dict[str, Estimate]:
     """Metrics with intervals; ``truth`` are labels, or the distributions of soft metrics."""
+    values = measure(probabilities, truth, n_bins=options.bins)
     bounds: Mapping[str, tuple[float, float]] = {}
     if options.bootstrap:
         bounds = resample(probabilities, truth, n_resamples=options.bootstrap, n_bins=options.bins)
-    result = {}
-    for name, value in measure(probabilities, truth, n_bins=options.bins).items():
-        result[name] = Estimate(value, *bounds.get(name, ()))
-    return result
+    return {name: Estimate(value, *bounds.get(name, ())) for name, value in values.items()}
 
 
 def as_json(scores: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:

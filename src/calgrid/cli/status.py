@@ -227,7 +227,10 @@ def _text(study: str, found: list[JobState]) -> str:
             f"  {stage:10s}{done if others else _coloured(done, DONE)}{', '.join(others)}".rstrip()
         )
     for state, meaning in MEANING.items():
-        of_state = [line for job in found if job.state == state for line in _lines(job)]
+        of_state = []
+        for job in found:
+            if job.state == state:
+                of_state += _lines(job)
         if of_state:
             lines += ["", f"{_coloured(meaning, state)}:", *of_state]
     return "\n".join(lines) + "\n"

@@ -139,7 +139,7 @@ class Jobs:
     def shifts(self, wildcards: Any) -> list[str]:
         """Manifests of the shift families of a run, in the order of its specification."""
         names = self.plan.predict(run_key(wildcards)).spec["shifts"]
-        return list(map(self._manifest, map(image_set_of, names)))
+        return [self._manifest(image_set_of(name)) for name in names]
 
     def external_files(self, wildcards: Any) -> list[str]:
         """Files of an external run."""
@@ -229,7 +229,8 @@ class Jobs:
         """Raise StateError if there is a folder where a record, a model or another file of a result
         should be, which Snakemake would take for the file.
         """
-        for path in [*self._result_files(), *map(Path, map(self.record, SUMMARIES))]:
+        records = [Path(self.record(name)) for name in SUMMARIES]
+        for path in [*self._result_files(), *records]:
             if path.is_dir():
                 what = "model" if path.name == MODEL else "file"
                 raise StateError(f"The {what} {path} is a folder; {MEND}.")

@@ -184,8 +184,8 @@ def _entry(
 
 def _cells(table: DeclaredTable) -> list[CellKey]:
     """Coordinates of all cells, row by row."""
-    places = itertools.product([table], table["rows"], table["columns"])
-    return list(itertools.starmap(cell_key, places))
+    places = itertools.product(table["rows"], table["columns"])
+    return [cell_key(table, row, column) for row, column in places]
 
 
 def _check_table(table: DeclaredTable, what: str) -> None:
