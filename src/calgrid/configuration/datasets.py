@@ -53,9 +53,8 @@ class DatasetCatalog:
         self.configured, self.data_root = configured, data_root
         self.options: dict[str, dict[str, Any]] = {}
         self._descriptions: dict[str, registry.Description] = {}
-        #: data sets of the user's files, and shift families of such files
+        #: data sets of the user's files
         self._of_files: set[str] = set()
-        self._of_shifted: set[str] = set()
         shifts: list[str] = []
         for name, entry in configured.items():
             where = f"datasets.{name}"
@@ -130,11 +129,11 @@ class DatasetCatalog:
         """
         if image_set not in self.configured:
             return {}
-        options = self.options[image_set]
+        options, base = self.options[image_set], self.configured[image_set]["base"]
         sources = {}
-        roles = [role for role in SOURCES if role in options]
-        for role in roles if image_set in self._of_files | self._of_shifted else ():
-            for name in as_list(options[role]):
+        of_files = _is_kind(registry.describe("dataset", base))
+        for role in SOURCES if of_files else ():
+            for name in as_list(options.get(role)):
                 try:
                     sources[name] = identity(self.data_root, name)
                 except ConfigError as error:
@@ -142,7 +141,7 @@ class DatasetCatalog:
                     if role == "test" and "test_size" in options:
                         mend = f"{mend.rstrip('.')}, or give test_size, a number of training rows."
                     raise ConfigError(f"datasets.{image_set}.{role}: {mend}") from None
-        return {"kind": self.configured[image_set]["base"], "options": options, "sources": sources}
+        return {"kind": base, "options": options, "sources": sources}
 
     def draws_val(self, name: str) -> bool:
         """Whether a data set draws its validation images from its training images."""
@@ -238,7 +237,6 @@ class DatasetCatalog:
         if "test" in options:
             _check_below(options["test"], f"{where}.test")
             info["shifts"] = (options["shift"],)
-            self._of_shifted.add(name)
         self._store(name, kind, options, info)
 
     def _add_variant(self, name: str, base: registry.Description, where: str) -> None:

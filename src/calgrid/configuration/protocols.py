@@ -60,12 +60,6 @@ class ProtocolCatalog:
         options = self._read(name, where, [*self.files, *self.variants])
         return _resolved(options, f"protocol '{name}'")
 
-    def related(self, name: str) -> list[str]:
-        """Return the base of a variant and all variants, of which some may train in the same way;
-        of a file only its name.
-        """
-        return [self.variants[name]["base"], *self.variants] if name in self.variants else [name]
-
     def _read(self, name: str, where: str, known: Iterable[str]) -> dict[str, Any]:
         if name not in self.files:
             raise unknown_id("protocol", name, known, where)

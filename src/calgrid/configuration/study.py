@@ -305,13 +305,16 @@ class Study:
 
     def _training(self, key: RunKey, where: str) -> RunKey:
         """Run whose network a run tests, which is added to the trained ones."""
-        for name in self.protocols.related(key.protocol):
-            other = key._replace(protocol=name)
-            if other != key and self._trains_alike(key, name):
+        variants = self.protocols.variants
+        if key.protocol not in variants:
+            return key
+        for name in (variants[key.protocol]["base"], *variants):
+            if name == key.protocol:
+                break
+            if self._trains_alike(key, name):
+                other = key._replace(protocol=name)
                 self._add_run(other, self.protocols.get(name, where), where)
                 return self.training[other]
-            if other == key:
-                break
         return key
 
     def _trains_alike(self, key: RunKey, name: str) -> bool:
