@@ -62,6 +62,12 @@ def _named(model: type[Coordinates[Any]], value: Any) -> dict[str, Any]:
     return {axis: getattr(coordinates, axis) for axis in value}
 
 
+def _lists(value: Any) -> dict[str, list[Any]]:
+    """Return the coordinates of a block, each as a list."""
+    block = _named(Block, value)
+    return {axis: each if isinstance(each, list) else [each] for axis, each in block.items()}
+
+
 def _table_name(value: Any) -> str:
     number = isinstance(value, int) and not isinstance(value, bool) and value > 0
     if not number and not (isinstance(value, str) and re.fullmatch("figure[1-9][0-9]*", value)):
@@ -71,7 +77,7 @@ def _table_name(value: Any) -> str:
 
 #: the coordinates that a file names, of one place or of a block
 PlaceCoordinates = Annotated[dict[str, Any], PlainValidator(functools.partial(_named, Place))]
-BlockCoordinates = Annotated[dict[str, Any], PlainValidator(functools.partial(_named, Block))]
+BlockCoordinates = Annotated[dict[str, list[Any]], PlainValidator(_lists)]
 Blocks = Annotated[list[BlockCoordinates], Field(min_length=1)]
 
 

@@ -141,7 +141,6 @@ def load_table(path: Path, paper: str) -> DeclaredTable:
         **table.model_dump(exclude={"row_names", "names"}),
         "id": f"{paper}_{path.stem}",
         "table": f"figure{number}" if of_figure else str(number),
-        "means": [{"where": mean.where, "over": _lists(mean.over)} for mean in table.means],
         "where": where,
         "row_axes": row_axes,
         "rows": rows,
@@ -160,16 +159,11 @@ def _place(path: Path) -> tuple[bool, int]:
     return found[1] == "figure", int(found[2])
 
 
-def _lists(block: Mapping[str, Any]) -> dict[str, list[Any]]:
-    return {axis: value if isinstance(value, list) else [value] for axis, value in block.items()}
-
-
-def _products(blocks: Sequence[Mapping[str, Any]]) -> Iterator[CellKey]:
-    """All combinations of the coordinates of each block, whose values may be lists."""
+def _products(blocks: Sequence[Mapping[str, list[Any]]]) -> Iterator[CellKey]:
+    """All combinations of the coordinates of each block."""
     for block in blocks:
-        lists = _lists(block)
-        for values in itertools.product(*lists.values()):
-            yield dict(zip(lists, values, strict=True))
+        for values in itertools.product(*block.values()):
+            yield dict(zip(block, values, strict=True))
 
 
 def _entry(
