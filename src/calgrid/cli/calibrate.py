@@ -229,7 +229,7 @@ def _loaded(options: argparse.Namespace, names: Sequence[str]) -> Calibrator:
 
 
 def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | None) -> Calibrator:
-    given = dict(_assignment(text) for text in options.set)
+    given = dict(map(_assignment, options.set))
     component = registry.describe("calibrator", id, "--calibrator")
     overrides = component.resolve(given, where="--set")
     if "seed" not in given:

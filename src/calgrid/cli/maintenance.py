@@ -227,8 +227,8 @@ def _is_locked(folder: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    files = [path, *path.rglob("*")]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    files = filter(Path.is_file, [path, *path.rglob("*")])
+    return sum(file.stat().st_size for file in files)
 
 
 def _agrees() -> bool:

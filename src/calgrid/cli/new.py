@@ -34,11 +34,10 @@ def new(options: argparse.Namespace) -> None:
         owner = owner or ("metric of calgrid/metrics/table.py" if id in METRICS else "")
     if owner:
         raise ConfigError(f"'{id}' is already the {owner}; choose another name.")
-    templates = {
-        path: resources.files("calgrid.templates").joinpath(name).read_text("utf-8")
-        for path, name in files.items()
-    }
-    class_name = "".join(part.capitalize() for part in id.split("_"))
+    templates = {}
+    for path, name in files.items():
+        templates[path] = resources.files("calgrid.templates").joinpath(name).read_text("utf-8")
+    class_name = "".join(map(str.capitalize, id.split("_")))
     names_in_templates = re.findall(r"\w+", " ".join(templates.values()))
     if class_name in names_in_templates:
         class_name = f"My{class_name}"

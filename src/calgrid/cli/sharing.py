@@ -160,9 +160,10 @@ def _refuse_absolute_paths(value: Any) -> None:
 
 def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[str, Any]:
     """Description of the archive as an RO-Crate."""
-    creators = [
-        {"@id": f"#{creator}", "@type": "Person", "name": creator} for creator in options.creator
-    ]
+    creators, references = [], []
+    for creator in options.creator:
+        references.append({"@id": f"#{creator}"})
+        creators.append({"@id": f"#{creator}", "@type": "Person", "name": creator})
     finished = [Record.read(folder, record_of(folder)).content["finished"] for folder in folders]
     dataset = {
         "@id": "./",
@@ -171,7 +172,7 @@ def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[
         "description": f"Records, histories, logits and metrics; written by calgrid {__version__}.",
         "datePublished": max(finished)[:10],
         "license": {"@id": f"https://spdx.org/licenses/{options.licence}"},
-        "creator": [{"@id": creator["@id"]} for creator in creators],
+        "creator": references,
         "hasPart": [{"@id": STUDY}],
     }
     if options.cite:

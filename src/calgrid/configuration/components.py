@@ -69,7 +69,9 @@ class ComponentCatalog:
 
     def changes(self, name: str) -> dict[str, Any]:
         """Options that a variant changes; empty for a registered component."""
-        return {key: value for key, value in self.variants.get(name, {}).items() if key != "base"}
+        changes = dict(self.variants.get(name, {}))
+        changes.pop("base", None)
+        return changes
 
     def named(self, name: str, where: str) -> NamedComponent:
         """Return a component with all options."""

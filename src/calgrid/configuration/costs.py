@@ -201,7 +201,8 @@ def archive_bytes(study: Study, downloaded: bool) -> dict[str, int | None]:
     for image_set in study.image_sets():
         info = study.datasets.describe(image_set).info
         if info.get("download", False) == downloaded:
-            sizes.update({file["name"]: file.get("size") for file in info.get("files", ())})
+            for file in info.get("files", ()):
+                sizes[file["name"]] = file.get("size")
     return sizes
 
 

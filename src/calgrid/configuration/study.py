@@ -125,7 +125,7 @@ class Study:
 
     def _check_questions(self) -> None:
         statistics = self.config.statistics
-        datasets = {self._source(key) for key in self.evaluations}
+        datasets = set(map(self._source, self.evaluations))
         checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
         checks.check_lines(self.config.lines, self.evaluations)
         if statistics.conformal is not None:
