@@ -9,18 +9,22 @@ from numpy.typing import NDArray
 from calgrid.errors import DataError
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
+
+def keys_without(*names: str) -> list[str]:
+    """Keys of a number except some."""
+    return [key for key in NUMBER_KEY if key not in names]
+
+
 #: keys of a number that are strings
-WORDS = tuple(key for key in NUMBER_KEY if key != "severity")
-#: number of test samples, if it is not known
-MANY = 10**9
+WORDS = tuple(keys_without("severity"))
 
 
 def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None:
     """Raise DataError if ``frame`` lacks columns of ``needed``; ``name`` is the argument in
     messages.
     """
-    missing = [column for column in needed if column not in frame.columns]
-    if missing:
+    missing = pd.Index(needed).difference(frame.columns, sort=False)
+    if len(missing):
         raise DataError(
             f"{name} must have the columns {', '.join(needed)}; missing: {', '.join(missing)}."
         )
@@ -28,7 +32,7 @@ def check_columns(frame: pd.DataFrame, needed: Sequence[str], name: str) -> None
 
 def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the metrics frame with words as sorted categories, float64 numbers, empty words or 0
-    for missing keys, and many ``n_samples`` if these are not given.
+    for missing keys, and NaN for unknown ``n_samples``.
 
     Grouping by categories is several times faster than by strings.
 
@@ -37,12 +41,11 @@ def check_metrics(metrics: pd.DataFrame) -> pd.DataFrame:
     DataError : a column is missing, or two rows hold the same number of the same run.
     """
     check_columns(metrics, (*NUMBER_KEY, *SEEDS, "value", *INTERVAL), "metrics")
-    n_samples = metrics["n_samples"].fillna(MANY) if "n_samples" in metrics else MANY
     frame = metrics.astype(dict.fromkeys(("value", *INTERVAL), "float64")).assign(
         **{key: _categories(metrics[key]) for key in WORDS},
         severity=metrics["severity"].fillna(0).astype(int),
         fit_seed=metrics["fit_seed"].fillna(0),
-        n_samples=n_samples,
+        n_samples=metrics.get("n_samples", np.nan),
     )
     if (twice := frame.duplicated([*NUMBER_KEY, *SEEDS])).any():
         row = frame.loc[twice.to_numpy(), [*NUMBER_KEY, *SEEDS]].iloc[0].to_dict()

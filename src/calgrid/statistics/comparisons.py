@@ -22,6 +22,8 @@ from calgrid.storage.schema import NUMBER_KEY
 #: what a question can be about: columns of the metrics
 COMPARED = METHOD, CALIBRATOR = ("method", "calibrator")
 PLACE = ("question", "compared", "against", *NUMBER_KEY)
+#: columns that identify a test
+PAIR = (*PLACE, "family")
 NUMBERS = (
     *("n_seeds", "difference", "std_seed", "std_test", "ci_low", "ci_high", "p_seeds", "p_value"),
     *("p_holm", "detectable", "decided_by", "verdict"),
@@ -70,23 +72,16 @@ def compare(
     """
     check_level(level)
     runs = average_fit_seeds(check_metrics(metrics)).astype(dict.fromkeys(WORDS, "str"))
-    runs = runs[[*NUMBER_KEY, "seed", "value", "n_samples"]].assign(run=np.arange(len(runs)))
-    pairs = [
-        _pairs(runs, asked).assign(
-            question=asked["question"], against=asked["against"], family=asked.get("family", "")
-        )
-        for asked in comparisons
-    ]
-    numbers = {"value": float, "value_against": float, "n_samples": int}
-    kinds = {**numbers, "run": int, "run_against": int}
-    columns = [*PLACE, "family", "seed", *kinds]
-    table = pd.concat(pairs)[columns] if pairs else pd.DataFrame(columns=columns)
+    numbered = runs[[*NUMBER_KEY, "seed"]].assign(run=np.arange(len(runs)))
+    found = [_pairs(numbered, asked) for asked in comparisons]
+    kinds = {**dict.fromkeys(PAIR, str), "run": int, "run_against": int}
+    pairs = pd.concat(found) if found else pd.DataFrame(columns=list(kinds)).astype(kinds)
     draws = run_draws(runs, resamples, (*NUMBER_KEY, "seed"))
-    tests = paired_tests(table.astype(kinds), (*PLACE, "family"), draws)
+    tests = paired_tests(pairs, PAIR, runs, draws)
     tests = tests[tests["n_seeds"] > 0].reset_index(drop=True)
     reach = student_reach(tests["std_seed"], tests["n_seeds"], level)
     tests = tests.assign(ci_low=tests["difference"] - reach, ci_high=tests["difference"] + reach)
-    places = groups(tests, [*(key for key in PLACE if key != "metric"), "family"])
+    places = groups(tests, [key for key in PAIR if key != "metric"])
     # questions about calibrators are one family, whatever the calibrators
     of_methods = tests["calibrator"].where(tests["compared"] == METHOD, "")
     families = groups(tests.assign(calibrator=of_methods), [*FAMILY, "compared", "family"])
@@ -94,13 +89,16 @@ def compare(
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
-    """Values of what is compared at common seeds."""
+    """Runs of what is compared at common seeds."""
     compared = CALIBRATOR if CALIBRATOR in asked else METHOD
     if METHOD in asked and compared == CALIBRATOR:
         runs = runs[runs[METHOD] == asked[METHOD]]
-    mine, other = (runs[runs[compared] == asked[role]] for role in (compared, "against"))
-    shared = [key for key in (*NUMBER_KEY, "seed") if key != compared]
-    pairs = mine.merge(
-        other.drop(columns=[compared, "n_samples"]), on=shared, suffixes=("", "_against")
+    mine = runs[runs[compared] == asked[compared]]
+    other = runs[runs[compared] == asked["against"]].drop(columns=compared)
+    shared = list(other.columns.drop("run"))
+    return mine.merge(other, on=shared, suffixes=("", "_against")).assign(
+        question=asked["question"],
+        compared=compared,
+        against=asked["against"],
+        family=asked.get("family", ""),
     )
-    return pairs.assign(compared=compared)

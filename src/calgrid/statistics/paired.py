@@ -93,11 +93,12 @@ def bounded_ends(
         metric = find_metric(name) if name in names else None
         lows[name], highs[name] = metric.bounds if metric else (-math.inf, math.inf)
         bounded[name] = metric is not None and metric.is_bounded
-    least, most = (metrics.map(ends).astype(float) for ends in (lows, highs))
+    least, most = metrics.map(lows).astype(float), metrics.map(highs).astype(float)
     turned = metrics.map(bounded)
     room, head = (mean - least).where(turned.astype(bool)), most.clip(upper=NO_BOUND) - mean
     factor = np.exp(reach * (1 / room + 1 / head)).where((reach > 0) & (room > 0) & (head > 0))
-    low, high = ((room + head) * room / (room + head * by) + least for by in (factor, 1 / factor))
+    low = (room + head) * room / (room + head * factor) + least
+    high = (room + head) * room / (room + head * (1 / factor)) + least
     bends = factor.notna()
     low = low.where(bends, (mean - reach).clip(least, most).clip(upper=mean))
     high = high.where(bends, (mean + reach).clip(least, most).clip(lower=mean))
@@ -126,7 +127,7 @@ def run_draws(runs: pd.DataFrame, resamples: pd.DataFrame | None, keys: Sequence
     row = np.full(len(runs), -1)
     found = None
     if resamples is not None:
-        places = runs[list(keys)].astype({key: "str" for key in keys if key in WORDS})
+        places = runs[list(keys)].astype(dict.fromkeys({*keys} & {*WORDS}, "str"))
         found = resamples.merge(places.assign(_run=np.arange(len(runs))), on=list(keys))
     if found is None or found.empty:
         return Draws(row, np.empty((0, 1)), np.empty((0, 1)))
@@ -137,7 +138,7 @@ def run_draws(runs: pd.DataFrame, resamples: pd.DataFrame | None, keys: Sequence
             pairs[place] = each
     ids, group = np.unique(found["_run"], return_inverse=True)
     row[ids] = np.arange(len(ids))
-    return Draws(row, *(_group_means(part, group) for part in (linear, pairs)))
+    return Draws(row, _group_means(linear, group), _group_means(pairs, group))
 
 
 def _group_means(values: Floats, group: NDArray[np.intp]) -> Floats:
@@ -148,34 +149,41 @@ def _group_means(values: Floats, group: NDArray[np.intp]) -> Floats:
     return total / count[:, None]
 
 
-def paired_tests(pairs: pd.DataFrame, keys: Sequence[str], draws: Draws) -> pd.DataFrame:
+def paired_tests(
+    pairs: pd.DataFrame, keys: Sequence[str], runs: pd.DataFrame, draws: Draws
+) -> pd.DataFrame:
     """Mean difference over common seeds with its variances: what :func:`judge` needs.
 
     Returns one row for each combination of ``keys``, in order of appearance, with n_seeds;
-    difference, the mean of ``value - value_against``; std_seed (ddof 1, NaN for one seed);
-    std_test, that of the mean over test samples, NaN if a run has no resamples; n_test, the number
-    of test samples.
+    difference, the mean over pairs of runs; std_seed (ddof 1, NaN for one seed); std_test, that of
+    the mean over test samples, NaN if a run has no resamples; n_test, the number of test samples.
 
     Parameters
     ----------
-    pairs : one row a seed with the columns of ``keys``, ``value`` and ``value_against`` (NaN is a
-        missing number), ``n_samples``, ``run`` and ``run_against``, the numbers of both runs in
-        ``draws``.
+    pairs : one row a seed with the columns of ``keys``, ``run`` and ``run_against``, the numbers of
+        both runs.
+    runs : ``value`` (NaN is a missing number) and ``n_samples`` of each run. draws : of the same
+        runs.
     """
-    pairs = pairs.assign(difference=pairs["value"] - pairs["value_against"])
-    tests = pairs.groupby(list(keys), as_index=False, sort=False).agg(
+    run, against = pairs["run"].to_numpy(), pairs["run_against"].to_numpy()
+    value = runs["value"].to_numpy(float)
+    pairs = pairs[list(keys)].assign(
+        difference=value[run] - value[against], n_samples=runs["n_samples"].to_numpy()[run]
+    )
+    grouped = pairs.groupby(list(keys), sort=False)
+    tests = grouped.agg(
         n_seeds=("difference", "count"),
         std_seed=("difference", "std"),
         difference=("difference", "mean"),
         n_test=("n_samples", "min"),
-    )
+    ).reset_index()
     # rounding only: equal differences of all seeds
-    rounded = tests["std_seed"] <= ROUNDING * pairs["value"].abs().max()
+    rounded = tests["std_seed"] <= ROUNDING * pd.Series(value[run]).abs().max()
     tests["std_seed"] = tests["std_seed"].mask(rounded, 0.0)
-    group = pairs.groupby(list(keys), sort=False).ngroup().to_numpy()
     both = pairs["difference"].notna().to_numpy()
-    mine, other = (draws.row[pairs.loc[both, name]] for name in ("run", "run_against"))
-    return tests.assign(std_test=_std_test(draws, mine, other, group[both], len(tests)))
+    group = grouped.ngroup().to_numpy()[both]
+    mine, other = draws.row[run[both]], draws.row[against[both]]
+    return tests.assign(std_test=_std_test(draws, mine, other, group, len(tests)))
 
 
 def _std_test(
@@ -191,9 +199,8 @@ def _std_test(
     found = np.full(n_groups, np.nan)
     if wanted.any():
         ids, place = np.unique(group[wanted], return_inverse=True)
-        means = [
-            _group_means(part[mine[wanted]] - part[other[wanted]], place)
-            for part in (draws.linear, draws.pairs)
-        ]
-        found[ids] = np.sqrt(sampling_variance(*means))
+        mine, other = mine[wanted], other[wanted]
+        linear = _group_means(draws.linear[mine] - draws.linear[other], place)
+        pairs = _group_means(draws.pairs[mine] - draws.pairs[other], place)
+        found[ids] = np.sqrt(sampling_variance(linear, pairs))
     return found

@@ -31,10 +31,7 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
     DataError : a column is missing or a unit is unknown.
     """
     check_columns(published, PUBLISHED_COLUMNS, "published")
-    words = {
-        name: published[name].astype(object).fillna("").astype(str)
-        for name in ("table", "shift", "suspect")
-    }
+    words = published[["table", "shift", "suspect"]].astype(object).fillna("").astype(str)
     factor = published["unit"].map(PUBLISHED_UNITS)
     if factor.isna().any():
         unit = published["unit"][factor.isna()].iloc[0]
@@ -42,11 +39,8 @@ def printed_numbers(published: pd.DataFrame) -> pd.DataFrame:
             f"published must have a unit of {', '.join(PUBLISHED_UNITS)} in each row, found "
             f"{unit!r}."
         )
-    numbers = {
-        name: pd.to_numeric(published[name]) * factor
-        for name in ("value", "std")
-        if name in published
-    }
+    numbers = published[published.columns.intersection(["value", "std"])].apply(pd.to_numeric)
+    numbers = numbers.mul(factor, axis="index")
     if "std" in numbers and "note" in published:
         numbers["std"] = numbers["std"].mask(
             published["note"].astype(str).str.contains(RELATIVE_STD, regex=False)

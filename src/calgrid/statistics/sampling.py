@@ -149,7 +149,7 @@ def _judged(
 
 
 def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
-    if len(runs) < 2 or not all(len(each) for each in runs.values()):
+    if len(runs) < 2 or 0 in map(len, runs.values()):
         raise DataError("runs must hold at least two methods with at least one run each.")
     counts = {method: len(each) for method, each in runs.items()}
     if len(set(counts.values())) > 1:
@@ -186,16 +186,16 @@ def _difference(
     difference, count = float(by_seed.mean()), len(by_seed)
     std_seed = float(by_seed.std(ddof=1)) if count > 1 else math.nan
     over_seeds = float(student_reach(std_seed, count, level)) if count > 1 else 0.0
-    ends = difference_interval(metric, first.mean, second.mean, ((1 - level) / 2, (1 + level) / 2))
-    below, above = (math.hypot(end - difference, over_seeds) for end in ends)
+    shares = (1 - level) / 2, (1 + level) / 2
+    low, high = difference_interval(metric, first.mean, second.mean, shares)
     deciding = drawn[:DECIDING_RESAMPLES]
     # the rule takes as many resamples for granted as it uses at most
     are_few = len(deciding) < min(n_test, DECIDING_RESAMPLES)
     return {
         "n_seeds": count,
         "difference": difference,
-        "ci_low": difference - below,
-        "ci_high": difference + above,
+        "ci_low": difference - math.hypot(low - difference, over_seeds),
+        "ci_high": difference + math.hypot(high - difference, over_seeds),
         "std_test": math.sqrt(float(sampling_variance(deciding, pairs))),
         "std_seed": std_seed,
         "df_test": len(deciding) - 1 if are_few else math.nan,

@@ -5,7 +5,7 @@ import pandas as pd
 from scipy import special
 
 from calgrid.metrics.intervals import sampling_variance
-from calgrid.statistics.checks import check_metrics, groups
+from calgrid.statistics.checks import WORDS, check_metrics, groups, keys_without
 from calgrid.statistics.paired import bounded_ends, run_draws
 from calgrid.storage.schema import INTERVAL, MEAN_SHIFT, NUMBER_KEY, SEEDS
 
@@ -35,7 +35,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
     rows = check_metrics(metrics)
     rows = rows[(rows["split"] == "shift") & (rows["severity"] > 0) & (rows["shift"] != MEAN_SHIFT)]
     rows = rows.dropna(subset="value")
-    group = groups(rows, [key for key in (*NUMBER_KEY, *SEEDS) if key != "shift"])
+    group = groups(rows, [*keys_without("shift"), *SEEDS])
     # a set of names is a sum of powers of two: faster than joining strings in many groups
     shift = rows["shift"].cat.remove_unused_categories().cat
     powers = np.array([1 << place for place in range(len(shift.categories))], dtype=object)
@@ -57,7 +57,7 @@ def mean_over_shifts(metrics: pd.DataFrame) -> pd.DataFrame:
 
 def mean_over_severities(means: pd.DataFrame) -> pd.DataFrame:
     """Means of the rows of :func:`mean_over_shifts` over severities, as rows of severity -1."""
-    keys = [*(key for key in NUMBER_KEY if key != "severity"), *SEEDS]
+    keys = [*WORDS, *SEEDS]
     found = {
         "value": ("value", "mean"),
         "n_samples": ("n_samples", "min"),

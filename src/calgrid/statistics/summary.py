@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.components.metrics import find_metric
-from calgrid.statistics.checks import WORDS, check_metrics, groups
+from calgrid.statistics.checks import WORDS, check_metrics, groups, keys_without
 from calgrid.statistics.paired import (
     Draws,
     average_fit_seeds,
@@ -18,12 +18,12 @@ from calgrid.statistics.paired import (
     seed_interval,
 )
 from calgrid.statistics.published import match_published
-from calgrid.statistics.verdicts import decided_by, judge_all
+from calgrid.statistics.verdicts import decided_by, judge_all, of_metric
 from calgrid.storage.schema import INTERVAL, NUMBER_KEY, SEEDS
 
 Ids = NDArray[np.int64]
 #: keys of a table column, within which rows are ranked
-RANKED = [key for key in NUMBER_KEY if key not in ("method", "calibrator", "fit_on")]
+RANKED = keys_without("method", "calibrator", "fit_on")
 #: keys of a family of tests against the baseline
 FAMILY = [*RANKED, "calibrator"]
 
@@ -111,15 +111,12 @@ def _tested(
     summary: pd.DataFrame, runs: pd.DataFrame, draws: Draws, baseline_method: str, level: float
 ) -> dict[str, ArrayLike]:
     """Columns of the summary from ``rank`` to ``verdict``."""
-    signs = {
-        name: find_metric(name, "the column metric").sign for name in summary["metric"].unique()
-    }
-    losses = summary["metric"].map(signs).astype(float) * summary["mean"]  # NaN: without ranks
+    losses = of_metric(summary["metric"], "sign").astype(float) * summary["mean"]  # NaN: no ranks
     is_baseline = (summary["method"] == baseline_method).to_numpy()
     tests = _tests(runs, _counterparts(summary, is_baseline), draws, len(summary))
     tests = tests.assign(metric=summary["metric"].astype(str))
     compared = (tests["difference"].notna() & ~is_baseline).to_numpy()
-    places = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
+    places = groups(summary, keys_without("metric"))
     families = groups(summary, FAMILY)
     judged = judge_all(tests[compared], places[compared], families[compared], level)
     judged = judged.reindex(tests.index)
@@ -157,7 +154,7 @@ def _over_seeds(runs: pd.DataFrame, metric: pd.Series, level: float) -> pd.DataF
 
 def _capped(summary: pd.DataFrame) -> ArrayLike:
     """Upper ends of all intervals; that of a term of an error is at most that of the error."""
-    place = groups(summary, [key for key in NUMBER_KEY if key != "metric"])
+    place = groups(summary, keys_without("metric"))
     wholes = {}
     for name in summary["metric"].unique():
         wholes[name] = find_metric(name, "the column metric").part_of or ""
@@ -169,19 +166,17 @@ def _capped(summary: pd.DataFrame) -> ArrayLike:
 
 def _counterparts(summary: pd.DataFrame, is_baseline: NDArray[np.bool_]) -> Ids:
     """Row (n,) of the baseline with the same other keys as each row; -1 if there is none."""
-    place = groups(summary, [key for key in NUMBER_KEY if key != "method"])
+    place = groups(summary, keys_without("method"))
     rows = pd.Series(range(len(summary))).where(is_baseline, -1)
     return rows.groupby(place).transform("max").to_numpy()
 
 
 def _tests(runs: pd.DataFrame, against: Ids, draws: Draws, n_cells: int) -> pd.DataFrame:
     """Paired differences of each cell (n_cells rows) to the cell ``against``, over common seeds."""
-    own = runs[["cell", "seed", "value", "n_samples"]].assign(run=np.arange(len(runs)))
+    own = runs[["cell", "seed"]].assign(run=np.arange(len(runs)))
+    other = own.rename(columns={"cell": "other"})
     pairs = own.assign(other=against[own["cell"]]).merge(
-        own.drop(columns="n_samples"),
-        left_on=["other", "seed"],
-        right_on=["cell", "seed"],
-        suffixes=("", "_against"),
+        other, on=["other", "seed"], suffixes=("", "_against")
     )
-    tests = paired_tests(pairs, ["cell"], draws).set_index("cell")
+    tests = paired_tests(pairs, ["cell"], runs, draws).set_index("cell")
     return tests.reindex(range(n_cells)).fillna({"n_seeds": 0})

@@ -59,9 +59,15 @@ def decided_by(metrics: pd.Series) -> pd.Series:
     """Metric whose verdict each row has: itself or, for top-label calibration errors,
     ``squared_ce``; empty for metrics without verdicts.
     """
-    known = set(metric_names())
-    by = {name: find_metric(name).decided_by if name in known else name for name in set(metrics)}
-    return metrics.map(by).astype(str)
+    return of_metric(metrics, "decided_by").astype(object).fillna(metrics).astype(str)
+
+
+def of_metric(metrics: pd.Series, fact: str) -> pd.Series:
+    """A fact of each metric; NaN for what is no metric, such as seconds."""
+    known = {}
+    for name in set(metrics) & set(metric_names()):
+        known[name] = getattr(find_metric(name), fact)
+    return metrics.astype(object).map(known)
 
 
 def judge(
@@ -73,8 +79,8 @@ def judge(
     ----------
     tests : one row a comparison: metric; difference; n_seeds; std_seed, over seeds (ddof 1; ignored
         for one seed); std_test, standard deviation of ``difference`` over test samples, NaN if
-        unknown. Optional: n_test, number of test samples (default: many); df_test, degrees of
-        freedom of a std_test not from 200 resamples (NaN: it is); sign, 1 if lower values are
+        unknown. Optional: n_test, number of test samples (NaN: many); df_test, degrees of freedom
+        of a std_test not from 200 resamples (NaN: it is); sign, 1 if lower values are
         better, -1 if higher, NaN if neither (default: as the metric); pool, tests within which
         variances are moderated (default: the families).
     families : label (n,) of the family of each test, within which Holm's correction applies.
@@ -97,25 +103,20 @@ def judge(
         one seed.
     """
     alpha, names = 1 - level, tests["metric"]
-    known = {name: find_metric(name) for name in set(names) & set(metric_names())}
-    side = names.map({name: each.sign for name, each in known.items()})
-    sign = tests["sign"] if "sign" in tests else side.astype(float)
-    margin = names.map({name: each.margin for name, each in known.items()}).astype(float)
+    sign = tests["sign"] if "sign" in tests else of_metric(names, "sign").astype(float)
+    margin = of_metric(names, "margin").to_numpy(float)
     family = pd.Series(np.asarray(families), index=tests.index)
     seeds, df = _over_seeds(tests, tests.get("pool", family))
     difference = tests["difference"].to_numpy(float)
     std_test = tests["std_test"].to_numpy(float)
     # rounding only: a single test sample, or equal differences of all
     images = np.where(std_test <= ROUNDING * np.abs(difference), 0.0, std_test**2)
-    n_test = tests["n_test"].to_numpy(float) if "n_test" in tests else np.full(len(tests), np.inf)
-    df_images = np.clip(n_test - 1, 1, DECIDING_RESAMPLES - 1)
+    facts = tests.reindex(columns=["n_test", "df_test"])
+    n_test, given = facts["n_test"].fillna(np.inf).to_numpy(float), facts["df_test"].to_numpy(float)
+    df_images = np.where(np.isnan(given), np.clip(n_test - 1, 1, DECIDING_RESAMPLES - 1), given)
     # few samples: resamples have their variance, which is below that of their population
-    of_population = np.where(n_test < DECIDING_RESAMPLES, n_test / df_images, 1.0)
-    if "df_test" in tests:
-        given = tests["df_test"].to_numpy(float)
-        of_population = np.where(np.isnan(given), of_population, 1.0)
-        df_images = np.where(np.isnan(given), df_images, given)
-    images = images * of_population
+    few = np.isnan(given) & (n_test < DECIDING_RESAMPLES)
+    images = images * np.where(few, n_test / df_images, 1.0)
     sources = (seeds, df, images, df_images)
     p_value = pd.Series(_p_values(difference, *sources), index=tests.index)
     p_value = p_value.where((tests["n_seeds"] > 1) | of_runs)
@@ -124,7 +125,7 @@ def judge(
     half = _reach(alpha, *sources)
     wide = np.abs(difference) + _reach(alpha / size, *sources)
     testable = tests["std_test"].notna() & ((tests["n_seeds"] > 1) | of_runs) & sign.notna()
-    equal = np.abs(difference) + half < margin.to_numpy() / 1000
+    equal = np.abs(difference) + half < margin / 1000
     rules = {
         EQUIVALENT: testable.to_numpy() & equal,
         NO_VERDICT: (p_value.isna() | ~testable).to_numpy(),
@@ -132,10 +133,10 @@ def judge(
         WORSE: (p_holm < alpha) & (sign * difference > 0).to_numpy(),
     }
     verdict = np.select(list(rules.values()), list(rules), TIE)
-    verdict = np.where((verdict == TIE) & (wide < margin.to_numpy()), EQUIVALENT, verdict)
+    verdict = np.where((verdict == TIE) & (wide < margin), EQUIVALENT, verdict)
     detectable = _reach(alpha / size, *sources) + _reach(2 * (1 - POWER), *sources)
     unseen = np.where(names.isin(SHARES) & (images == 0), UNSEEN / n_test, 0.0)
-    verdict = np.where((verdict == EQUIVALENT) & (unseen >= margin.to_numpy()), TIE, verdict)
+    verdict = np.where((verdict == EQUIVALENT) & (unseen >= margin), TIE, verdict)
     return tests.assign(
         p_value=p_value,
         p_holm=p_holm,

@@ -19,7 +19,6 @@ import pandas as pd
 
 from calgrid.calibrators.base import DRAWN_SHARE
 from calgrid.reporting.published.means import SECTION
-from calgrid.statistics.checks import MANY
 from calgrid.statistics.paired import check_level, paired_tests, run_draws
 from calgrid.statistics.verdicts import BETTER, WORSE, judge, seed_test, seeds_needed
 
@@ -69,8 +68,7 @@ def claim_tests(
     """
     check_level(level)
     values = runs.reindex(columns=[*CELL, "seed", "value", "n_samples"]).reset_index(drop=True)
-    # ranks are not of samples
-    values = values.fillna({"n_samples": MANY}).astype({"cell": int, "value": "float64"})
+    values = values.astype({"cell": int, "value": "float64"})
     resamples = draws if len(draws) else None
     if redrawn is None:
         tests = _of_training(values, pairs, resamples)
@@ -96,13 +94,15 @@ def _of_training(
 ) -> pd.DataFrame:
     """Paired differences over common seeds of training."""
     draws = run_draws(values, resamples, (*CELL, "seed"))
-    values = values.assign(run=np.arange(len(values)))
-    both = pairs.merge(values, on="cell").merge(
-        values.rename(columns={"cell": "rival"}).drop(columns="n_samples"),
-        on=["rival", *SECTION, "seed"],
-        suffixes=("", "_against"),
-    )
-    return paired_tests(both, [*SECTION, *pairs.columns], draws)
+    return paired_tests(_rivals(pairs, values, "seed"), [*SECTION, *pairs.columns], values, draws)
+
+
+def _rivals(pairs: pd.DataFrame, runs: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """Numbers of both runs of each pair of cells, at equal protocol, checkpoint and ``keys``."""
+    own = runs[[*CELL, *keys]].assign(run=np.arange(len(runs)))
+    rivals = own.rename(columns={"cell": "rival"})
+    shared = ["rival", *SECTION, *keys]
+    return pairs.merge(own, on="cell").merge(rivals, on=shared, suffixes=("", "_against"))
 
 
 def _of_fits(
@@ -113,24 +113,18 @@ def _of_fits(
 ) -> pd.DataFrame:
     """Differences of calibrators of the same networks."""
     means = values.groupby(list(CELL), as_index=False).agg(
-        seed=("seed", "first"),
-        mean=("value", "mean"),
+        value=("value", "mean"),
         var=("value", "var"),
         n=("value", "size"),
         n_samples=("n_samples", "min"),
     )
     if resamples is not None:  # means over seeds
         resamples = resamples.drop(columns="seed")
-    draws = run_draws(means, resamples, CELL)
-    means = means.assign(run=np.arange(len(means)), value=means["mean"], seed=0)
-    both = pairs.merge(means, on="cell").merge(
-        means.rename(columns={"cell": "rival"}).drop(columns="n_samples"),
-        on=["rival", *SECTION],
-        suffixes=("", "_against"),
-    )
-    tests = paired_tests(both, [*SECTION, *pairs.columns], draws)
-    n = both[["n", "n_against"]].max(axis=1)
-    error = both["var"].fillna(0) / both["n"] + both["var_against"].fillna(0) / both["n_against"]
+    both = _rivals(pairs, means)
+    tests = paired_tests(both, [*SECTION, *pairs.columns], means, run_draws(means, resamples, CELL))
+    own, rival = (means.iloc[both[name]].reset_index() for name in ("run", "run_against"))
+    n = np.maximum(own["n"], rival["n"])
+    error = own["var"].fillna(0) / own["n"] + rival["var"].fillna(0) / rival["n"]
     tests = tests.assign(n_seeds=n, std_seed=np.sqrt(error * n))
     if not redrawn:
         return tests
