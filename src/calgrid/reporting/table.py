@@ -303,6 +303,7 @@ def ratio_cell(value: float) -> Cell:
     return Cell(text.NOTHING) if math.isnan(value) else Cell(f"{value:.2f}", sort=float(value))
 
 
+#: heading of a column -> its cell of a row
 Columns = dict[str, Callable[[pd.Series], Cell]]
 #: leading columns of a table of calibrators
 CALIBRATED: Columns = {
@@ -312,14 +313,28 @@ CALIBRATED: Columns = {
 }
 
 
-def metric_cell(row: pd.Series, metric: str, bold: bool = False, underlined: bool = False) -> Cell:
+def section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
+    """Section with a line for each row."""
+    lines = []
+    for _, row in rows.iterrows():
+        lines.append([make(row) for make in columns.values()])
+    return Section(heading, list(columns), lines)
+
+
+def metric_cell(
+    row: pd.Series, metric: str, best: Container[Any] = (), ties: Container[Any] = ()
+) -> Cell:
     """Cell of the mean of a metric, with its standard deviation over seeds or, for one seed, its
-    bootstrap interval.
+    bootstrap interval; ``best`` and ``ties`` have the index labels of rows to mark.
     """
     mean, std, low, high = (row[f"{metric}_{statistic}"] for statistic in STATISTICS)
-    spread = text.spread(metric, row["n_seeds"], std, low, high)
-    sort = None if math.isnan(mean) else float(mean)
-    return Cell(text.format_metric(metric, mean), spread, bold, sort, underlined=underlined)
+    return Cell(
+        text.format_metric(metric, mean),
+        text.spread(metric, row["n_seeds"], std, low, high),
+        bold=row.name in best,
+        underlined=row.name in ties,
+        sort=None if math.isnan(mean) else float(mean),
+    )
 
 
 def present(rows: pd.DataFrame, metrics: Iterable[str]) -> list[str]:
@@ -372,14 +387,11 @@ def metric_section(
     for part in parts:
         for metric, labels in best_rows(part, metrics).items():
             best[metric] |= labels
-    lines = []
-    for label, row in rows.iterrows():
-        line = [make(row) for make in lead.values()]
-        for metric in metrics:
-            tied = label in ties.get(metric, ())
-            line.append(metric_cell(row, metric, label in best[metric], tied))
-        lines.append(line)
-    return Section(heading, [*lead, *map(text.heading, metrics)], lines)
+    columns = dict(lead)
+    for metric in metrics:
+        marks = {"best": best[metric], "ties": ties.get(metric, ())}
+        columns[text.heading(metric)] = functools.partial(metric_cell, metric=metric, **marks)
+    return section(heading, rows, columns)
 
 
 def by_group(

@@ -8,7 +8,16 @@ import pandas as pd
 from calgrid.metrics.conformal import SET_METRICS
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.table import CALIBRATED, Cell, Columns, Section, Table, by_group, words
+from calgrid.reporting.table import (
+    CALIBRATED,
+    Cell,
+    Columns,
+    Section,
+    Table,
+    by_group,
+    section,
+    words,
+)
 from calgrid.storage.schema import CONFORMAL
 
 KEYS = ["alpha", "severity", "method", "calibrator", "conformal"]
@@ -26,19 +35,24 @@ SHOWN = {
 
 def conformal(data: StudyData) -> Table | None:
     """Metrics of prediction sets on the clean test split, and under shift by severity."""
+    columns: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
+    for metric, (title, *_) in SHOWN.items():
+        columns[title] = functools.partial(_cell, metric=metric)
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
         found = []
         for (alpha, severity), part in rows.groupby(["alpha", "severity"], sort=False):
             images = IMAGES.get(severity, f"severity {severity}")
             heading = f"{data.label(group)}: {100 * (1 - alpha):g} % asked for, {images}"
-            found.append(_section(heading, part))
+            found.append(section(heading, part, columns))
         return found
 
     frame, formatted = by_group(data.groups, lambda group: set_means(data, group), sections)
     if frame.empty:
         return None
-    n_threshold = frame["n_threshold"].astype(int)
+    n_threshold, covered = frame["n_threshold"].astype(int), 1.0 - frame["alpha"]
+    # largest standard deviation over draws of the validation rows: that of Beta(k, n + 1 - k)
+    deviation = math.sqrt((covered * (1.0 - covered) / (n_threshold + 2)).max())
     caption = (
         "Prediction sets after a calibrator, on the clean test split and, with the same "
         f"thresholds, on corruptions (mean over those of a severity); {captions.seeds(frame)}. ± "
@@ -49,19 +63,11 @@ def conformal(data: StudyData) -> Table | None:
         "and test images, whatever the network; under shift nothing is guaranteed. The coverage of "
         "one threshold varies with "
         f"its {n_threshold.min():,} validation images (standard deviation up to "
-        f"{100 * _deviation(frame):.1f} points). Calibrators were fitted on the other half of the "
+        f"{100 * deviation:.1f} points). Calibrators were fitted on the other half of the "
         "validation rows, so their numbers differ from those of other tables. SSCV: largest gap "
         "of the coverage among sets of similar size. CovGap: mean gap over classes."
     )
     return Table("conformal", "Conformal sets", "Calibrators", caption, frame, formatted)
-
-
-def _deviation(frame: pd.DataFrame) -> float:
-    """Largest standard deviation of a coverage over draws of the validation rows: that of
-    ``Beta(k, n + 1 - k)``.
-    """
-    covered, number = 1.0 - frame["alpha"], frame["n_threshold"]
-    return math.sqrt(float((covered * (1.0 - covered) / (number + 2)).max()))
 
 
 def set_means(data: StudyData, group: Group) -> pd.DataFrame:
@@ -94,16 +100,6 @@ def set_means(data: StudyData, group: Group) -> pd.DataFrame:
     frame = data.in_order(wide.reset_index(), data.order(group))
     frame["alpha"] = frame["alpha"].astype(float)
     return frame.sort_values(["severity", "alpha"], ascending=[True, False], kind="stable")
-
-
-def _section(heading: str, rows: pd.DataFrame) -> Section:
-    columns: Columns = {**CALIBRATED, "Score": lambda row: words(row["conformal"])}
-    for metric, (title, *_) in SHOWN.items():
-        columns[title] = functools.partial(_cell, metric=metric)
-    cells = []
-    for _, row in rows.iterrows():
-        cells.append([make(row) for make in columns.values()])
-    return Section(heading, list(columns), cells)
 
 
 def _cell(row: pd.Series, metric: str) -> Cell:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from calgrid.reporting import captions, text
 from calgrid.reporting.study import UNCALIBRATED, StudyData
-from calgrid.reporting.table import Columns, Section, Table, ratio_cell, seconds_cell, whole, words
+from calgrid.reporting.table import Columns, Table, ratio_cell, seconds_cell, section, whole, words
 from calgrid.storage.schema import SETTING
 
 TITLES = {
@@ -37,7 +37,11 @@ def costs(data: StudyData) -> Table | None:
         [*SETTING, "stage"], sort=False
     ):
         heading = f"{dataset}, {backbone}, protocol {protocol}: {TITLES[stage]}"
-        sections.append(_section(heading, rows, _columns(stage, data.baseline)))
+        shown = {}  # columns with a value in at least one row
+        for name, make in _columns(stage, data.baseline).items():
+            if any(make(row).text != text.NOTHING for _, row in rows.iterrows()):
+                shown[name] = make
+        sections.append(section(heading, rows, shown))
     caption = (
         f"{captions.SECONDS} Mean over seeds; ±: standard deviation over seeds. Peak memory is "
         "that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage "
@@ -77,16 +81,6 @@ def _means(data: StudyData) -> pd.DataFrame:
     joined["ratio_to_baseline"] = joined["seconds"] / base_seconds.where(known_base)
     order = joined.assign(stage=stage).sort_values([*SETTING, "stage"], kind="stable").index
     return joined.loc[order]
-
-
-def _section(heading: str, rows: pd.DataFrame, columns: Columns) -> Section:
-    """Format the columns with a value in at least one row."""
-    shown = {}
-    for name, make in columns.items():
-        cells = [make(row) for _, row in rows.iterrows()]
-        if any(cell.text != text.NOTHING for cell in cells):
-            shown[name] = cells
-    return Section(heading, list(shown), [list(row) for row in zip(*shown.values(), strict=True)])
 
 
 def _columns(stage: str, baseline: str) -> Columns:

@@ -38,8 +38,7 @@ def totals(data: StudyData) -> pd.DataFrame:
     costs = data.costs[data.costs["stage"].isin(STAGES)]
     if costs.empty:
         return pd.DataFrame(columns=[*KEYS, "seconds", "ratio_to_baseline"])
-    numbers = {n: pd.to_numeric(costs[n]) for n in ("seconds", "peak_memory_mb", "epochs")}
-    costs = costs.assign(**numbers)
+    costs = costs.assign(**costs[["seconds", "peak_memory_mb", "epochs"]].apply(pd.to_numeric))
     runs = costs.pivot_table(
         index=[*KEYS, "seed"],
         columns="stage",
@@ -47,16 +46,10 @@ def totals(data: StudyData) -> pd.DataFrame:
         aggfunc="mean",
         sort=False,
     )
-    seconds, epochs = (runs[value].reindex(columns=STAGES) for value in ("seconds", "epochs"))
-    per_run = pd.DataFrame(
-        {
-            "first_stage_seconds": seconds["first_stage"],
-            "own_seconds": seconds["train"],
-            "seconds": seconds.sum(axis=1),
-            "first_stage_epochs": epochs["first_stage"],
-            "own_epochs": epochs["train"],
-        }
-    )
+    seconds = runs["seconds"].reindex(columns=STAGES)
+    per_run = seconds.set_axis(["first_stage_seconds", "own_seconds"], axis=1)
+    per_run["seconds"] = seconds.sum(axis=1)
+    per_run[["first_stage_epochs", "own_epochs"]] = runs["epochs"].reindex(columns=STAGES)
     grouped = per_run.groupby(KEYS, sort=False)
     others = costs.groupby(KEYS, sort=False)
     first_stages = costs[costs["stage"] == "first_stage"].groupby(KEYS, sort=False)
@@ -86,7 +79,7 @@ def _row(row: pd.Series) -> list[Cell]:
         seconds_cell(row["own_seconds"]),
         seconds_cell(row["seconds"], row["seconds_std"]),
         ratio_cell(row["ratio_to_baseline"]),
-        Cell(" + ".join(f"{value:.0f}" for value in epochs) or text.NOTHING),
+        words(" + ".join(epochs.map("{:.0f}".format)) or text.NOTHING),
         whole(row["peak_memory_mb"]),
         words(row["device_name"]),
     ]
