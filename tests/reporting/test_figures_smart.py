@@ -60,7 +60,8 @@ def test_number_of_rows_is_read_from_names_of_external_data_sets_only(data, stud
     assert val_rows(other, other.groups[0]._replace(dataset="digits")) == ("digits", np.inf)
     trained = other.groups[0]._replace(dataset="digits_n40")
     key = RunKey(*trained[:3], method="ce", seed=1)._asdict()
-    other.manifest = {**other.manifest, "runs": [{"key": key, "external": False}]}
+    runs = [{"key": key, "external": False}]
+    other = StudyData(study.folder, {**study.manifest, "runs": runs})
     assert val_rows(other, trained) == ("digits_n40", np.inf)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData
+from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData, among
 
 RANKING = (
     "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of "
@@ -94,8 +94,10 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
     """Name the methods of the groups that see validation data during training; empty if there are
     none.
     """
-    present = {run["key"]["method"] for group in groups for run in data.runs(group)}
-    seeing = [method for method in data.validation_methods if method in present]
+    present: set[str] = set()
+    for group in groups:
+        present.update(data.keys_of(group)["method"])
+    seeing = among(data.validation_methods, present)
     if not seeing:
         return ""
     see = "see" if len(seeing) > 1 else "sees"

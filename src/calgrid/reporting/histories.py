@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calgrid.reporting import text
@@ -34,7 +35,8 @@ def last_samples(data: StudyData, group: Group) -> pd.DataFrame:
 
 def sampled_epochs(samples: pd.DataFrame) -> str:
     """Epochs of training samples, counted from 1, for captions: ``5 and 6``."""
-    return text.listed([str(epoch + 1) for epoch in sorted(samples["epoch"].astype(int).unique())])
+    epochs = np.unique(samples["epoch"].astype(int)) + 1
+    return text.listed(list(map(str, epochs)))
 
 
 def loss_options(data: StudyData, group: Group, method: str) -> Mapping[str, Any]:

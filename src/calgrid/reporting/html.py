@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
 from markupsafe import Markup, escape
 
 from calgrid import __version__
@@ -18,7 +17,7 @@ from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.published.figures import figure_lists
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 from calgrid.reporting.tables import questions
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
@@ -120,28 +119,25 @@ def facts_of(data: StudyData) -> list[str]:
     facts = [text.count(len(runs), "run")]
     if external := sum(run["external"] for run in runs):
         facts[0] += f", {external} of them from external logits"
-    distinct = pd.DataFrame([run["key"] for run in runs]).nunique()
     names = {"dataset": "data set", "backbone": "backbone", "method": "method", "seed": "seed"}
     for name, noun in names.items():
-        facts.append(text.count(int(distinct[name]), noun))
+        facts.append(text.count(data.keys[name].nunique(), noun))
     return [*facts, text.count(len(data.calibrators) - 1, "calibrator")]  # all but none
 
 
 def _grid_row(data: StudyData, group: Group) -> list[str]:
     """Row of the table of what was run: cells of ``GRID``."""
-    methods, seeds, families = [], set(), []
+    keys = data.keys_of(group)
+    families = []
     for run in data.runs(group):
-        methods.append(data.marked(run["key"]["method"]))
-        seeds.add(run["key"]["seed"])
         families += run["families"]
-    fitted = set(data.tidy(group, "test")["calibrator"])
     return [
         data.label(group),
         group.protocol,
         group.checkpoint,
-        ", ".join(dict.fromkeys(methods)),
-        ", ".join(map(str, sorted(seeds))),
-        ", ".join(name for name in data.calibrators if name in fitted),
+        ", ".join(map(data.marked, keys["method"].unique())),
+        ", ".join(map(str, sorted(keys["seed"].unique()))),
+        ", ".join(among(data.calibrators, data.tidy(group, "test")["calibrator"])),
         ", ".join(dict.fromkeys(families)) or "none",
         f"{data.test_samples(group):,}",
     ]

@@ -16,7 +16,7 @@ from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
-from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData
+from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData, differing
 from calgrid.reporting.table import Table
 from calgrid.reporting.tables import built, table_builders
 from calgrid.statistics import compare
@@ -68,8 +68,8 @@ class Results:
     def runs(self) -> pd.DataFrame:
         """One row per run: protocol, dataset, backbone, method, seed, folder."""
         below = self.folder.parent / "runs"
-        keys = [run["key"] for run in self.data.manifest["runs"]]
-        return pd.DataFrame([{**key, "folder": str(below / RunKey(**key).path)} for key in keys])
+        folders = [str(below / RunKey(*key).path) for key in self.data.keys.itertuples(index=False)]
+        return self.data.keys.assign(folder=folders)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -234,10 +234,9 @@ class Results:
                 raise unknown_id(name, str(value), map(str, known))
             found = found[found[name] == value]
         if len(found) > 1:
-            differ = [name for name in RUN_KEY if found[name].nunique() > 1]
             raise ConfigError(
-                f"{len(found)} runs of '{method}' differ in {', '.join(differ)}; select one by "
-                "keyword."
+                f"{len(found)} runs of '{method}' differ in "
+                f"{', '.join(differing(found[list(RUN_KEY)]))}; select one by keyword."
             )
         folder = Path(found["folder"].iloc[0])
         if not folder.is_dir():
@@ -277,10 +276,9 @@ class Results:
         if not found:
             known = "; ".join(map(" ".join, self.data.groups))
             raise DataError(f"The study has no runs with {where}; it has: {known}.")
-        counts = pd.DataFrame(found).nunique()
         raise ConfigError(
-            f"The study has {len(found)} groups that differ in "
-            f"{', '.join(counts.index[counts > 1])}; select one by keyword."
+            f"The study has {len(found)} groups that differ in {', '.join(differing(found))}; "
+            "select one by keyword."
         )
 
 

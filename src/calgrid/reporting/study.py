@@ -145,27 +145,33 @@ class StudyData:
     def groups(self) -> list[Group]:
         """Groups in the order of the manifest, their checkpoints in alphabetical order."""
         found = self.distinct(SUMMARY, GROUP)
-        keys = (run["key"] for run in self.manifest["runs"])
-        order = _order((key["protocol"], key["dataset"], key["backbone"]) for key in keys)
-        groups = [Group(*row) for row in found.itertuples(index=False)]
-        unknown = [group for group in groups if group[:3] not in order]
-        if unknown:
-            raise DataError(
-                f"The summary of {self.folder} has results of {'/'.join(unknown[0])}, which is not "
-                "in its manifest; run the rule 'aggregate' again."
-            )
-        return sorted(groups, key=lambda group: (order[group[:3]], group.checkpoint))
+        settings = self.keys[list(SETTING)].drop_duplicates()
+        known = settings.merge(found.sort_values("checkpoint"))
+        groups = list(map(Group._make, known[GROUP].itertuples(index=False)))
+        for row in found.itertuples(index=False):
+            if row not in groups:
+                raise DataError(
+                    f"The summary of {self.folder} has results of {'/'.join(row)}, which is not "
+                    "in its manifest; run the rule 'aggregate' again."
+                )
+        return groups
+
+    @functools.cached_property
+    def keys(self) -> pd.DataFrame:
+        """Columns ``RUN_KEY`` of each run, in the order of the manifest."""
+        keys = [run["key"] for run in self.manifest["runs"]]
+        return pd.DataFrame(keys, columns=list(RUN_KEY))
 
     @functools.cached_property
     def methods(self) -> list[str]:
         """Methods in the order of the manifest, which sets their colours in all figures."""
-        return list(dict.fromkeys(run["key"]["method"] for run in self.manifest["runs"]))
+        return list(self.keys["method"].unique())
 
     @functools.cached_property
     def calibrators(self) -> list[str]:
         """Calibrators of the study, the uncalibrated network first, then in order of appearance."""
-        found = self.distinct(METRICS, ["calibrator", "fit_on"])["calibrator"].unique()
-        return [UNCALIBRATED, *(name for name in found if name != UNCALIBRATED)]
+        found = self.distinct(METRICS, ["calibrator", "fit_on"])["calibrator"]
+        return list(dict.fromkeys([UNCALIBRATED, *found]))
 
     @functools.cached_property
     def validation_methods(self) -> list[str]:
@@ -190,7 +196,11 @@ class StudyData:
 
     def runs(self, group: Group) -> list[ManifestRun]:
         """Entries of the manifest that belong to a group."""
-        return [run for run in self.manifest["runs"] if RunKey(**run["key"])[:3] == group[:3]]
+        return [self.manifest["runs"][place] for place in self.keys_of(group).index]
+
+    def keys_of(self, group: Group) -> pd.DataFrame:
+        """Rows of :attr:`keys` of a group."""
+        return self.keys[(self.keys[list(SETTING)] == list(group[:3])).all(axis=1)]
 
     def networks(self, group: Group) -> list[Group]:
         """Groups that differ from a group in their backbone alone, and itself."""
@@ -204,7 +214,7 @@ class StudyData:
         """Method that represents a group where only one can be shown: the baseline, or else the
         first.
         """
-        present = [run["key"]["method"] for run in self.runs(group)]
+        present = list(self.keys_of(group)["method"])
         return self.baseline if self.baseline in present else present[0]
 
     def label(self, group: Group, checkpoint: bool = True, backbone: bool = True) -> str:
@@ -215,9 +225,10 @@ class StudyData:
         depend on them; the same in :meth:`slug`.
         """
         parts = [group.dataset, *([group.backbone] if backbone else [])]
-        if len({other.protocol for other in self.groups}) > 1:
+        differ = differing(self.groups)
+        if "protocol" in differ:
             parts.append(group.protocol)
-        if checkpoint and len({other.checkpoint for other in self.groups}) > 1:
+        if checkpoint and "checkpoint" in differ:
             parts.append(f"{group.checkpoint} checkpoint")
         return ", ".join(parts)
 
@@ -225,10 +236,10 @@ class StudyData:
         """Name of a group in file names: ``dataset_backbone``, and what else makes it unique."""
         last = 3 if backbone else 2
         parts = [*group[1:last]]
-        alike = [other for other in self.groups if other[1:last] == group[1:last]]
-        if len({other.protocol for other in alike}) > 1:
+        differ = differing([other for other in self.groups if other[1:last] == group[1:last]])
+        if "protocol" in differ:
             parts.append(group.protocol)
-        if checkpoint and len({other.checkpoint for other in alike}) > 1:
+        if checkpoint and "checkpoint" in differ:
             parts.append(group.checkpoint)
         return re.sub(r"[^A-Za-z0-9.+-]+", "_", "_".join(parts))
 
@@ -277,8 +288,7 @@ class StudyData:
         """
         rows = self.tidy(group, "test", [UNCALIBRATED])
         ranked = list(rank_rows(wide(rows, ["method"]))["method"]) if len(rows) else []
-        present = among(self.methods, (run["key"]["method"] for run in self.runs(group)))
-        return list(dict.fromkeys([*ranked, *present]))
+        return list(dict.fromkeys([*ranked, *among(self.methods, self.keys_of(group)["method"])]))
 
     def in_order(
         self,
@@ -290,10 +300,11 @@ class StudyData:
         study; stable.
         """
         orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}
-        places = pd.DataFrame(
-            {key: table[key].map(orders[key]).astype(float) for key in by}, index=table.index
-        )
-        return table.loc[places.sort_values(list(by), kind="stable").index].reset_index(drop=True)
+
+        def place(names: pd.Series) -> pd.Series:
+            return names.map(orders[str(names.name)]).astype(float)
+
+        return table.sort_values(list(by), kind="stable", key=place, ignore_index=True)
 
     def test_samples(self, group: Group) -> int:
         """Number of images of the clean test split."""
@@ -318,8 +329,9 @@ class StudyData:
 
     def few_calibrators(self) -> list[str]:
         """``none``, and temperature scaling or else the first calibrator of the study."""
-        others = [name for name in self.calibrators if name != UNCALIBRATED]
-        return [UNCALIBRATED, *([PREFERRED] if PREFERRED in others else others[:1])]
+        if PREFERRED in self.calibrators:
+            return [UNCALIBRATED, PREFERRED]
+        return self.calibrators[:2]
 
     @staticmethod
     def select(table: pd.DataFrame, group: Group) -> pd.DataFrame:
@@ -331,6 +343,12 @@ def among(names: Iterable[str], values: Iterable[Hashable]) -> list[str]:
     """Those names that are among the values, in the order of the names."""
     present = set(values)
     return [name for name in names if name in present]
+
+
+def differing(rows: Sequence[tuple[Any, ...]] | pd.DataFrame) -> list[str]:
+    """Columns with several values, of a table or of named tuples."""
+    counts = pd.DataFrame(rows).nunique()
+    return list(counts.index[counts > 1])
 
 
 def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
@@ -362,7 +380,7 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     ``{metric}_{mean|std|ci_low|ci_high}``.
     """
     table = rows.pivot(index=keys, columns="metric", values=list(STATISTICS))
-    table.columns = [f"{metric}_{statistic}" for statistic, metric in table.columns]
+    table.columns = table.columns.swaplevel().map("_".join)
     seeds = rows.groupby(keys)["n_seeds"].max()
     return table.assign(n_seeds=seeds).reset_index()
 

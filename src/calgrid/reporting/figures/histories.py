@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.histories import histories
 from calgrid.reporting.plotting import lines, style
-from calgrid.reporting.study import Group, StudyData
+from calgrid.reporting.study import Group, StudyData, among
 
 #: a learning rate below this share of the previous constant one has dropped
 DROP = 0.9
@@ -57,14 +57,14 @@ class Histories(NamedTuple):
         curves.
         """
         rows = histories(data, group, self.needed)
-        shown = [name for name in self.curves if name in rows and rows[name].notna().any()]
+        shown = among(self.curves, rows.columns[rows.notna().any()])
         return rows[["method", "seed", "epoch", "learning_rate", *shown]] if len(rows) else rows
 
     def caption(self, frame: FigureData) -> str:
-        keys = [run["key"] for run in frame.study.runs(frame.group)]
-        seeds = len({key["seed"] for key in keys})
+        keys = frame.study.keys_of(frame.group)
+        seeds = keys["seed"].nunique()
         spread = f"means over {seeds} seeds" if seeds > 1 else "one seed"
-        if seeds > 1 and len({key["method"] for key in keys}) <= BANDS:
+        if seeds > 1 and keys["method"].nunique() <= BANDS:
             spread += "; bands: range over seeds"
         drops = "A dotted line: the learning rate drops"
         return self.words.format(place=frame.setting, seeds=f"{spread}. {drops}")
@@ -74,11 +74,12 @@ class Histories(NamedTuple):
         the lowest to the highest.
         """
         methods = frame.methods()
-        curves = {name: curve for name, curve in self.curves.items() if name in frame.rows}
+        curves = among(self.curves, frame.rows)
         height = self.height * len(curves) / len(self.curves)
         figure = style.new_figure(frame.width, max(height, 0.19 * len(methods) + 0.8))
         axes = figure.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-        for ax, (column, shown) in zip(axes, curves.items(), strict=True):
+        for ax, column in zip(axes, curves, strict=True):
+            shown = self.curves[column]
             ax.set_ylabel(shown.label)
             for method in methods:
                 history = frame.rows[frame.rows["method"] == method]
@@ -123,14 +124,16 @@ def drops(history: pd.DataFrame) -> list[int]:
     rate = by_epoch.to_numpy()
     fell = rate[1:] < DROP * rate[:-1]
     constant = np.concatenate([[True], rate[1:-1] == rate[:-2]]) if len(rate) > 1 else fell
-    return [int(epoch) for epoch in by_epoch.index[1:][fell & constant]]
+    return list(by_epoch.index[1:][fell & constant].astype(int))
 
 
 def _finish(figure: Figure, rows: pd.DataFrame, methods: Sequence[str]) -> None:
     """Mark the drops of the learning rate in all axes, label the horizontal axis, and add the
     legend.
     """
-    epochs = sorted({epoch for _, history in rows.groupby("method") for epoch in drops(history)})
+    epochs: set[int] = set()
+    for _, history in rows.groupby("method"):
+        epochs.update(drops(history))
     for ax in figure.axes:
         for epoch in epochs:
             ax.axvline(epoch, color=style.GREY, linestyle=":", linewidth=1)
