@@ -29,6 +29,7 @@ PARTS = {
 }
 #: largest number of calibrators that are listed one by one
 FEW = 6
+ECES = ("ece_debiased", "ece", "ece_null")
 WORDS = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score"}
 
 
@@ -65,7 +66,7 @@ def _code(name: str) -> str:
 
 
 def _codes(names: list[str]) -> str:
-    return text.listed([_code(name) for name in names])
+    return text.listed(list(map(_code, names)))
 
 
 def _listing(about: str, cases: list[str]) -> str:
@@ -82,22 +83,13 @@ def _said(row: pd.Series, *metrics: str) -> str:
 
 def _ece(row: pd.Series) -> str:
     """Mean debiased ECE, plain ECE and null of the plain one, in words."""
-    debiased, plain, null = _eces(row)
+    debiased, plain, null = text.means(row, *ECES)
     return f"debiased ECE {debiased} (plain {plain}, null {null})"
 
 
-def _eces(row: pd.Series) -> list[str]:
-    """Mean debiased ECE, plain ECE and null of the plain one, with units."""
-    return [
-        format_with_unit(metric, row[f"{metric}_mean"])
-        for metric in ("ece_debiased", "ece", "ece_null")
-    ]
-
-
 def _interval(data: StudyData, row: pd.Series, metric: str) -> str:
-    low, high = (
-        text.format_metric(metric, row[f"{metric}_{end}"]) for end in ("ci_low", "ci_high")
-    )
+    low = text.format_metric(metric, row[f"{metric}_ci_low"])
+    high = text.format_metric(metric, row[f"{metric}_ci_high"])
     return "" if low == text.NOTHING else f" ({100 * data.level:g} % interval {low} to {high})"
 
 
@@ -170,7 +162,7 @@ def _baseline(data: StudyData, group: Group) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    debiased, plain, null = _eces(row)
+    debiased, plain, null = text.means(row, *ECES)
     return (
         f"{_code(row['method'])} has a debiased ECE of "
         f"{debiased}{_interval(data, row, 'ece_debiased')}, with {_said(row, *WORDS)}. Its plain "
@@ -234,9 +226,9 @@ def _parts(data: StudyData, group: Group) -> str:
         rows = _against_baseline(data, group, metric, UNCALIBRATED)
         if (rows["verdict"] == verdicts.NO_VERDICT).all():
             return ""
-        better, worse = (int((rows["verdict"] == word).sum()) for word in verdicts.FOUND)
+        better, worse = rows["verdict"] == verdicts.BETTER, rows["verdict"] == verdicts.WORSE
         counts.append(
-            f"the {meaning}, is better for {better} and worse for {worse} of "
+            f"the {meaning}, is better for {better.sum()} and worse for {worse.sum()} of "
             f"{text.count(len(rows), 'method')}"
         )
     return f"Parts of the NLL against {_code(data.baseline)}, uncalibrated: {'; '.join(counts)}."
@@ -256,8 +248,9 @@ def _verdicts(rows: pd.DataFrame) -> str:
             said.append(f"{word} for {_codes(names)}")
     ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
-        ends = ties["detectable"].agg(["min", "max"])
-        powers = " to ".join(dict.fromkeys(format_with_unit("nll", end) for end in ends))
+        least, most = ties["detectable"].min(), ties["detectable"].max()
+        ends = (format_with_unit("nll", least), format_with_unit("nll", most))
+        powers = " to ".join(dict.fromkeys(ends))
         said.append(f"a tie for {_codes(list(ties['method']))} (80 % power for {powers})")
     return "; ".join(said)
 
@@ -292,7 +285,7 @@ def _ties(found: Recipes) -> str:
         return "With one seed ties with it cannot be tested."
     if found.tied.empty:
         return "All others are significantly worse."
-    named = [_combined(row) for _, row in found.tied.head(FEW).iterrows()]
+    named = list(found.tied.head(FEW).apply(_combined, axis=1))
     if more := len(found.tied) - len(named):
         named.append(f"{more} more")
     return (
@@ -334,12 +327,12 @@ def _far_worse(data: StudyData, group: Group) -> str:
     rows = data.test(group)
     base = rows[rows["calibrator"] == UNCALIBRATED].set_index("method")["nll_mean"]
     worse = rows[rows["nll_mean"] > WORSE * rows["method"].map(base)]
-    cases = [
-        f"{_code(row['calibrator'])} on {_code(row['method'])} "
-        f"({text.format_metric('nll', row['nll_mean'])} against "
-        f"{text.format_metric('nll', base[row['method']])})"
-        for _, row in worse.iterrows()
-    ]
+    cases = []
+    for _, row in worse.iterrows():
+        with_it = text.format_metric("nll", row["nll_mean"])
+        without = text.format_metric("nll", base[row["method"]])
+        names = f"{_code(row['calibrator'])} on {_code(row['method'])}"
+        cases.append(f"{names} ({with_it} against {without})")
     return _listing(
         f"Warning: calibrators with more than {WORSE:g} times the NLL of the uncalibrated network",
         cases,
@@ -351,12 +344,13 @@ def _doubtful_fits(data: StudyData, group: Group) -> str:
     converge.
     """
     setting_of = operator.itemgetter(*Group._fields[:3])
-    cases = [
-        f"{_code(entry['calibrator'])} {entry['warned']} of {entry['fits']} "
-        f"({entry['first'].removesuffix('.')})"
-        for entry in data.fit_warnings
-        if setting_of(entry) == group[:3]
-    ]
+    cases = []
+    for entry in data.fit_warnings:
+        if setting_of(entry) == group[:3]:
+            count = f"{entry['warned']} of {entry['fits']}"
+            cases.append(
+                f"{_code(entry['calibrator'])} {count} ({entry['first'].removesuffix('.')})"
+            )
     return _listing(
         "Warning: fits that stopped at a bound or an end of a grid, or did not converge", cases
     )
@@ -409,9 +403,7 @@ def _ood(data: StudyData, group: Group) -> str:
     parts = []
     for name, part in rows[rows["calibrator"] == UNCALIBRATED].groupby("shift"):
         best = part.loc[part["auroc_mean"].idxmax()]
-        auroc, fpr95 = (
-            format_with_unit(metric, best[f"{metric}_mean"]) for metric in ("auroc", "fpr95")
-        )
+        auroc, fpr95 = text.means(best, "auroc", "fpr95")
         numbers = f"AUROC {auroc}, FPR95 {fpr95}"
         others = tests.loc[tests["shift"] == name, "verdict"]
         if len(others):

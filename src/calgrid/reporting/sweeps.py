@@ -42,8 +42,10 @@ def method_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     catalog = MethodCatalog(variants, overrides, datasets)
     place = RunKey(*group[:3], method="", seed=0)
     trained = [run["key"]["method"] for run in data.runs(group) if not run["external"]]
-    names = among(data.methods, trained)
-    return _sweeps({name: list(_parts(catalog, place, name)) for name in names})
+    parts = {}
+    for name in among(data.methods, trained):
+        parts[name] = list(_parts(catalog, place, name))
+    return _sweeps(parts)
 
 
 def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
@@ -52,9 +54,11 @@ def calibrator_sweeps(data: StudyData, group: Group) -> list[Sweep]:
     if not variants:
         return []
     catalog = CalibratorCatalog(variants)
-    names = data.distinct(METRICS, ["calibrator"], group, fit_on="val")["calibrator"]
-    resolved = [catalog.resolve(name, "calibrators") for name in names]
-    return _sweeps({each["name"]: [(each["id"], each["options"])] for each in resolved})
+    parts = {}
+    for name in data.distinct(METRICS, ["calibrator"], group, fit_on="val")["calibrator"]:
+        found = catalog.resolve(name, "calibrators")
+        parts[found["name"]] = [(found["id"], found["options"])]
+    return _sweeps(parts)
 
 
 def _parts(

@@ -127,6 +127,11 @@ def format_with_unit(metric: str, value: float) -> str:
     return f"{format_metric(metric, value)} {UNITS.get(find_metric(metric).unit, '')}".rstrip()
 
 
+def means(row: pd.Series, *metrics: str) -> list[str]:
+    """Write the means of metrics in a wide row with their units."""
+    return [format_with_unit(metric, row[f"{metric}_mean"]) for metric in metrics]
+
+
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
     """Write the standard deviation over seeds or, for one seed, the bootstrap interval."""
     if n_seeds > 1 and not math.isnan(std):

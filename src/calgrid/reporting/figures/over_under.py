@@ -64,7 +64,7 @@ def draw(frame: FigureData) -> Figure:
     for metric, offset in offsets.items():
         _, low, high = style.estimates(rows, metric)
         style.arrows(ax, rows["y"].to_numpy() + offset, low.clip(0), high, "black")
-    ax.set_xlabel(" and ".join(text.name(metric) for metric in PARTS) + " (%)")
+    ax.set_xlabel(" and ".join(map(text.name, PARTS)) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
     style.legend_above(figure, [*handles, style.null_handle()], 3)
     return figure

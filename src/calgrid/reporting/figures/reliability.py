@@ -77,18 +77,18 @@ def draw(frame: FigureData) -> Figure:
 
 def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
-    seeds = bins["seed"].nunique()
-    columns = (bins[name].to_numpy() for name in ("count", "confidence", "correct"))
-    return BinSums(*(column.reshape(seeds, -1) for column in columns))
+    columns = bins[["count", "confidence", "correct"]].to_numpy(float).T
+    return BinSums(*columns.reshape(3, bins["seed"].nunique(), -1))
 
 
 def curve(ax: Axes, sums: BinSums) -> None:
     """Draw accuracy and gap of the bins of S seeds, each of the sums (S, M), or of one, (M,)."""
     counts, confidences, corrects = map(np.atleast_2d, (sums.count, sums.confidence, sums.correct))
-    count, confidence, correct = (part.sum(axis=0) for part in (counts, confidences, corrects))
+    count, confidence, correct = counts.sum(axis=0), confidences.sum(axis=0), corrects.sum(axis=0)
     filled, bins = count > 0, len(count)
     x = (np.arange(bins)[filled] + 0.5) / bins * 100
-    accuracy, mean = (100 * part[filled] / count[filled] for part in (correct, confidence))
+    accuracy = 100 * correct[filled] / count[filled]
+    mean = 100 * confidence[filled] / count[filled]
     few = count[filled] < FEW * len(counts)
     strength = np.where(few, 0.35, 1)
     ax.bar(x, accuracy, 100 / bins, color=_faded(BAR, strength), edgecolor="white", linewidth=0.5)
@@ -118,10 +118,7 @@ def histogram(ax: Axes, sums: BinSums) -> None:
 
 
 def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
-    accuracy, ece, null = (
-        text.format_with_unit(metric, row[f"{metric}_mean"])
-        for metric in ("accuracy", "ece", "ece_null")
-    )
+    accuracy, ece, null = text.means(row, "accuracy", "ece", "ece_null")
     facts = (f"accuracy {accuracy}", f"ECE {ece}, null {null}", f"NLL {row['nll_mean']:.3f}")
     points.title(upper, *facts)
     after = "" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"

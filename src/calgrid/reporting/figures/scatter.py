@@ -66,10 +66,9 @@ def draw(frame: FigureData) -> Figure:
 
 def _points(ax: Axes, rows: pd.DataFrame, methods: list[str], calibrators: list[str]) -> None:
     names = rows[["method", "calibrator"]].to_numpy()
-    accuracies, errors = (style.statistic(rows, metric) for metric in ("accuracy", "ece"))
-    widths, heights = (
-        np.nan_to_num(style.statistic(rows, metric, "std")) for metric in ("accuracy", "ece")
-    )
+    accuracies, errors = style.statistic(rows, "accuracy"), style.statistic(rows, "ece")
+    widths = np.nan_to_num(style.statistic(rows, "accuracy", "std"))
+    heights = np.nan_to_num(style.statistic(rows, "ece", "std"))
     for (method, calibrator), x, y, dx, dy in zip(
         names, accuracies, errors, widths, heights, strict=True
     ):

@@ -53,7 +53,7 @@ def draw(frame: FigureData) -> Figure:
 def _curves(ax: Axes, rows: pd.DataFrame, metric: str, methods: list[str]) -> None:
     for method in methods:
         part = rows[rows["method"] == method].sort_values("severity")
-        mean, std = (style.statistic(part, metric, each) for each in ("mean", "std"))
+        mean, std = style.statistic(part, metric), style.statistic(part, metric, "std")
         look = style.line_look(methods, method)
         ax.plot(part["severity"], mean, marker="o", markersize=3, **look)
         style.band(ax, part["severity"], mean - std, mean + std, look["color"])

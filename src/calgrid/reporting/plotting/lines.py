@@ -59,7 +59,7 @@ def line(
     look : style of the line.
     count : number of lines of the panel; no bands if it is above ``BANDS``.
     """
-    mean, std = (style.statistic(rows, metric, each) for each in ("mean", "std"))
+    mean, std = style.statistic(rows, metric), style.statistic(rows, metric, "std")
     ax.plot(x, mean, markersize=3.5, linewidth=1.4, **look)
     if count <= BANDS:
         style.band(ax, x, mean - std, mean + std, look["color"])

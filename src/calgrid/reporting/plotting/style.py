@@ -1,5 +1,6 @@
 """Style of all figures: sizes, fonts, and a palette for colour-blind readers."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -81,7 +82,7 @@ def legend_beside(figure: Figure, handles: Mapping[str, Sequence[Artist]]) -> No
         for place, (title, entries) in zip(BESIDE, handles.items(), strict=False):
             figure.legend(handles=entries, title=title, loc=place, alignment="left")
         return
-    entries = [entry for part in handles.values() for entry in part]
+    entries = list(itertools.chain(*handles.values()))
     figure.legend(handles=entries, loc="outside lower center", ncols=_fitting(figure, entries, 4))
 
 
@@ -128,7 +129,8 @@ def statistic(rows: pd.DataFrame, metric: str, name: str = "mean") -> np.ndarray
 
 def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:
     """Mean and both ends of the interval of wide rows, each (M,), in the unit that is shown."""
-    return tuple(statistic(rows, metric, name) for name in ("mean", "ci_low", "ci_high"))
+    ends = statistic(rows, metric, "ci_low"), statistic(rows, metric, "ci_high")
+    return statistic(rows, metric), *ends
 
 
 def dot(**look: Any) -> Look:

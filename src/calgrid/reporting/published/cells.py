@@ -175,7 +175,7 @@ def _metrics(data: StudyData, places: pd.DataFrame) -> pd.DataFrame:
         data.costs, data.distinct(METRICS, [*RUN_KEY, "checkpoint"]), set(places["metric"])
     )
     wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
-    metrics, means = (data.rows(name, **wanted) for name in (METRICS, SHIFT_MEANS))
+    metrics, means = data.rows(METRICS, **wanted), data.rows(SHIFT_MEANS, **wanted)
     means = means[
         (means["severity"] > 0)
         & means["dataset"].isin(places.loc[places["shift"] == MEAN_SHIFT, "dataset"])

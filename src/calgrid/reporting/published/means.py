@@ -39,10 +39,9 @@ def cell_runs(
     ------
     DataError : as in :func:`calgrid.statistics.summarise`.
     """
-    wanted = {axis: set(places[axis]) for axis in ("dataset", "method", "metric")}
     rows = metrics[metrics["split"] != "val"]
-    for axis, values in wanted.items():  # reduce a large frame before it is validated and copied
-        rows = rows[rows[axis].isin(values)]
+    for axis in ("dataset", "method", "metric"):  # before a large frame is validated and copied
+        rows = rows[rows[axis].isin(places[axis])]
     frame = check_metrics(rows)[[*NUMBER_KEY, *SEEDS, "value", "ci_low", "ci_high", "n_samples"]]
     frame = frame.dropna(subset="value").astype(dict.fromkeys(WORDS, "str"))
     if over == "fit_seed":
@@ -50,13 +49,12 @@ def cell_runs(
     found = places.merge(frame, on=list(AXES))
     numbers = {name: (name, "mean") for name in ("value", "ci_low", "ci_high")}
     numbers["n_samples"] = ("n_samples", "min")
-    place = dict.fromkeys([*PER_SEED, *AXES])
-    each = found.groupby(list(place), as_index=False).agg(**numbers)
+    place = list(dict.fromkeys([*PER_SEED, *AXES]))
+    each = found.groupby(place, as_index=False).agg(**numbers)
     runs = each.groupby(PER_SEED, as_index=False).agg(**numbers, n_places=("value", "size"))
     runs = runs[runs["n_places"] == runs["cell"].map(places.groupby("cell").size())]
-    single = runs["n_places"] == 1
-    ends = {end: runs[end].where(single) for end in ("ci_low", "ci_high")}
-    return runs.assign(**ends).drop(columns="n_places")
+    runs.loc[runs["n_places"] > 1, ["ci_low", "ci_high"]] = float("nan")
+    return runs.drop(columns="n_places")
 
 
 def cell_means(runs: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:

@@ -59,11 +59,12 @@ def overview(data: StudyData) -> Table | None:
 
 
 def _row(row: pd.Series, baseline: str) -> list[Cell]:
-    accuracy = text.format_with_unit("accuracy", row["accuracy_mean"])
-    ece, low, high = (row[f"ece_debiased_{each}"] for each in ("mean", "ci_low", "ci_high"))
-    interval = text.interval("ece_debiased", low, high)
-    calibration = Cell(text.format_metric("ece_debiased", ece), interval, sort=float(ece))
+    (accuracy,) = text.means(row, "accuracy")
     named = Cell(row["method"], f"accuracy {accuracy}")
+    ece = float(row["ece_debiased_mean"])
+    ends = row["ece_debiased_ci_low"], row["ece_debiased_ci_high"]
+    interval = text.interval("ece_debiased", *ends)
+    calibration = Cell(text.format_metric("ece_debiased", ece), interval, sort=ece)
     return [named, calibration, _tested(row, baseline), _recipe(row)]
 
 
