@@ -17,11 +17,11 @@ INDICATOR = "nci_l1"
 def collect(data: StudyData, group: Group) -> pd.DataFrame:
     """Training samples of the runs whose indicator is the norm."""
     samples = last_samples(data, group)
-    indicators = {
-        method: loss_options(data, group, method).get("indicator")
-        for method in samples["method"].unique()
-    }
-    return samples[samples["method"].map(indicators) == INDICATOR]
+    shown = []
+    for method in samples["method"].unique():
+        if loss_options(data, group, method).get("indicator") == INDICATOR:
+            shown.append(method)
+    return samples[samples["method"].isin(shown)]
 
 
 def caption(frame: FigureData) -> str:
@@ -42,7 +42,6 @@ def draw(frame: FigureData) -> Figure:
     figure, axes = points.panels(len(methods))
     for ax, (method, samples) in zip(axes, methods.items(), strict=True):
         points.scatter_answers(ax, points.spread_out(samples), "nci", "confidence", 100)
-        runs = [run for _, run in samples.groupby("seed", sort=False)]
-        points.title(ax, method, f"ρ = {points.correlation(runs, 'nci', 'confidence')}")
+        points.title(ax, method, f"ρ = {points.correlation(samples, 'nci', 'confidence')}")
     names = "Standardised norm of the features", "Largest softmax probability (%)"
     return points.finished(figure, points.answer_handles(), *names)

@@ -56,7 +56,7 @@ def draw(frame: FigureData) -> Figure:
     for place, ((upper, lower), (method, samples)) in enumerate(
         zip(pairs, methods.items(), strict=True)
     ):
-        strength, beta = (float(samples[name].iloc[0]) for name in ("strength", "beta"))
+        strength, beta = samples[["strength", "beta"]].iloc[0]
         # all but the outermost samples, and the curve around 0
         low, high = samples["nci"].quantile([TAIL, 1 - TAIL])
         span = min(low, -LEAST), max(high, LEAST)

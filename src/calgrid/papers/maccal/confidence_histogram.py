@@ -56,13 +56,13 @@ def draw(frame: FigureData) -> Figure:
     methods = frame.parts("method")
     figure, axes = points.panels(len(methods), height=2.3)
     for ax, (method, rows) in zip(axes, methods.items(), strict=True):
-        parts = {stage: rows[rows["stage"] == stage] for stage in LOOKS}
+        parts = dict(list(rows.groupby("stage")))
         for stage, look in LOOKS.items():
             counts = parts[stage].groupby("bin")["count"].sum().to_numpy()
             ax.stairs(100 * counts / counts.sum(), EDGES, baseline=LEAST / 10, **look)
         facts = []
         for label, name in (("confidence", "confidence"), ("accuracy", "correct")):
-            before, after = (_mean(part, name) for part in parts.values())
+            before, after = _mean(parts["before"], name), _mean(parts["after"], name)
             facts.append(f"{label} {before:.1f} → {after:.1f} %")
         points.title(ax, method, *facts)
     axes[0].set_yscale("log")

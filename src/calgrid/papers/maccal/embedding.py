@@ -45,7 +45,7 @@ def caption(frame: FigureData) -> str:
 def draw(frame: FigureData) -> Figure:
     """Draw one row per space and one column per method, in blocks of four methods."""
     rows = frame.rows
-    spaces, names = (list(dict.fromkeys(rows[column])) for column in ("space", "name"))
+    spaces, names = list(rows["space"].unique()), list(rows["name"].unique())
     columns = min(points.COLUMNS, len(names))
     blocks = [names[place : place + columns] for place in range(0, len(names), columns)]
     figure = style.new_figure(max(4.2, 2.15 * columns), 0.7 + 2.2 * len(spaces) * len(blocks))
@@ -77,7 +77,7 @@ def draw(frame: FigureData) -> Figure:
 def _panel(ax: Axes, table: pd.DataFrame, shades: dict[int, tuple[float, float, float]]) -> None:
     certainty = 1 - table["entropy"].to_numpy() / math.log(max(len(shades), 2))
     opacity = np.clip(UNCERTAIN + (CERTAIN - UNCERTAIN) * certainty, UNCERTAIN, CERTAIN)
-    colours = np.column_stack([np.array([shades[int(label)] for label in table["label"]]), opacity])
+    colours = np.column_stack([table["label"].map(shades).tolist(), opacity])
     ax.scatter(table["x"], table["y"], 8, color=colours, linewidths=0, rasterized=True)
     ax.set(xticks=[], yticks=[])
     ax.grid(visible=False)

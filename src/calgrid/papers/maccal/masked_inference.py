@@ -61,7 +61,7 @@ def _retrained(data: StudyData, group: Group) -> pd.DataFrame:
 
 
 def caption(frame: FigureData) -> str:
-    batch, draws = (int(frame.rows[name].iloc[0]) for name in ("batch", "draws"))
+    batch, draws = frame.rows[["batch", "draws"]].iloc[0].astype(int)
     return (
         f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), "
         "when a share of the weights of its linear head is masked: at inference without "

@@ -55,7 +55,7 @@ def draw(frame: FigureData) -> Figure:
     methods = frame.methods()
     figure = style.new_figure(style.WIDTH, 0.24 * len(methods) + 1.2)
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
-        style.stripes(ax, [frame.study.marked(method) for method in methods])
+        style.stripes(ax, list(map(frame.study.marked, methods)))
         rows = frame.rows[frame.rows["metric"] == metric]
         scores = rows.pivot(index="setting", columns="method", values="mean")[methods]
         _panel(ax, metric, scores * text.scale(metric))

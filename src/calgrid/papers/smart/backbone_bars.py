@@ -143,7 +143,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
         low, high = (mean - std).clip(0), mean + std
         ax.vlines(x[known], low[known], high[known], color="black", linewidth=1)
         ax.plot(x, printed, **PRINTED)
-    ax.set_xticks(range(len(backbones)), [_wrapped(name) for name in backbones])
+    ax.set_xticks(range(len(backbones)), list(map(_wrapped, backbones)))
     ax.set_xlim(-0.5, len(backbones) - 0.5)
     ax.grid(axis="x", visible=False)
 

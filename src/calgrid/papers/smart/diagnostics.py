@@ -101,12 +101,14 @@ def _margins_of_test(test: Logits, calibrators: Mapping[str, Calibrator]) -> pd.
     smart: Any = calibrators[MAIN]
     temperature = smart.temperature(table["margin"][known].to_numpy())
     # holds the probabilities of one calibrator at a time
-    confidence = {name: _predictions(each, test).confidence for name, each in calibrators.items()}
+    confidence = {}
+    for name, calibrator in calibrators.items():
+        confidence[f"confidence_{name}"] = _predictions(calibrator, test).confidence
     return table.assign(
         **indicators(test.logits[chosen].astype(np.float64))
         .drop(columns="margin")
         .set_index(table.index[chosen]),
         temperature=pd.Series(temperature, index=table.index[known]),
         correct=_predictions(calibrators["none"], test).correct,
-        **{f"confidence_{name}": values for name, values in confidence.items()},
+        **confidence,
     )

@@ -95,9 +95,8 @@ def draw(frame: FigureData) -> Figure:
 def _reliability(ax: Axes, rows: pd.DataFrame) -> None:
     ax.plot([0, 100], [0, 100], color=style.GREY, linestyle="--", linewidth=1)
     for quarter, bins in rows.groupby("quarter"):
-        confidence, accuracy = (
-            100 * bins[name] / bins["count"] for name in ("confidence", "correct")
-        )
+        confidence = 100 * bins["confidence"] / bins["count"]
+        accuracy = 100 * bins["correct"] / bins["count"]
         look: style.Look = {"color": COLOURS[quarter], "marker": "o", "markersize": 4}
         ax.plot(confidence, accuracy, linewidth=1, **look)
     ticks = (0, 50, 100)

@@ -46,7 +46,7 @@ def draw(frame: FigureData) -> Figure:
     order = np.argsort(margin)
     upper.axvspan(seen.min(), seen.max(), color="0.94", zorder=0)
     upper.plot(margin[order], temperature[order], color=COLOUR, linewidth=1.8)
-    r = points.correlation([test], "margin", "temperature", "pearson")
+    r = points.correlation(test, "margin", "temperature", "pearson")
     handles = [style.handle(color=COLOUR, label=f"smart (r = {r})")]
     single = frame.rows["single"].iloc[0]
     if not np.isnan(single):

@@ -42,7 +42,7 @@ def solved_temperature(logits: Floats, confidence: float) -> Floats:
     confidence of at most 1/K.
     """
     below = logits - logits.max(axis=1, keepdims=True)
-    low, high = (np.full(len(logits), power) for power in POWERS)
+    low, high = np.full((len(logits), 2), POWERS).T
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         too_sure = np.exp(below / 10.0 ** middle[:, None]).sum(axis=1) < 1 / confidence

@@ -36,7 +36,7 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     if rows.empty:
         return rows
     n_classes = int(rows["n_classes"].iloc[0])
-    random = indicators(random_vectors(n_classes)).assign(n_classes=n_classes)
+    random = indicators(random_vectors(n_classes)).assign(n_classes=n_classes, seed=SEED)
     parts = [rows.assign(vectors="test images"), random.assign(vectors="random vectors")]
     return pd.concat(parts, ignore_index=True)
 
@@ -66,7 +66,7 @@ def draw(frame: FigureData) -> Figure:
             x, y = shown[indicator], shown["solved_temperature"]
             ax.scatter(x, y, 5, color=COLOUR, alpha=0.35, linewidths=0, rasterized=True)
             ax.set_yscale("log")
-            rho = points.correlation([shown], indicator, "solved_temperature")
+            rho = points.correlation(shown, indicator, "solved_temperature")
             ax.set_title(f"ρ = {rho}")
             if indicator == "margin":
                 _bounds(ax, rows[indicator].to_numpy(), int(rows["n_classes"].iloc[0]))

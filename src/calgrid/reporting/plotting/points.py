@@ -103,14 +103,12 @@ def spread_out(table: pd.DataFrame, points: int = POINTS) -> pd.DataFrame:
 
 
 def correlation(
-    tables: Sequence[pd.DataFrame],
-    x: str,
-    y: str,
-    kind: Literal["pearson", "spearman"] = "spearman",
+    table: pd.DataFrame, x: str, y: str, kind: Literal["pearson", "spearman"] = "spearman"
 ) -> str:
-    """Correlation of two columns, mean over the runs, with its standard deviation if there are
+    """Correlation of two columns, mean over seeds, with its standard deviation if there are
     several.
     """
-    each = pd.Series([table[x].corr(table[y], method=kind) for table in tables])
+    runs = table.groupby("seed")
+    each = pd.Series([run[x].corr(run[y], method=kind) for _, run in runs], dtype=float)
     spread = f" ± {text.decimal(each.std(), 2)}" if each.count() > 1 else ""
     return text.decimal(each.mean(), 2) + spread
