@@ -238,11 +238,12 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
 
 
 def test_sources_of_a_librarys_members_are_those_of_the_library():
-    runs = []
-    for name in ("timm/test_vit", "resnet8", "somebodys"):
-        runs.append({"key": {"dataset": "theirs", "backbone": name, "method": "theirs"}})
-    manifest = {"runs": runs, "configuration": {}}
-    rows = _sources(SimpleNamespace(manifest=manifest, calibrators=[]))
+    keys = pd.DataFrame(
+        {"dataset": "theirs", "backbone": ["timm/test_vit", "resnet8", "somebodys"]}
+    )
+    manifest = {"runs": [], "configuration": {}}
+    data = SimpleNamespace(manifest=manifest, keys=keys, methods=["theirs"], calibrators=[])
+    rows = _sources(data)
     expected = {name: describe("backbone", name).source for name in ("resnet8", "timm/test_vit")}
     assert rows == [(name, "backbone", source) for name, source in expected.items()]
 

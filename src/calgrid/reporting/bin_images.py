@@ -83,11 +83,8 @@ def _fits(folder: Path, name: str, data: Logits) -> Iterator[Calibrator]:
 
 
 def _has_bins(predictions: Predictions, expected: pd.DataFrame) -> bool:
-    sums = bin_sums(predictions, len(expected))
-    return all(
-        np.allclose(values, expected[name], rtol=1e-9, atol=1e-9)
-        for name, values in asdict(sums).items()
-    )
+    sums = pd.DataFrame(asdict(bin_sums(predictions, len(expected))))
+    return np.allclose(sums, expected[sums.columns], rtol=1e-9, atol=1e-9)
 
 
 def _images_of(

@@ -64,16 +64,17 @@ def write_board(results: Results, out: Path) -> list[str]:
 def board_data(results: Results) -> tuple[dict[str, Any], list[str]]:
     """Data of the page, and sentences on what is left out of it because of its size."""
     data = results.data
-    groups = {data.slug(group): group for group in data.groups}
-    about = {name: _group(data, group) for name, group in groups.items()}
-    present = set(data.distinct(SUMMARY, ["metric"])["metric"])
+    present = data.distinct(SUMMARY, ["metric"])["metric"]
+    groups, about = {}, {}
     averages: dict[str, Any] = {}
-    for name, group in groups.items():
+    for group in data.groups:
+        name = data.slug(group)
+        groups[name], about[name] = group, _group(data, group)
         averages |= _values(_averaged(data, group), name, about[name])
     content: dict[str, Any] = {
         "baseline": data.baseline,
         "n_bins": data.bins,
-        "metrics": {name: _metric(name) for name in metric_names() if name in present},
+        "metrics": {name: _metric(name) for name in among(metric_names(), present)},
         "first": {"metric": FIRST_METRIC, "calibrator": data.few_calibrators()[-1]},
         "groups": about,
         "values": averages,

@@ -90,12 +90,14 @@ def _sources(data: StudyData) -> list[tuple[str, str, str]]:
     """Name, kind and source of all registered data sets, backbones, methods and calibrators of the
     study.
     """
-    names: dict[str, set[str]] = {kind: set() for kind in KINDS}
-    names["calibrator"].update(data.calibrators)
+    names = {
+        "dataset": set(data.keys["dataset"]),
+        "backbone": set(data.keys["backbone"]),
+        "method": set("+".join(data.methods).split("+")),
+        "calibrator": set(data.calibrators),
+        "probe": set(),
+    }
     for run in data.manifest["runs"]:
-        names["dataset"].add(run["key"]["dataset"])
-        names["backbone"].add(run["key"]["backbone"])
-        names["method"].update(run["key"]["method"].split("+"))
         names["probe"].update(probe["name"] for probe in run.get("probes", ()))
     rows = []
     for label, kinds in KINDS.items():

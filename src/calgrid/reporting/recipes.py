@@ -1,5 +1,6 @@
 """Recipes, a method with a calibrator or without: the best on the test split, and its ties."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ def ties(
             if family not in shown:
                 asked += _questions(recipes[min(best)], recipes[members.index], family)
             shown.setdefault(family, []).append(metric)
-    found: dict[str, set[Any]] = {metric: set() for metric in metrics}
+    found: dict[str, set[Any]] = defaultdict(set)
     if not asked:
         return found
     numbers = _numbers(data, group, [*{*deciding, *filter(None, deciding.values())}])
@@ -95,11 +96,11 @@ def _rows(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _numbers(data: StudyData, group: Group, metrics: Sequence[str]) -> list[pd.DataFrame]:
     """Metrics of all recipes and their resamples; a recipe takes the place of the method."""
-    tables = [
-        data.rows(name, group, split="test", metric=metrics, fit_on="val")
-        for name in (METRICS, RESAMPLES)
-    ]
-    return [table.assign(method=_recipe(table), calibrator="") for table in tables]
+    numbers = []
+    for name in (METRICS, RESAMPLES):
+        table = data.rows(name, group, split="test", metric=metrics, fit_on="val")
+        numbers.append(table.assign(method=_recipe(table), calibrator=""))
+    return numbers
 
 
 def _recipe(rows: pd.DataFrame) -> pd.Series:

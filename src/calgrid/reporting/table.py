@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -11,12 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import escape
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, keeps_accuracy
+from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, among, keeps_accuracy
 from calgrid.reporting.text import Markup
 from calgrid.storage.atomic import write_text
 
@@ -98,15 +98,13 @@ class Section:
         Columns of words stay. ``names`` has ids of metrics, headings and words of cells.
         """
         of_metric = {text.heading(metric): metric for metric in metric_names()}
-        places = [i for i, heading in enumerate(self.header) if heading not in of_metric]
+        chosen = [heading for heading in self.header if heading not in of_metric]
         if metrics:
-            wanted = map(text.heading, metrics)
-            places += [self.header.index(heading) for heading in wanted if heading in self.header]
+            chosen += among(map(text.heading, metrics), self.header)
         else:
-            places += [i for i, heading in enumerate(self.header) if heading in of_metric]
-        header = []
-        for place in places:
-            heading = self.header[place]
+            chosen += among(self.header, of_metric)
+        places, header = list(map(self.header.index, chosen)), []
+        for heading in chosen:
             name = names.get(heading, heading)
             header.append(names.get(of_metric.get(heading, heading), name))
         rows = []
@@ -116,7 +114,7 @@ class Section:
 
     def written(self, markup: Markup) -> list[list[str]]:
         """Header and rows in a format."""
-        rows = [[markup.escape(name) for name in self.header]]
+        rows = [list(map(markup.escape, self.header))]
         for row in self.rows:
             rows.append([cell.written(markup) for cell in row])
         return rows
@@ -201,18 +199,18 @@ class Table:
 
         Columns before the first numbers name the row.
         """
-        numbers = (cell.sort for section in self.sections for row in section.rows for cell in row)
-        has_numbers = any(number is not None and not math.isnan(number) for number in numbers)
+        numbers = [cell.sort for section in self.sections for row in section.rows for cell in row]
+        has_numbers = pd.Series(numbers, dtype=float).notna().any()
         title, opened = escape(self.title), " open" if has_numbers else ""
         parts = []
         for section in self.sections:
             numeric = section.numeric
             names = [*numeric, True].index(True)
             header, *rows = section.written(text.HTML)
-            head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+            head = "".join(map('<th scope="col">{}</th>'.format, header))
             lines = []
             for row in rows:
-                line = "".join(f'<th scope="row">{cell}</th>' for cell in row[:names])
+                line = "".join(map('<th scope="row">{}</th>'.format, row[:names]))
                 for number, cell in zip(numeric[names:], row[names:], strict=True):
                     line += f'<td class="number">{cell}</td>' if number else f"<td>{cell}</td>"
                 lines.append(f"<tr>{line}</tr>")
@@ -243,8 +241,8 @@ class Table:
         }
         if self.of_paper:
             return {**entry, "sections": [], "further": [], "page": self.html}
-        ends = itertools.accumulate(len(section.rows) for section in self.sections)
-        shown = max(sum(end <= SHOWN_ROWS for end in ends), 1)
+        ends = np.cumsum([len(section.rows) for section in self.sections])
+        shown = max(int((ends <= SHOWN_ROWS).sum()), 1)
         entry["sections"] = [section.entry for section in self.sections[:shown]]
         entry["further"] = [section.heading for section in self.sections[shown:]]
         return entry
@@ -264,7 +262,7 @@ def marked(table: Table, data: StudyData) -> Table:
     daggers = {method: data.marked(method) for method in data.validation_methods}
     sections = []
     for section in table.sections:
-        rows = [list(row) for row in section.rows]
+        rows = list(map(list, section.rows))
         for column, heading in enumerate(section.header):
             if heading in NAMING:
                 for row in rows:
@@ -382,9 +380,8 @@ def metric_section(
     ties : metric -> index labels of its ties.
     """
     metrics = present(rows, metrics)
-    parts = [rows] if within is None else [part for _, part in rows.groupby(within, sort=False)]
     best: dict[str, set[Any]] = defaultdict(set)
-    for part in parts:
+    for _, part in [("", rows)] if within is None else rows.groupby(within, sort=False):
         for metric, labels in best_rows(part, metrics).items():
             best[metric] |= labels
     columns = dict(lead)

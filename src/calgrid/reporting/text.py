@@ -183,7 +183,7 @@ def listed(names: list[str]) -> str:
 
 def distinct(values: pd.Series) -> str:
     """Different known words, joined by a comma."""
-    return ", ".join(sorted({str(value) for value in values.dropna()} - {""}))
+    return ", ".join(sorted({*values.dropna().astype(str)} - {""}))
 
 
 def csv(frame: pd.DataFrame) -> str:

@@ -37,7 +37,7 @@ def caption(frame: FigureData) -> str:
 def draw(frame: FigureData) -> Figure:
     """Draw one row per coverage, and one column for each of clean and shifted data."""
     rows, calibrators = frame.rows, frame.calibrators()
-    alphas, severities = (list(dict.fromkeys(rows[name])) for name in ("alpha", "severity"))
+    alphas, severities = list(rows["alpha"].unique()), list(rows["severity"].unique())
     shape = len(alphas), len(severities)
     figure = style.new_figure(style.WIDTH, 2.8 * shape[0])
     axes = figure.subplots(*shape, squeeze=False, sharey="row")

@@ -52,10 +52,10 @@ class Diagrams:
     def caption(self, frame: FigureData) -> str:
         data, shown = frame.study, _diagrams(frame)
         counts = {diagram.friedman.n_settings for diagram in shown.values()}
-        metrics = text.listed([text.name(metric) for metric in shown])
+        metrics = text.listed(list(map(text.name, shown)))
         compared = "uncalibrated methods"
         if self.kind == "calibrator":
-            methods = sorted({data.reference(each) for each in data.settings})
+            methods = sorted(set(map(data.reference, data.settings)))
             compared = f"calibrators of the networks of {text.listed(methods)}"
         return (
             f"Mean rank of the {compared} over {text.listed([*map(str, sorted(counts))])} settings "

@@ -50,28 +50,24 @@ def draw(frame: FigureData) -> Figure:
     ax = figure.subplots()
     style.stripes(ax, list(rows["method"]))
     rows = rows.assign(y=np.arange(len(rows), dtype=float))
-    offsets = {metric: (place - 0.5) * BAR for place, metric in enumerate(PARTS)}
+    estimates = {metric: style.estimates(rows, metric) for metric in PARTS}
+    places = {metric: rows["y"] + (place - 0.5) * BAR for place, metric in enumerate(PARTS)}
     for metric, (shade, _) in PARTS.items():
-        mean, low, high = style.estimates(rows, metric)
-        y, known = rows["y"] + offsets[metric], ~np.isnan(low)
+        mean, low, high = estimates[metric]
+        y, known = places[metric], ~np.isnan(low)
         ax.barh(y, mean, BAR, color=shade, alpha=0.75)
         # drawn from end to end, as the interval of a biased error need not contain the mean
         low, high = low[known].clip(0), high[known].clip(0)
         ax.hlines(y[known], low, high, color="black", linewidth=1.1)
     null = style.statistic(rows, "ece_null")
     ax.plot(null, rows["y"], markersize=15, **style.NULL_TICK)
-    ax.set_xlim(0, _right_end(rows, null))
-    for metric, offset in offsets.items():
-        _, low, high = style.estimates(rows, metric)
-        style.arrows(ax, rows["y"].to_numpy() + offset, low.clip(0), high, "black")
+    means, _, high = np.hstack(list(estimates.values()))
+    longest = np.nanmax([*means, *null])
+    end = 1.05 * min(np.nanmax([longest, *high]), REACH * longest)
+    ax.set_xlim(0, max(end, style.SMALLEST_AXIS))
+    for metric, (_, low, high) in estimates.items():
+        style.arrows(ax, places[metric].to_numpy(), low.clip(0), high, "black")
     ax.set_xlabel(" and ".join(map(text.name, PARTS)) + " (%)")
     handles = [Patch(facecolor=shade, label=label) for shade, label in PARTS.values()]
     style.legend_above(figure, [*handles, style.null_handle()], 3)
     return figure
-
-
-def _right_end(rows: pd.DataFrame, null: np.ndarray) -> float:
-    estimates = [style.estimates(rows, metric) for metric in PARTS]
-    means, _, high = map(np.concatenate, zip(*estimates, strict=True))
-    longest = np.nanmax([*means, *null])
-    return max(1.05 * min(np.nanmax([longest, *high]), REACH * longest), style.SMALLEST_AXIS)

@@ -19,6 +19,8 @@ from calgrid.storage.schema import BINS
 BAR, GAP = "#7fa8cf", "#d55e00"
 #: bins with fewer samples per seed are drawn pale: their height is mostly chance
 FEW = 10
+#: columns of the bins that are sums
+COLUMNS = ["count", "confidence", "correct"]
 #: name of a method in its panel
 NAME: style.Look = {
     "xycoords": "axes fraction",
@@ -41,9 +43,8 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
     rows = data.test(group, shown)
     if rows.empty:
         return rows
-    parts = dict(list(bins.groupby(["method", "calibrator"])))
-    keys = zip(rows["method"], rows["calibrator"], strict=True)
-    return rows.assign(sums=[_sums(parts[key]) for key in keys])
+    of_diagram = bins.groupby(["method", "calibrator"])[["seed", *COLUMNS]]
+    return rows.join(of_diagram.apply(_sums).rename("sums"), on=["method", "calibrator"])
 
 
 def caption(frame: FigureData) -> str:
@@ -77,7 +78,7 @@ def draw(frame: FigureData) -> Figure:
 
 def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
-    columns = bins[["count", "confidence", "correct"]].to_numpy(float).T
+    columns = bins[COLUMNS].to_numpy(float).T
     return BinSums(*columns.reshape(3, bins["seed"].nunique(), -1))
 
 

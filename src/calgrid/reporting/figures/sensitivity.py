@@ -57,9 +57,8 @@ class Sensitivity:
     def draw(self, frame: FigureData) -> Figure:
         """Draw one row of panels per hyper-parameter."""
         rows = frame.rows
-        options, labels, said = (
-            rows[name].unique().tolist() for name in ("option", "sweep", "said")
-        )
+        options, said = rows["option"].unique(), rows["said"].unique().tolist()
+        labels = rows["sweep"].unique().tolist()
         styles = dict(zip(said, LINES, strict=False))
         figure = style.new_figure(style.WIDTH, 2.3 * len(options) + 0.6 + 0.2 * (len(labels) // 3))
         axes = figure.subplots(len(options), len(METRICS), sharex="row", squeeze=False)

@@ -41,8 +41,8 @@ def figure_lists(data: StudyData, drawn: Sequence[Entry]) -> list[Table]:
     ----------
     drawn : index entries of the study's figures (see :func:`calgrid.reporting.index.read_index`).
     """
-    papers = [paper for paper in data.manifest.get("papers", ()) if paper.get("figures")]
-    return [_listed(data, paper, drawn) for paper in papers]
+    papers = data.manifest.get("papers", ())
+    return [_listed(data, paper, drawn) for paper in papers if paper.get("figures")]
 
 
 def _listed(data: StudyData, paper: Paper, drawn: Sequence[Entry]) -> Table:

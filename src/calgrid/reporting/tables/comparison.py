@@ -79,8 +79,8 @@ def _difference(rows: pd.DataFrame) -> Cell:
     verdict = row["verdict"]
     if verdict == TIE and not math.isnan(detectable):
         verdict += f", {text.format_metric(metric, detectable)}"
-    p_values = [text.p_value(float(row[name])) for name in ("p_holm", "p_seeds")]
-    spread = f"({'; '.join([verdict, *p_values])})"
+    p_holm, p_seeds = text.p_value(row["p_holm"]), text.p_value(row["p_seeds"])
+    spread = f"({verdict}; {p_holm}; {p_seeds})"
     return Cell(said, spread, row["verdict"] in FOUND, difference)
 
 

@@ -129,10 +129,9 @@ def _answer(rows: pd.DataFrame) -> str:
 
 def _difference(row: pd.Series) -> Cell:
     metric, difference = row["metric"], float(row["difference"])
-    std, low, high = (
-        text.format_metric(metric, row[name], name != "std_seed")
-        for name in ("std_seed", "ci_low", "ci_high")
-    )
+    std = text.format_metric(metric, row["std_seed"])
+    low = text.format_metric(metric, row["ci_low"], signed=True)
+    high = text.format_metric(metric, row["ci_high"], signed=True)
     spread = f"± {std} [{low}, {high}]" if row["n_seeds"] > 1 else ""
     found = row["verdict"] in FOUND and row["decided_by"] == metric
     if spread and row["decided_by"] == metric:

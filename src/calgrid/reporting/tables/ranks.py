@@ -60,7 +60,7 @@ def _table(data: StudyData, kind: Kind, reference: str, caption: str) -> Table |
     if frame is None:
         return None
     title = f"Mean ranks of {kind}s over settings"
-    section = _section(metrics, frame, kind, reference)
+    section = _section(frame, kind, reference)
     return Table(f"{kind}_ranks", title, f"{kind.capitalize()}s", caption, frame, [section])
 
 
@@ -94,19 +94,19 @@ def _compare(
     return table.assign(kind=kind, reference=reference)
 
 
-def _section(metrics: Sequence[str], part: pd.DataFrame, kind: str, reference: str) -> Section:
-    metrics = [metric for metric in metrics if f"rank_{metric}" in part]
-    header = [kind.capitalize(), "Settings", *(f"{text.name(metric)} rank ↓" for metric in metrics)]
+def _section(part: pd.DataFrame, kind: str, reference: str) -> Section:
+    best = part.filter(regex="^rank_").min()
+    ranked = best.index.str.removeprefix("rank_").map(text.name) + " rank ↓"
+    header = [kind.capitalize(), "Settings", *ranked]
     header += [f"NLL against {reference}: Holm p", "NLL PHI ↑", "Brier PHI ↑"]
     header += ["NLL win rate (%) ↑", "NLL rating ↑"]
-    best = part[[f"rank_{metric}" for metric in metrics]].min()
     rows = []
     for _, row in part.iterrows():
         cells = [words(row["name"]), whole(row["n_settings"])]
         for column, lowest in best.items():
             rank = float(row[column])
             cells.append(Cell(f"{rank:.2f}", bold=rank == lowest, sort=rank))
-        cells.append(Cell(text.p_value(row.get("p_holm", float("nan")))))
+        cells.append(Cell(text.p_value(row.get("p_holm", math.nan))))
         cells += [_improvement(row, metric) for metric in IMPROVED]
         cells += [_with_ends(row, "win_rate", 100), _with_ends(row, "rating", 1)]
         rows.append(cells)
@@ -114,13 +114,13 @@ def _section(metrics: Sequence[str], part: pd.DataFrame, kind: str, reference: s
 
 
 def _with_ends(row: pd.Series, name: str, factor: int) -> Cell:
-    ends = [f"{name.removesuffix('_rate')}_{end}" for end in ("low", "high")]
-    mean, low, high = (factor * float(row[each]) for each in (name, *ends))
+    mean, ends = factor * float(row[name]), name.removesuffix("_rate")
+    low, high = factor * row[f"{ends}_low"], factor * row[f"{ends}_high"]
     return Cell(f"{mean:.0f}", f"[{low:.0f}, {high:.0f}]", sort=mean)
 
 
 def _improvement(row: pd.Series, metric: str) -> Cell:
-    phi, reach = (float(row.get(f"{name}_{metric}", math.nan)) for name in ("phi", "phi_reach"))
+    phi = float(row.get(f"phi_{metric}", math.nan))
     if math.isnan(phi):
         return Cell(text.NOTHING)
-    return Cell(f"{phi:.2f}", f"± {reach:.2f}", sort=phi)
+    return Cell(f"{phi:.2f}", f"± {row[f'phi_reach_{metric}']:.2f}", sort=phi)

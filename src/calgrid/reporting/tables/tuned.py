@@ -86,9 +86,9 @@ def tuned(data: StudyData) -> Table | None:
     found = read_tuned(data)
     if found is None:
         return None
-    tuples = found.summary[GROUP].drop_duplicates().itertuples(index=False)
+    groups = found.summary[GROUP].drop_duplicates().itertuples(index=False)
     frame, sections = by_group(
-        [Group(*values) for values in tuples],
+        map(Group._make, groups),
         lambda group: _rows(data, group, found),
         lambda group, rows: [_section(group, rows, found.baseline)],
     )
