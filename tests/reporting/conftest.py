@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from calgrid.calibrators import build_calibrator
-from calgrid.jobs.aggregate import collect_diagnostics
+from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import _resamples
 from calgrid.jobs.diagnostics import (
     class_scores,
@@ -21,14 +21,12 @@ from calgrid.jobs.diagnostics import (
     measured,
 )
 from calgrid.jobs.scoring import _draw_rows
-from calgrid.jobs.summaries import shift_means, shift_summary
 from calgrid.metrics import METRICS as METRIC_TABLE
 from calgrid.metrics import bootstrap, check_probabilities, evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.intervals import resampled_means
 from calgrid.reporting.figures import figure_kinds, write_figures
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import write_tables
-from calgrid.statistics import summarise
 from calgrid.storage.layout import RunKey
 from calgrid.storage.logits import Logits, write_logits
 from calgrid.storage.records import CALIBRATE, FILES, listed, write_record
@@ -36,17 +34,12 @@ from calgrid.storage.schema import (
     BIN_COLUMNS,
     BINS,
     CLASSES,
-    COST_COLUMNS,
-    COSTS,
+    METRIC_COLUMNS,
     METRICS,
     RESAMPLES,
-    SETTING,
-    SHIFT_MEANS,
-    SHIFT_SUMMARY,
-    SHIFT_SUMMARY_COLUMNS,
-    SUMMARY,
+    RUN_KEY,
 )
-from calgrid.storage.tables import join, read_frame, table_of_rows, write_frame
+from calgrid.storage.tables import write_frame
 
 #: method -> (how far it separates the classes, factor on its calibrated logits: above 1 is
 #: over-confident)
@@ -106,7 +99,7 @@ class Recipe:
     n_classes: int = 4
     resamples: int = 50
     external: bool = False
-    published: pd.DataFrame | None = None
+    published: tuple[Path, ...] = ()
     comparisons: tuple[dict[str, str], ...] = ()
     sees_validation: tuple[str, ...] = ()
     n_train: int = 150
@@ -146,64 +139,35 @@ class Written:
 
 
 def make_study(root: Path, recipe: Recipe) -> Written:
-    """Write runs, manifest, metrics, summary and costs below ``root``."""
-    runs, rows, costs = [], [], []
+    """Write runs below ``root``, and the study with the job ``aggregate``."""
+    runs = []
     for place in itertools.product(recipe.datasets, recipe.backbones, recipe.methods, recipe.seeds):
-        key = dict(
-            zip(
-                ("protocol", "dataset", "backbone", "method", "seed"),
-                (recipe.protocol, *place),
-                strict=True,
-            )
-        )
+        key = dict(zip(RUN_KEY, (recipe.protocol, *place), strict=True))
         run = root / "runs" / RunKey(**key).path
         runs.append(_manifest_run(key, run, recipe))
-        rows += _score(key, run, recipe)
-        costs += _records(key, run, recipe)
-    return _write(root / "study", recipe, runs, rows, costs)
-
-
-def _write(folder, recipe, runs, rows, costs):
-    metrics = pd.DataFrame(
-        [{"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan, **row} for row in rows]
-    )
+        _score(key, run, recipe)
+        _records(key, run, recipe)
     statistics = {
         "bins": 15,
         "bootstrap": recipe.resamples,
         "level": 0.95,
         "seed": 0,
         "baseline": "ce",
+        "comparisons": list(recipe.comparisons),
     }
-    statistics["comparisons"] = list(recipe.comparisons)
     manifest = {
         "study": "synthetic",
         "statistics": statistics,
-        "published": [],
+        "published": list(map(str, recipe.published)),
         "diagnostics": DIAGNOSTICS,
         "runs": runs,
         "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
         "fingerprint": "f" * 16,
     }
-    write_frame(folder / METRICS, metrics)
-    write_frame(folder / COSTS, pd.DataFrame(costs, columns=list(COST_COLUMNS)))
-    collect_diagnostics(manifest, folder)
-    resamples = read_frame(folder / RESAMPLES)
-    write_frame(folder / SUMMARY, summarise(metrics, "ce", recipe.published, 0.95, resamples))
-    write_means(folder, metrics, resamples)
-    write_record(folder / "manifest.json", manifest)
-    return Written(folder, manifest)
-
-
-def write_means(folder, metrics, resamples=None):
-    """Write means over shifts, and their summary, as ``aggregate`` does."""
-    means = shift_means(metrics, resamples)
-    write_frame(folder / SHIFT_MEANS, means)
-    conditions = means.groupby(list(SETTING))
-    summary = [shift_summary(part, "ce", 0.95, resamples) for _, part in conditions]
-    write_frame(
-        folder / SHIFT_SUMMARY,
-        join([table_of_rows([], SHIFT_SUMMARY_COLUMNS), *summary]).to_pandas(),
-    )
+    record = root / "study/.calgrid/aggregate-0.json"
+    aggregate(manifest, record)
+    record.unlink()  # tests change files of a study, of which it has the checksums
+    return Written(root / "study", manifest)
 
 
 def _manifest_run(key, run, recipe):
@@ -267,15 +231,19 @@ def _score(key, run, recipe):
             classes.append(class_scores(predictions, 15).assign(**about))
             if calibrator != "none":
                 tables[BINS].append(confidence_bins(predictions, 15).assign(**about))
-    folder = run / CALIBRATED
-    write_frame(folder / RESAMPLES, _resamples(draws), {"fingerprint": _fingerprint(key)})
-    write_frame(folder / CLASSES, pd.concat(classes), {"fingerprint": _fingerprint(key)})
+    folder, footer = run / CALIBRATED, {"fingerprint": _fingerprint(key)}
+    defaults = {"shift": "", "severity": 0, "ci_low": np.nan, "ci_high": np.nan}
+    metrics = pd.DataFrame([{**defaults, **row} for row in rows])
+    write_frame(folder / METRICS, metrics, footer, METRIC_COLUMNS)
+    write_frame(folder / RESAMPLES, _resamples(draws), footer)
+    write_frame(folder / CLASSES, pd.concat(classes), footer)
     columns = {BINS: BIN_COLUMNS, **diagnostic_files(DIAGNOSTICS)}
     for name, parts in tables.items():
         table = pd.concat(parts, ignore_index=True).reindex(columns=list(columns[name]))
-        write_frame(folder / name, table, {"fingerprint": _fingerprint(key)}, columns[name])
-    write_record(folder / CALIBRATE, {FILES: _files(folder, "*.parquet")})
-    return rows
+        write_frame(folder / name, table, footer, columns[name])
+    made = {"fit_seed": 0, "seconds": 0.1 + 0.01 * key["seed"]}
+    costs = [{"calibrator": name, **made} for name in recipe.calibrators]
+    write_record(folder / CALIBRATE, {"fits": costs, FILES: _files(folder, "*.parquet")})
 
 
 def _built(name, recipe):
@@ -362,21 +330,11 @@ def _rows(base, values, bounds, count):
 
 
 def _records(key, run, recipe):
-    fits = [
-        {
-            **key,
-            "stage": "calibrate",
-            "item": name,
-            "seconds": 0.1 + 0.01 * key["seed"],
-            "device": "cpu",
-        }
-        for name in recipe.calibrators
-    ]
     if recipe.external:
         files = _files(run / PREDICTED, "logits/*/*.parquet")
         record = {"spec": {}, "fingerprint": "e" * 16, FILES: files}
         write_record(run / PREDICTED / "predict.json", record)
-        return fits
+        return
     _history(key, run / TRAINED, recipe)
     environment = {
         "calgrid": "0.1.0",
@@ -400,27 +358,10 @@ def _records(key, run, recipe):
             "seconds": duration,
             "peak_memory_mb": 512.0,
         }
+        if stage == "train":
+            record.update(epochs=recipe.epochs, parameters=78042)
         folder = run / (TRAINED if stage == "train" else PREDICTED)
         write_record(folder / f"{stage}.json", {**record, FILES: _files(folder, "**/*.parquet")})
-    common = {
-        **key,
-        "item": "",
-        "peak_memory_mb": 512.0,
-        "device": "cpu",
-        "device_name": "x86_64",
-        "threads": 1,
-    }
-    stages = [
-        {
-            **common,
-            "stage": "train",
-            "seconds": seconds["train"],
-            "epochs": recipe.epochs,
-            "parameters": 78042,
-        },
-        {**common, "stage": "predict", "seconds": seconds["predict"]},
-    ]
-    return [*stages, *fits]
 
 
 def _files(run, pattern):

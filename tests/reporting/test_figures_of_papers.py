@@ -200,7 +200,7 @@ def printed(make):
         severities=(5,),
         ood=(),
         resamples=0,
-        published=read_published([found["published"]]),
+        published=(found["published"],),
     )
     shifted = read_frame(written.folder / SHIFT_SUMMARY)
     write_frame(

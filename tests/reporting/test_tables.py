@@ -7,17 +7,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
-from tests.reporting.conftest import write_means
 
 from calgrid.components import plugins
+from calgrid.jobs.summaries import shift_means, write_shift_summary, write_summary
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
 from calgrid.reporting.recipes import best_of_methods
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
-from calgrid.statistics import summarise
 from calgrid.storage.schema import METRICS as STORED
-from calgrid.storage.schema import SHIFT_SUMMARY, SUMMARY
+from calgrid.storage.schema import SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
@@ -354,8 +353,12 @@ def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
     assert np.isnan(fits["seconds_std"])
 
 
-def test_published_numbers_stand_beside_ours_only_where_there_are_any(build, read_markdown):
-    out = build(published=PUBLISHED, methods=("ce",), seeds=(0, 1), **CLEAN).tables()
+def test_published_numbers_stand_beside_ours_only_where_there_are_any(
+    build, tmp_path, read_markdown
+):
+    PUBLISHED.to_csv(tmp_path / "published.csv", index=False)
+    published = (tmp_path / "published.csv",)
+    out = build(published=published, methods=("ce",), seeds=(0, 1), **CLEAN).tables()
     (row,) = read_markdown(out / "published.md")["digits, resnet8"]
     assert (row["Method"], row["Calibrator"], row["Metric"]) == ("ce", "ts", "ECE (%)")
     assert (row["Published"], row["Source"]) == ("1.38", "smart t1")
@@ -617,8 +620,9 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
         [metrics, own.assign(value=-own["value"], ci_low=-own["ci_high"], ci_high=-own["ci_low"])]
     )
     write_frame(study.folder / STORED, metrics)
-    write_frame(study.folder / SUMMARY, summarise(metrics, "ce", None, 0.95))
-    write_means(study.folder, metrics)
+    write_frame(study.folder / SHIFT_MEANS, shift_means(metrics))
+    for summarised in (write_summary, write_shift_summary):
+        summarised(study.manifest, study.folder, map)
     study.manifest["statistics"]["metrics"] = ["mine"]
     out = study.tables()
     for table, nll, mine in (
