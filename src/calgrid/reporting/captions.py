@@ -63,7 +63,7 @@ def ties(rows: pd.DataFrame) -> str:
 
 def test_split(data: StudyData) -> str:
     """Clean test split with its number of images."""
-    sizes = sorted({data.test_samples(group) for group in data.groups} - {0})
+    sizes = sorted(set(map(data.test_samples, data.groups)) - {0})
     span = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     return f"clean test split ({span} images)"
 

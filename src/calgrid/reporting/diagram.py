@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calgrid.metrics import check_probabilities, ece
 from calgrid.metrics.binning import bin_sums
 from calgrid.reporting import text
-from calgrid.reporting.figures.reliability import curve, handles, histogram
+from calgrid.reporting.figures.reliability import curve, curve_and_histogram, handles
 from calgrid.reporting.plotting import points, style
 
 #: probabilities (N, K), labels (N,) and lines under the name of a diagram
@@ -56,13 +56,8 @@ def draw_reliability(parts: Mapping[str, Part], n_bins: int = 15) -> Figure:
         zip(pairs, parts.items(), strict=True)
     ):
         sums = bin_sums(check_probabilities(probabilities, labels), n_bins)
-        curve(upper, sums)
-        histogram(lower, sums)
-        upper.set_title(f"{name}\n{line}".replace(" [", "\n["), fontsize=8, linespacing=1.3)
-        upper.tick_params(labelbottom=False)
-        if place % points.COLUMNS == 0:
-            upper.set_ylabel("Accuracy (%)")
-            lower.set_ylabel("Share (%)")
+        curve_and_histogram(upper, lower, sums, first=place % points.COLUMNS == 0)
+        points.title(upper, f"{name}\n{line}".replace(" [", "\n["))
     style.legend_above(figure, handles(several=False), 3)
     figure.supxlabel("Confidence (%)", fontsize=9)
     return figure

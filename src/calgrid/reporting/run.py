@@ -17,7 +17,7 @@ from calgrid.errors import DataError, unknown_id
 from calgrid.metrics import check_probabilities, evaluate
 from calgrid.metrics.binning import BinSums, bin_sums
 from calgrid.reporting import text
-from calgrid.reporting.figures.reliability import curve, handles, histogram
+from calgrid.reporting.figures.reliability import curve_and_histogram, handles
 from calgrid.reporting.plotting import style
 from calgrid.storage.layout import ID_LENGTH, RunKey, logits_file
 from calgrid.storage.logits import Logits, read_logits
@@ -221,10 +221,8 @@ def draw(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> Figure:
     right = sides[0, -1].subgridspec(2, 1, height_ratios=[3.2, 1])
     lower = figure.add_subplot(right[1])
     upper = figure.add_subplot(right[0], sharex=lower)
-    curve(upper, sums)
-    histogram(lower, sums)
-    upper.tick_params(labelbottom=False)
-    upper.set(ylabel="Accuracy (%)", title=f"test split, {text.count(len(data), 'image')}")
+    curve_and_histogram(upper, lower, sums)
+    upper.set_title(f"test split, {text.count(len(data), 'image')}")
     upper.legend(handles=handles(several=False), loc="upper left", fontsize=8)
-    lower.set(xlabel="Confidence (%)", ylabel="Share (%)")
+    lower.set_xlabel("Confidence (%)")
     return figure

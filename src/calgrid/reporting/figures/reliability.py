@@ -67,9 +67,11 @@ def draw(frame: FigureData) -> Figure:
     columns = min(points.COLUMNS, len(rows))
     figure, pairs = points.stacked(len(rows), style.WIDTH / max(columns, 3), 2.75, 3.2)
     for place, ((upper, lower), (_, row)) in enumerate(zip(pairs, rows.iterrows(), strict=True)):
-        curve(upper, row["sums"])
-        histogram(lower, row["sums"])
-        _label(upper, lower, row, first=place % columns == 0)
+        first = place % columns == 0
+        curve_and_histogram(upper, lower, row["sums"], first)
+        _label(upper, row)
+        for ax in (upper, lower):
+            ax.tick_params(labelleft=first)
     several = int(rows["n_seeds"].max()) > 1
     style.legend_above(figure, handles(several), 4)
     figure.supxlabel("Confidence (%)", fontsize=9)
@@ -80,6 +82,16 @@ def _sums(bins: pd.DataFrame) -> BinSums:
     """Sums of the bins of each seed, (S, M)."""
     columns = bins[COLUMNS].to_numpy(float).T
     return BinSums(*columns.reshape(3, bins["seed"].nunique(), -1))
+
+
+def curve_and_histogram(upper: Axes, lower: Axes, sums: BinSums, first: bool = True) -> None:
+    """Draw :func:`curve` above :func:`histogram`; the first of a line has names of the axes."""
+    curve(upper, sums)
+    histogram(lower, sums)
+    upper.tick_params(labelbottom=False)
+    if first:
+        upper.set_ylabel("Accuracy (%)")
+        lower.set_ylabel("Share (%)")
 
 
 def curve(ax: Axes, sums: BinSums) -> None:
@@ -118,18 +130,12 @@ def histogram(ax: Axes, sums: BinSums) -> None:
     ax.set(ylim=(0, 100), yticks=(0, 100), xticks=(0, 50, 100))
 
 
-def _label(upper: Axes, lower: Axes, row: pd.Series, first: bool) -> None:
+def _label(upper: Axes, row: pd.Series) -> None:
     accuracy, ece, null = text.means(row, "accuracy", "ece", "ece_null")
     facts = (f"accuracy {accuracy}", f"ECE {ece}, null {null}", f"NLL {row['nll_mean']:.3f}")
     points.title(upper, *facts)
     after = "" if row["calibrator"] == UNCALIBRATED else f", {row['calibrator']}"
     upper.annotate(row["method"] + after, (0.04, 0.93), **NAME)
-    for ax in (upper, lower):
-        ax.tick_params(labelleft=first)
-    upper.tick_params(labelbottom=False)
-    if first:
-        upper.set_ylabel("Accuracy (%)")
-        lower.set_ylabel("Share (%)")
 
 
 def handles(several: bool) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pandas as pd
@@ -38,17 +39,19 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
         if not paper["claims"]:
             continue
         by_id = {table.declared["id"]: table for table in tables}
-        checked = [_Checked(claim, by_id[claim["table"]], data.level) for claim in paper["claims"]]
-        frames += [each.frame.assign(paper=paper["name"]) for each in checked]
-        # a claim is listed only where it has a test, as runs of different protocols may be about
-        # different tables
-        for place in dict.fromkeys(place for each in checked for place in each.places):
+        rows: dict[tuple[str, str], list[list[Cell]]] = defaultdict(list)
+        for claim in paper["claims"]:
+            checked = _Checked(claim, by_id[claim["table"]], data.level)
+            frames.append(checked.frame.assign(paper=paper["name"]))
+            # a claim is listed only where it has a test, as runs of different protocols may be
+            # about different tables
+            for place in checked.places or [NOWHERE]:
+                rows[place].append(checked.row(place))
+        for place in sorted(rows, key=lambda place: place == NOWHERE):  # without runs last
             where = f"protocol {place[0]}, {place[1]} checkpoint"
-            rows = [each.row(place) for each in checked if place in each.places]
-            sections.append(Section(f"{paper['name']}: {where}", HEADER, rows))
-        if rows := [each.row(NOWHERE) for each in checked if not each.places]:
-            heading = f"{paper['name']}: no two runs of ours to compare"
-            sections.append(Section(heading, HEADER, rows))
+            if place == NOWHERE:
+                where = "no two runs of ours to compare"
+            sections.append(Section(f"{paper['name']}: {where}", HEADER, rows[place]))
         if unchecked := paper["unchecked"]:
             reasons = [[words(each["text"]), words(each["reason"])] for each in unchecked]
             sections.append(Section(f"{paper['name']}: without a verdict", UNCHECKED, reasons))
@@ -97,7 +100,7 @@ class _Checked:
             table.runs, self.pairs[_TESTED], table.draws, table.redrawn, claim["margin"], level
         )
 
-    @functools.cached_property
+    @property
     def places(self) -> list[tuple[str, str]]:
         """Protocols and checkpoints that have a test."""
         places = self.tests[list(SECTION)].drop_duplicates()

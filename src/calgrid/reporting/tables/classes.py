@@ -60,25 +60,24 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
     shown = rows[rows["method"] == data.reference(group)]
-    calibrators = list(dict.fromkeys(shown["calibrator"]))
-    parts = [shown[shown["calibrator"] == name].set_index("class") for name in calibrators]
-    first = parts[0]
+    parts = dict(list(shown.set_index("class").groupby("calibrator", sort=False)))
+    first = next(iter(parts.values()))
     if len(first) > MOST_CLASSES:
         first = first.nsmallest(MOST_CLASSES, "accuracy_mean")
     header = ["Class", "Images"]
-    header += [f"{text.in_unit(metric)}, {name}" for name in calibrators for metric in METRICS]
+    header += [f"{text.in_unit(metric)}, {name}" for name in parts for metric in METRICS]
     lines = []
     for number, row in first.iterrows():
         few = "few" if row["count"] < FEW_IMAGES else ""
         line = [words(row["name"]), dataclasses.replace(whole(row["count"]), spread=few)]
-        line += [_cell(part.loc[number], metric) for part in parts for metric in METRICS]
+        line += [_cell(part.loc[number], metric) for part in parts.values() for metric in METRICS]
         lines.append(line)
     return Section(data.label(group), header, lines)
 
 
 def _cell(row: pd.Series, metric: str) -> Cell:
     mean, std = float(row[f"{metric}_mean"]), row[f"{metric}_std"]
-    ends = [float(row.get(f"{metric}_ci_{end}", math.nan)) for end in ("low", "high")]
-    interval = text.interval(metric, *ends)
+    low, high = row.get(f"{metric}_ci_low", math.nan), row.get(f"{metric}_ci_high", math.nan)
+    interval = text.interval(metric, low, high)
     over_seeds = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
     return Cell(text.format_metric(metric, mean), f"{over_seeds} {interval}".strip(), sort=mean)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.components.metrics import metric_names
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import STATISTICS, Group, StudyData
+from calgrid.reporting.study import STATISTICS, Group, StudyData, among
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.reporting.tables.shift import condition
 from calgrid.statistics.verdicts import FOUND, TIE
@@ -36,7 +36,7 @@ def tests(data: StudyData) -> Table | None:
         return data.in_order(rows, data.order(group), by=("calibrator", "method"))[TEST_COLUMNS]
 
     def sections(group: Group, rows: pd.DataFrame) -> list[Section]:
-        metrics = [metric for metric in shown if (rows["metric"] == metric).any()]
+        metrics = among(shown, rows["metric"])
         header = ["Calibrator", "Method", "Seeds"]
         header += [f"Δ {text.in_unit(metric)}" for metric in metrics]
         found = []
