@@ -299,10 +299,11 @@ class StudyData:
         """Rows sorted by the columns ``by``: methods as in ``methods``, calibrators as in the
         study; stable.
         """
-        orders = {"method": _order(methods), "calibrator": _order(self.calibrators)}
+        orders = {"method": list(methods), "calibrator": self.calibrators}
 
         def place(names: pd.Series) -> pd.Series:
-            return names.map(orders[str(names.name)]).astype(float)
+            order = orders[str(names.name)]
+            return names.map(dict(zip(order, range(len(order)), strict=True))).astype(float)
 
         return table.sort_values(list(by), kind="stable", key=place, ignore_index=True)
 
@@ -349,11 +350,6 @@ def differing(rows: Sequence[tuple[Any, ...]] | pd.DataFrame) -> list[str]:
     """Columns with several values, of a table or of named tuples."""
     counts = pd.DataFrame(rows).nunique()
     return list(counts.index[counts > 1])
-
-
-def _order(values: Iterable[Hashable]) -> dict[Hashable, int]:
-    """Value -> position of its first appearance among the distinct values."""
-    return {value: place for place, value in enumerate(dict.fromkeys(values))}
 
 
 def _wanted(group: Group | None, where: Mapping[str, Any]) -> dict[str, Collection[Any]]:
