@@ -15,6 +15,8 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.statistics.holm import holm
 
 Ties = Literal["average", "min"]
+#: steps of the fit of ratings
+RATING_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -325,7 +327,7 @@ def _win_rate(wins: NDArray[np.float64]) -> NDArray[np.float64]:
     return wins.sum(axis=-1) / (wins.shape[-1] - 1)
 
 
-def bradley_terry(wins: NDArray[np.float64], n_steps: int = 200) -> NDArray[np.float64]:
+def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ratings (..., k) on the Elo scale, with mean 1000, from win shares (..., k, k) of each pair.
 
     Each side of a pair has a twentieth of a win more: one that always wins has no finite rating.
@@ -334,7 +336,7 @@ def bradley_terry(wins: NDArray[np.float64], n_steps: int = 200) -> NDArray[np.f
     own = wins + 0.05 * (1 - np.eye(k))
     total, strength = own.sum(axis=-1), np.ones(wins.shape[:-1])
     games = own + own.swapaxes(-1, -2)
-    for _ in range(n_steps):
+    for _ in range(RATING_STEPS):
         both = strength[..., :, None] + strength[..., None, :]
         strength = total / (games / both).sum(axis=-1)
         strength /= np.exp(np.log(strength).mean(axis=-1, keepdims=True))

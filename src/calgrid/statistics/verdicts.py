@@ -235,13 +235,14 @@ def seed_test(mean: pd.Series, std: pd.Series, n: pd.Series) -> pd.Series:
     return p_value.mask((n > 1) & (mean == 0) & (error == 0), 1.0)
 
 
-def seeds_needed(tests: pd.DataFrame, alpha: float, power: float = POWER) -> Floats:
-    """Smallest number of seeds at which the rule would find a difference, without moderation.
+def seeds_needed(tests: pd.DataFrame, alpha: float) -> Floats:
+    """Smallest number of seeds at which the rule would find a difference with a probability of 80 %,
+    without moderation.
 
     Parameters
     ----------
     tests : difference, std_seed and std_test as in :func:`judge`.
-    alpha, power : two-sided significance level; probability to find the difference.
+    alpha : two-sided significance level.
 
     Returns
     -------
@@ -253,7 +254,7 @@ def seeds_needed(tests: pd.DataFrame, alpha: float, power: float = POWER) -> Flo
     columns = tests[["difference", "std_seed", "std_test"]].to_numpy(float)
     for place, (difference, std_seed, std_test) in enumerate(columns):
         sources = (std_seed**2 / n, n - 1, np.asarray(std_test**2), np.asarray(DECIDING_RESAMPLES))
-        reach = _reach(alpha, *sources) + _reach(2 * (1 - power), *sources)
+        reach = _reach(alpha, *sources) + _reach(2 * (1 - POWER), *sources)
         if not np.isnan(reach).any():
             enough = np.flatnonzero(reach < abs(difference))
             found[place] = n[enough[0]] if len(enough) else math.inf
