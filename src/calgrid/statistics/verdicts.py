@@ -236,8 +236,8 @@ def seed_test(mean: pd.Series, std: pd.Series, n: pd.Series) -> pd.Series:
 
 
 def seeds_needed(tests: pd.DataFrame, alpha: float) -> Floats:
-    """Smallest number of seeds at which the rule would find a difference with a probability of 80 %,
-    without moderation.
+    """Smallest number of seeds at which the rule would find a difference with a probability of
+    80 %, without moderation.
 
     Parameters
     ----------
