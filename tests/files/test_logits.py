@@ -625,7 +625,7 @@ def test_one_column_of_a_table_and_logits_that_look_like_probabilities(tmp_path,
     )
 
 
-def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses):
+def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses, capsys):
     def read(column, words, **options):
         table = pd.DataFrame({column: [0.2, 0.9, 0.4], "label": words})
         table.to_csv(tmp_path / "t.csv", index=False)
@@ -644,6 +644,12 @@ def test_one_column_that_is_not_that_of_class_1_is_refused(tmp_path, refuses):
     assert read("p_healthy", words).label.tolist() == [0, 1, 0]
     assert read("p_no_cancer", ["cancer", "no_cancer", "cancer"]).label.tolist() == [0, 1, 0]
     assert read("0", [0, 1, 0], classes=["0", "1"]).label.tolist() == [0, 1, 0]
+    assert "is taken for class 1" not in capsys.readouterr().err
+    assert read("p_0", [0, 1, 0]).label.tolist() == [0, 1, 0]
+    said = (
+        "the one column 'p_0' is taken for class 1; if it is that of class 0, exchange the labels."
+    )
+    assert said in capsys.readouterr().err
     pair = wide(tmp_path / "pair.csv", ["p_0", "p_1"], np.full((2, 2), 0.5), [0, 1])
     with refuses(DataError, "columns of floating-point numbers p_0, p_1, but --binary needs one"):
         read_any(pair, "probabilities", binary=True)

@@ -116,10 +116,9 @@ def read_any(
             raise DataError(_what_is_missing(arrays, kind, path, None) + ".")
         label_values = np.full(values.shape[:1], NO_LABEL)
     data = from_arrays(arrays, values, label_values, kind, path, classes, binary)
-    truth = ("false", "true") if label_values.dtype.kind == "b" else ()
-    known = data.metadata.get("classes", truth)
-    if binary and values_key and known:
-        _refuse_class_0(values_key, known, path)
+    if binary and values_key:
+        unnamed = ("false", "true") if label_values.dtype.kind == "b" else ("0", "1")
+        _check_class_of_column(values_key, data.metadata.get("classes", unnamed), path)
     without_any = not labelled and bool((data.label < 0).all())
     if (data.label < 0).any() and not without_any:
         raise DataError(
@@ -142,20 +141,29 @@ def _single_column(columns: Columns, ignored: Sequence[str]) -> str | None:
     return names[0] if names else None
 
 
-def _refuse_class_0(column: str, classes: Sequence[str], path: Path) -> None:
-    """Raise DataError if the one column of two classes ends with the name of class 0, but for a
-    number, which may be that of the column.
+def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> None:
+    """Raise DataError if the one column of two classes ends with the name of class 0. A number may
+    be that of the column: it is only said, and is no name if it stands alone.
     """
     either = "|".join(map(re.escape, classes))
     # leftmost is longest: p_no_cancer ends with no_cancer, not with cancer
     end = re.search(rf"(?:^|[_.:\- ])({either})$", column, re.IGNORECASE)
-    if end and end[1].lower() == classes[0].lower() and not end[1].isdecimal():
-        turned = visible(",".join(classes[::-1]))
-        raise DataError(
-            f"{path}: the column '{visible(column)}' has the name of class 0, but with --binary it "
-            f"is for class 1 of {shown_names(classes)}; give --classes {turned} (in a study, "
-            "classes), or rename the column."
+    if end is None or end[1].lower() != classes[0].lower():
+        return
+    if column.isdecimal():
+        return
+    if end[1].isdecimal():
+        log(
+            f"Warning: {path}: the one column '{visible(column)}' is taken for class {classes[1]}; "
+            f"if it is that of class {classes[0]}, exchange the labels."
         )
+        return
+    turned = visible(",".join(classes[::-1]))
+    raise DataError(
+        f"{path}: the column '{visible(column)}' has the name of class 0, but with --binary it "
+        f"is for class 1 of {shown_names(classes)}; give --classes {turned} (in a study, "
+        "classes), or rename the column."
+    )
 
 
 def say_unnamed(path: Path, named: Path, classes: Sequence[str]) -> None:
