@@ -5,7 +5,7 @@ difference that is not there.
 
     python benchmarks/coverage.py > coverage.md          the tables of coverage.md
     python benchmarks/coverage.py --sets 50 50 20        a quick look
-    python benchmarks/coverage.py --only models --estimators squared ranked
+    python benchmarks/coverage.py --only models --estimators squared sorted
 
 Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn
 from their softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3:
@@ -46,14 +46,13 @@ BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
 TAILS = (0.025, 0.975)
 SMOOTH_RESAMPLES = 99
 FACTORS = (1.0, 1.3, 0.8)
-#: estimators of most test sets; the last sorts samples
+#: estimators of most test sets
 ESTIMATORS = {
     "means": _estimators._means,
-    "binned": _estimators._binned,
     "squared": _estimators._squared,
-    "classwise": _estimators.classwise_estimator,
+    "sorted": _estimators._sorted,
+    "classwise": _estimators._classwise,
     "nll_parts": _estimators._nll_parts,
-    "ranked": _estimators._ranked,
 }
 #: pairs of models; the errors of the first two are both 0
 PAIRS = ("sharp - flat", "mild - flat", "1 - 1.05", "1.3 - 1.35", "1.3 - 0.8")
@@ -172,8 +171,9 @@ def smoothed(confidence: Floats, residual: Floats) -> dict[str, float]:
     places, group = np.unique(cell, return_inverse=True)
     n = len(residual)
     nodes = (residual / n) @ kernel.node_shares(confidence)
+    sums = np.bincount(group, -residual) / n
     return {
-        "smce": smooth.best_witness((places + 0.5) / 2000, np.bincount(group, -residual) / n),
+        "smce": float(smooth.optimum((places + 0.5) / 2000, sums[None])[0]),
         "smece": float(kernel.fixed_points(nodes[None])[0]),
     }
 
@@ -196,13 +196,12 @@ def resampled(
     models: Sequence[Floats],
     labels: NDArray[np.int64],
     number: int,
-    sets: int,
     options: argparse.Namespace,
 ) -> list[intervals.Resampled]:
     """As :func:`calgrid.metrics.intervals.resampled`, on most test sets without the metrics that
     take long.
 
-    The first ``options.smooth`` test sets have all, the first half those that sort samples too.
+    The first ``options.smooth`` test sets have all.
     """
     if number < options.smooth:
         return [
@@ -210,8 +209,7 @@ def resampled(
             for probs in models
         ]
     checked = [Predictions(probs, labels) for probs in models]
-    wanted = [name for name in options.estimators if name != "ranked" or number < sets / 2]
-    makers = [ESTIMATORS[name] for name in wanted]
+    makers = [ESTIMATORS[name] for name in options.estimators]
     estimators = [[make(one, BINS) for make in makers] for one in checked]
     blocks: list[list[_estimators.Draws]] = [[] for _ in models]
     for weights in intervals.resample_weights(len(labels), options.resamples, number, rows=64):
@@ -249,7 +247,7 @@ def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Cou
     truth = population(models[f"{factor:g}"], posterior, factor == 1)
     for number in range(sets):
         models, labels, _ = scaled(n, rng, [factor])
-        (found,) = resampled(list(models.values()), labels, number, sets, options)
+        (found,) = resampled(list(models.values()), labels, number, options)
         for name in found.drawn:
             count.add(
                 name, intervals.interval(METRICS[name], found, TAILS), truth.get(name, np.nan)
@@ -309,7 +307,7 @@ def paired(name: str, n: int, options: argparse.Namespace, sets: int) -> tuple[C
     ]
     for number in range(sets):
         both, labels, _ = pair(name, n, rng)
-        found = resampled(both, labels, number, sets, options)
+        found = resampled(both, labels, number, options)
         for metric in found[0].drawn:
             difference = truth[0].get(metric, np.nan) - truth[1].get(metric, np.nan)
             ours.add(
@@ -424,10 +422,8 @@ def main() -> None:
     )
     print(
         f"95 % intervals, {said} samples (half of them for pairs), {options.resamples} resamples; "
-        f"`aece` to\n"
-        f"`ks` and failure prediction on the first half of them, `smce` and `smece` on "
-        f"{options.smooth}. A coverage of "
-        f"95 %\nhas a standard error of {error}.",
+        f"`smce` and\n`smece` on {options.smooth} of them. A coverage of 95 % has a standard error "
+        f"of {error}.",
         flush=True,
     )
     parts = {

@@ -102,6 +102,17 @@ GRIDS = [
         ],
     ),
     (
+        {"methods": ["ce", "plp"], "protocol": "as_graph"},
+        [
+            "grids[0]: protocol 'as_graph' uses a CUDA graph, which procedure 'plp' cannot; leave "
+            "out cuda_graph for it, or use one of mixup, standard.",
+        ],
+    ),
+    (
+        {"methods": ["ce"], "protocol": "as_graphs_on_two_gpus"},
+        ["'as_graphs_on_two_gpus' has gpus and cuda_graph; leave one of them out."],
+    ),
+    (
         {"methods": ["mit_l+adafocal"]},
         ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"],
     ),
@@ -248,8 +259,13 @@ TOP_LEVEL = [
 @pytest.mark.parametrize(("grid", "parts"), GRIDS, ids=[str(grid)[:70] for grid, _ in GRIDS])
 def test_mistakes_in_a_grid(study, refuses, grid, parts):
     with refuses(ConfigError, *parts):
-        drawn, shared = {"base": "digits", "val_draw": "seed"}, {"base": "digits", "gpus": 2}
-        study(grid, protocols={"drawn": drawn, "on_two_gpus": shared})
+        variants = {
+            "drawn": {"val_draw": "seed"},
+            "on_two_gpus": {"gpus": 2},
+            "as_graph": {"cuda_graph": True},
+            "as_graphs_on_two_gpus": {"gpus": 2, "cuda_graph": True},
+        }
+        study(grid, protocols={name: {"base": "digits", **each} for name, each in variants.items()})
 
 
 @pytest.mark.parametrize(

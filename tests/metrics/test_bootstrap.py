@@ -94,8 +94,8 @@ def test_quantiles_leave_what_they_promise_beyond_them():
 def test_every_resample_draws_n_samples_whatever_the_blocks(monkeypatch):
     whole = weights(37, 50)
     assert (whole.sum(axis=1) == 37).all()
-    monkeypatch.setattr(intervals, "BLOCK_ENTRIES", 1)
-    monkeypatch.setattr(intervals, "MIN_ROWS", 7)
+    monkeypatch.setattr(_estimators, "BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(_estimators, "MIN_ROWS", 7)
     np.testing.assert_array_equal(weights(37, 50), whole)
 
 
@@ -302,7 +302,7 @@ def test_the_smooth_error_has_fewer_resamples_which_are_the_first(monkeypatch):
     case = calibrated(30)
     whole = metrics.resampled_metrics(*case, n_resamples=40)["smce"]
     monkeypatch.setattr(intervals, "SMOOTH_RESAMPLES", 25)
-    monkeypatch.setattr(intervals, "BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(intervals, "PRODUCT_BLOCK", 1)
     found = metrics.resampled_metrics(*case, n_resamples=40)
     np.testing.assert_array_equal(found["smce"], whole[:25])
     assert len(found["smece"]) == 40

@@ -61,7 +61,12 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 #: kind -> facts that a component may give, and their values if it does not
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "loss": {"needs": (), "sees_validation": False, "state": "none"},
-    "procedure": {"second_stage": False, "sees_validation": False, "several_gpus": False},
+    "procedure": {
+        "second_stage": False,
+        "sees_validation": False,
+        "several_gpus": False,
+        "cuda_graph": False,
+    },
     "calibrator": {"needs": ("logits",), "slow_from": None},
     "backbone": {"pretrained": False, "library": False},
     "probe": {"needs_linear_head": False},

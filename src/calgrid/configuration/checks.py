@@ -26,6 +26,11 @@ from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
+#: facts of procedures that a protocol may need -> what it does then, and the key that says so
+PROCEDURE_FACTS = {
+    "several_gpus": ("trains on several GPUs", "gpus"),
+    "cuda_graph": ("uses a CUDA graph", "cuda_graph"),
+}
 
 
 # files and folders
@@ -263,15 +268,22 @@ def check_features(
             )
 
 
-def check_several_gpus(procedure: str, where: str) -> None:
-    """Check that a procedure can share the batches of its training among several GPUs."""
+def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
+    """Check that a procedure can share its batches among several GPUs, or be a CUDA graph, where
+    the protocol wants that.
+    """
+    if protocol.gpus > 1 and protocol.cuda_graph:
+        raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
+    wanted = {"several_gpus": protocol.gpus > 1, "cuda_graph": protocol.cuda_graph}
     found = registry.descriptions("procedure")
-    if not found[procedure].info["several_gpus"]:
-        able = [id for id, component in found.items() if component.info["several_gpus"]]
-        raise ConfigError(
-            f"{where} trains on several GPUs, which procedure '{procedure}' cannot; leave out gpus "
-            f"for it, or use one of {', '.join(able)}."
-        )
+    for fact, is_wanted in wanted.items():
+        if is_wanted and not found[procedure].info[fact]:
+            does, key = PROCEDURE_FACTS[fact]
+            able = [id for id, component in found.items() if component.info[fact]]
+            raise ConfigError(
+                f"{where} {does}, which procedure '{procedure}' cannot; leave out {key} for it, or "
+                f"use one of {', '.join(able)}."
+            )
 
 
 def check_linear_head(

@@ -265,8 +265,7 @@ class Study:
                 stage = "second stage of " if first else ""
                 at = f"{where}: {stage}{named} on '{key.dataset}'"
                 check_batches(staged, sizes["train"], at)
-            if staged.gpus > 1:
-                checks.check_several_gpus(method.procedure, f"{where}: {named}")
+            checks.check_procedure(method.procedure, staged, f"{where}: {named}")
         checkpoint = None
         if protocol.weights == FOCAL_CALIBRATION:
             checkpoint = checkpoint_file(key.dataset, key.backbone, method, f"{where}.methods")

@@ -39,9 +39,10 @@ NEAR = 3.0
 #: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
 #: equal cells
 SMOOTH_CELLS = 1000
-#: entries of an array with one row per resample: fits into a processor cache, and bounds memory for
-#: any N
+#: entries of an array with one row per resample that fits into a processor cache
 BLOCK_ENTRIES = 2**18
+#: fewest rows of such an array, as each block has calls of many functions
+MIN_ROWS = 16
 
 
 class Draws(NamedTuple):
@@ -71,6 +72,22 @@ Estimator = Callable[[Floats], Draws]
 OodEstimator = Callable[[Floats, Floats], dict[Callable[..., float], Floats]]
 
 
+def rows_of_block(width: int) -> int:
+    """Number of resamples of a block whose widest array has ``width`` entries per resample."""
+    return max(MIN_ROWS, BLOCK_ENTRIES // width)
+
+
+def _in_blocks(estimate: Estimator, width: int) -> Estimator:
+    """The estimator for one block of resamples after the other."""
+    rows = rows_of_block(width)
+
+    def of_all(weights: Floats) -> Draws:
+        starts = range(0, len(weights), rows)
+        return joined([estimate(weights[start : start + rows]) for start in starts])
+
+    return of_all
+
+
 def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of the means over samples, of ``squared_ce`` and of the parts of the NLL, which
     are fast.
@@ -82,10 +99,8 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 
 
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
-    """Estimators of all labelled metrics with an interval, except those of classwise bins and the
-    smooth calibration error.
-    """
-    makers = [_sorted, _kernel]
+    """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
+    makers = [_sorted, _kernel, _classwise]
     if predictions.probs.size <= MOST_FITTED:
         makers.append(_directed)
     others = (make(predictions, n_bins) for make in makers)
@@ -285,13 +300,11 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
         }
         return Draws(of_bins.values | both[0] | separation, of_bins.noise | both[1])
 
-    return estimate
+    return _in_blocks(estimate, n)
 
 
-def classwise_estimator(predictions: Predictions, n_bins: int) -> Estimator:
-    """Estimator of the classwise error and the parts of the Brier score: fastest for many resamples
-    at once.
-    """
+def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the classwise error and the parts of the Brier score."""
     bins = ClasswiseBins(predictions, n_bins)
     plain = classwise_sums(predictions, n_bins)
     sample = binning.BinSums(
@@ -324,17 +337,16 @@ def classwise_estimator(predictions: Predictions, n_bins: int) -> Estimator:
 def _kernel(predictions: Predictions, n_bins: int) -> Estimator:
     residual = (predictions.confidence - predictions.correct) / predictions.n_samples
     shares = kernel.node_shares(predictions.confidence).multiply(residual[:, None])
-    nodes = shares.T.tocsr()
+    by_node = shares.T.tocsr()
+    sample = by_node.sum(axis=1)
 
     def estimate(weights: Floats) -> Draws:
+        nodes = (by_node @ weights.T).T
         # half of the resamples are enough for a quantile of the noise
-        added = weights[::2] - 1
-        return Draws(
-            {"smece": kernel.fixed_points((nodes @ weights.T).T)},
-            {"smece": kernel.fixed_points((nodes @ added.T).T)},
-        )
+        added = nodes[::2] - sample
+        return Draws({"smece": kernel.fixed_points(nodes)}, {"smece": kernel.fixed_points(added)})
 
-    return estimate
+    return _in_blocks(estimate, max(len(residual), kernel.NODES))
 
 
 def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Estimator:

@@ -61,16 +61,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError
-from calgrid.metrics import kernel
 from calgrid.metrics._estimators import (
-    BLOCK_ENTRIES,
+    MIN_ROWS,
     Draws,
-    classwise_estimator,
     deciding_estimators,
     function_estimator,
     joined,
     labelled_estimators,
     ood_estimator,
+    rows_of_block,
     smooth_estimator,
     soft_estimator,
 )
@@ -88,9 +87,6 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
-
-#: minimum rows of a block, as each has calls of many functions
-MIN_ROWS = 16
 
 
 def bootstrap(
@@ -255,10 +251,10 @@ def resampled(
     """
     predictions = check_probabilities(probs, labels)
     estimators = labelled_estimators(predictions, check_bins(n_bins))
-    classwise, slow = classwise_estimator(predictions, n_bins), [smooth_estimator(predictions)]
+    slow = [smooth_estimator(predictions)]
     n, k = predictions.probs.shape
     once = np.ones((1, n))
-    fast = joined([estimate(once) for estimate in [*estimators, classwise, *slow]]).values
+    fast = joined([estimate(once) for estimate in [*estimators, *slow]]).values
     others = [
         metric
         for metric in LABELLED.values()
@@ -267,16 +263,11 @@ def resampled(
     if others or further:
         slow.append(function_estimator(predictions, [*others, *further], n_bins))
     blocks, left = [], SMOOTH_RESAMPLES
-    rows = _rows(max(n, k * n_bins, kernel.NODES))
-    blocks_of_group = max(1, PRODUCT_BLOCK // (n * rows))
-    for group in resample_weights(n, n_resamples, seed, rows=rows * blocks_of_group):
-        blocks.append(classwise(group))
-        for start in range(0, len(group), rows):
-            weights = group[start : start + rows]
-            blocks += [estimate(weights) for estimate in estimators]
-            if left > 0:
-                blocks += [estimate(weights[:left]) for estimate in slow]
-                left -= len(weights)
+    for weights in resample_weights(n, n_resamples, seed, rows=max(MIN_ROWS, PRODUCT_BLOCK // n)):
+        blocks += [estimate(weights) for estimate in estimators]
+        if left > 0:
+            blocks += [estimate(weights[:left]) for estimate in slow]
+            left -= len(weights)
     return _with_values(joined(blocks), predictions, n_bins, further)
 
 
@@ -294,7 +285,7 @@ def resampled_means(
     predictions = check_probabilities(probs, labels)
     estimators = deciding_estimators(predictions, check_bins(n_bins))
     n = predictions.n_samples
-    rows, blocks = _rows(n), []
+    rows, blocks = rows_of_block(n), []
     counts = _counts(n, n_resamples, seed)
     for start in range(0, n_resamples, rows):
         weights = counts[start : start + rows].astype(np.float64)
@@ -329,7 +320,7 @@ def resampled_ood(
     scores = ood_scores(probs_id, probs_ood)
     estimators = {score: ood_estimator(*pair) for score, pair in scores.items()}
     n, m = map(len, next(iter(scores.values())))
-    rows = _rows(max(n, m))
+    rows = rows_of_block(max(n, m))
     pairs = zip(
         resample_weights(n, n_resamples, seed, rows=rows),
         resample_weights(m, n_resamples, seed, stream=1, rows=rows),
@@ -354,9 +345,7 @@ def resampled_soft(
 ) -> Resampled:
     """Soft metrics with their resamples; parameters and errors as in :func:`bootstrap_soft`."""
     estimate, n = soft_estimator(probs, distribution, n_bins), np.shape(probs)[0]
-    draws = joined(
-        [estimate(weights) for weights in resample_weights(n, n_resamples, seed, rows=_rows(n))]
-    )
+    draws = joined([estimate(weights) for weights in resample_weights(n, n_resamples, seed)])
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
     return Resampled(values, draws.values, draws.noise)
 
@@ -398,17 +387,12 @@ def resample_weights(
     if n_resamples < 1:
         raise ConfigError(f"n_resamples must be at least 1, got {n_resamples}.")
     rng = np.random.default_rng([seed, stream])
-    rows = rows or _rows(n_samples)
+    rows = rows or rows_of_block(n_samples)
     for start in range(0, n_resamples, rows):
         block = np.empty((min(rows, n_resamples - start), n_samples))
         for counts in block:
             counts[:] = np.bincount(rng.integers(0, n_samples, n_samples), minlength=n_samples)
         yield block
-
-
-def _rows(width: int) -> int:
-    """Number of resamples of a block whose widest array has ``width`` entries per resample."""
-    return max(MIN_ROWS, BLOCK_ENTRIES // width)
 
 
 def tails_of(level: float) -> tuple[float, float]:

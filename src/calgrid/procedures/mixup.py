@@ -18,6 +18,7 @@ from calgrid.training.procedure import LossFunction, Procedure
     source="Zhang et al., ICLR 2018; Thulasidasan et al., NeurIPS 2019",
     losses="affine",
     several_gpus=True,
+    cuda_graph=True,
     limits={"alpha": "[0, inf)"},
 )
 class Mixup(Procedure):

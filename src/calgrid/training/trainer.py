@@ -20,12 +20,13 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from calgrid.backbones.base import Network
-from calgrid.errors import DataError
+from calgrid.backbones.base import Backbone, Network
+from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
 from calgrid.training import environment
+from calgrid.training.cuda_graph import GraphedFeatures
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
@@ -135,6 +136,21 @@ class Trainer:
         self.resume_path = folder / RESUME_FILE
         self.resume_every = resume_every
         self._restore()
+        if protocol.cuda_graph and self.device.type == "cuda":
+            self._use_cuda_graph()
+
+    def _use_cuda_graph(self) -> None:
+        size = min(self.protocol.batch_size, len(self.train_images))
+        batch = self.train_images.batch(torch.arange(size, device=self.device))
+        try:
+            with environment.explained(self.title):
+                graphed = GraphedFeatures(cast(Backbone, self.model), batch.images, self.autocast)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"{self.title}: the network cannot be a CUDA graph, because PyTorch says: {error}; "
+                "leave cuda_graph out of the protocol."
+            ) from error
+        self.model.features = graphed  # type: ignore[assignment]
 
     def run(self, stop: StopRequest) -> TrainingState:
         """Train to the end; on a stop request, save the resume state and raise StoppedError."""
