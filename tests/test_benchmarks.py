@@ -1,0 +1,23 @@
+"""Scripts of ``benchmarks`` still run: each at a tiny size, as they use what is not public."""
+
+import subprocess
+import sys
+
+import pytest
+
+CALLS = {
+    "calibrators": "--classes 10 --ids ts vs --samples 200",
+    "coverage": "--only models --sets 2 0 0 --smooth 1",
+    "full_size": "--only costs --sizes 200x5 --ids ts",
+    "losses": "--only ce fedlas_ls --sizes 64x10",
+    "posthoc": "--only metrics --sizes 200x5",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", CALLS)
+def test_a_benchmark_prints_a_table(script, home, tmp_path):
+    command = [sys.executable, home / f"benchmarks/{script}.py", *CALLS[script].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| ---" in done.stdout
