@@ -87,6 +87,8 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
+#: largest number of weights that are kept for the next model
+KEPT_DRAWS = 2**26
 
 
 def bootstrap(
@@ -263,7 +265,7 @@ def resampled(
     if others or further:
         slow.append(function_estimator(predictions, [*others, *further], n_bins))
     blocks, left = [], SMOOTH_RESAMPLES
-    for weights in resample_weights(n, n_resamples, seed, rows=max(MIN_ROWS, PRODUCT_BLOCK // n)):
+    for weights in _weights(n, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
@@ -284,11 +286,8 @@ def resampled_means(
     """
     predictions = check_probabilities(probs, labels)
     estimators = deciding_estimators(predictions, check_bins(n_bins))
-    n = predictions.n_samples
-    rows, blocks = rows_of_block(n), []
-    counts = _counts(n, n_resamples, seed)
-    for start in range(0, n_resamples, rows):
-        weights = counts[start : start + rows].astype(np.float64)
+    blocks = []
+    for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
     return _with_values(joined(blocks), predictions, n_bins)
 
@@ -304,9 +303,22 @@ def _with_values(
     return Resampled(values, draws.values, draws.noise)
 
 
+def _weights(n_samples: int, n_resamples: int, seed: int) -> Iterator[Floats]:
+    """Yield blocks of :func:`resample_weights`, drawn once for all models of a test set unless it
+    is large.
+    """
+    rows = max(MIN_ROWS, PRODUCT_BLOCK // n_samples)
+    if n_samples * n_resamples > KEPT_DRAWS:
+        yield from resample_weights(n_samples, n_resamples, seed, rows=rows)
+        return
+    counts = _counts(n_samples, n_resamples, seed)
+    for start in range(0, n_resamples, rows):
+        yield counts[start : start + rows].astype(np.float64)
+
+
 @functools.lru_cache(maxsize=2)
 def _counts(n_samples: int, n_resamples: int, seed: int) -> NDArray[np.uint16]:
-    """All weights of :func:`resample_weights`, for many models of one test set."""
+    """All weights of :func:`resample_weights`."""
     blocks = resample_weights(n_samples, n_resamples, seed)
     return np.concatenate([block.astype(np.uint16) for block in blocks])
 
