@@ -17,7 +17,7 @@ from calgrid.datasets import Prepared
 from calgrid.errors import DataError
 from calgrid.procedures.masked_linear import MaskedLinear
 from calgrid.procedures.second_stage import FrozenFeatures
-from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages
+from calgrid.training.data import EVALUATION_BATCH, Batch, DeviceImages, HostRows
 from calgrid.training.procedure import Procedure
 
 #: images on the device at once, because a test split may not fit
@@ -111,16 +111,16 @@ class Subject:
         ------
         DataError : logits are not finite.
         """
-        features, logits = [], []
+        found = HostRows(len(self.labels), self.device)
         with torch.no_grad():
             for begin in range(0, len(self.labels), CHUNK):
                 rows = np.arange(begin, min(begin + CHUNK, len(self.labels)))
                 for batch in self.images(rows).batches(EVALUATION_BATCH):
                     placed = replace(batch, index=batch.index + begin)
-                    z, h = self.procedure.predict(self.network, placed)
-                    logits.append(z.float().cpu())
-                    features.append(h.float().cpu())
-        result = Outputs(torch.cat(features).numpy(), torch.cat(logits).numpy())
+                    logits, features = self.procedure.predict(self.network, placed)
+                    found.add("logits", logits)
+                    found.add("features", features)
+        result = Outputs(**found.arrays())
         if not np.isfinite(result.logits).all():
             raise DataError(
                 f"Run {self.run} has logits that are not finite: its training diverged; lower the "
