@@ -26,11 +26,6 @@ from calgrid.training.protocol import Protocol, TrainingProtocol
 
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
-#: facts of procedures that a protocol may need -> what it does then, and the key that says so
-PROCEDURE_FACTS = {
-    "several_gpus": ("trains on several GPUs", "gpus"),
-    "cuda_graph": ("uses a CUDA graph", "cuda_graph"),
-}
 
 
 # files and folders
@@ -274,16 +269,19 @@ def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> N
     """
     if protocol.gpus > 1 and protocol.cuda_graph:
         raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
-    wanted = {"several_gpus": protocol.gpus > 1, "cuda_graph": protocol.cuda_graph}
+    if protocol.gpus > 1:
+        fact, key, does = "several_gpus", "gpus", "trains on several GPUs"
+    elif protocol.cuda_graph:
+        fact, key, does = "cuda_graph", "cuda_graph", "uses a CUDA graph"
+    else:
+        return
     found = registry.descriptions("procedure")
-    for fact, is_wanted in wanted.items():
-        if is_wanted and not found[procedure].info[fact]:
-            does, key = PROCEDURE_FACTS[fact]
-            able = [id for id, component in found.items() if component.info[fact]]
-            raise ConfigError(
-                f"{where} {does}, which procedure '{procedure}' cannot; leave out {key} for it, or "
-                f"use one of {', '.join(able)}."
-            )
+    if not found[procedure].info[fact]:
+        able = [id for id, component in found.items() if component.info[fact]]
+        raise ConfigError(
+            f"{where} {does}, which procedure '{procedure}' cannot; leave out {key} for it, or "
+            f"use one of {', '.join(able)}."
+        )
 
 
 def check_linear_head(
