@@ -155,9 +155,10 @@ class ExternalSpec(TypedDict):
     """An import of external logits.
 
     ``external`` has the name of its entry, the names of the run, and the keys about its files, as
-    declared in ``calgrid.configuration.model``; ``test`` is the file of every form. ``val_rows``
-    and ``val_seed`` are those of the run. ``group`` is a group of a file of CalArena, and ``bank``
-    a run of a bank: its folder, and the SHA-256 of its files of logits.
+    declared in ``calgrid.configuration.model``; ``test`` is the file of every form, and the files
+    of a run of another study are below the folder of results. ``val_rows`` and ``val_seed`` are
+    those of the run. ``group`` is a group of a file of CalArena, and ``bank`` a run of a bank: its
+    folder, and the SHA-256 of its files of logits.
     """
 
     key: Key

@@ -39,7 +39,7 @@ JOBS = {
 }
 IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
-IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "bank", "calarena"]}
+IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
 IDS |= {"checkpoints": ["best", "refined", "last"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}

@@ -17,7 +17,7 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
-from calgrid.configuration.model import FORMS, Config, External
+from calgrid.configuration.model import FORMS, Config, External, OfStudy
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.runs import ENSEMBLES
@@ -41,7 +41,12 @@ SINGULAR = {
     **{package: kind for kind, package in registry.KINDS.items()},
 }
 #: source of external predictions -> its page
-EXTERNAL_PAGES = {"files": "your_data", "bank": "sharing", "calarena": "calarena"}
+EXTERNAL_PAGES = {
+    "files": "your_data",
+    "run": "your_data",
+    "bank": "sharing",
+    "calarena": "calarena",
+}
 #: classes of a user's images that are listed; fewer images of a class are warned of
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest seeds without advice to use more
@@ -159,8 +164,8 @@ def _described(summaries: Mapping[str, str], page: str) -> Iterator[Entry]:
 
 
 def _external() -> Iterator[Entry]:
-    """Forms of the entries of ``external``, by their key ``base``."""
-    for name, form in {"files": External, **FORMS}.items():
+    """Forms of the entries of ``external``, by their key ``base`` or ``run``."""
+    for name, form in {"files": External, "run": OfStudy, **FORMS}.items():
         yield {
             "id": name,
             "summary": str(form.__doc__).partition("\n")[0],

@@ -4,13 +4,13 @@ import argparse
 import functools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from tqdm import tqdm
 
 from calgrid.cli.listing import read_study
+from calgrid.configuration.manifest import below_results, plans
 from calgrid.configuration.plan import Plan
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.storage.layout import MANIFEST, SUMMARIES
@@ -141,7 +141,7 @@ def clean(options: argparse.Namespace) -> None:
         folders = [path for path in result_folders(options.results) if path not in used]
         folders += _unused_fits(options.results, used)
         for study in studies:
-            folders += _plans(study)[:-1]
+            folders += plans(study)[:-1]
         title = "results that no study uses"
     folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
@@ -171,23 +171,12 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
         manifests = []
         if (study / MANIFEST).is_file():
             manifests.append(read_record(study / MANIFEST, "manifest"))
-        plans = _plans(study)
-        if plans:  # of a study that is not finished
-            manifests.append(read_record(plans[-1], "plan")["manifest"])
+        if planned := plans(study):  # of a study that is not finished
+            manifests.append(read_record(planned[-1], "plan")["manifest"])
         for manifest in manifests:
             for folder in manifest["folders"]:
                 used.add(results / below_results(manifest, folder))
     return used
-
-
-def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
-    """Path of a folder of a manifest below the folder of all results."""
-    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
-
-
-def _plans(study: Path) -> list[Path]:
-    """Plans of a study, the newest last."""
-    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)
 
 
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:

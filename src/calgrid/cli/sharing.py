@@ -20,8 +20,8 @@ from typing import Any, cast
 import yaml
 
 from calgrid import __version__
-from calgrid.cli.maintenance import below_results, damage, record_of, result_folders, with_bar
-from calgrid.configuration.manifest import Manifest
+from calgrid.cli.maintenance import damage, record_of, result_folders, with_bar
+from calgrid.configuration.manifest import Manifest, below_results
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import check_unpacked
 from calgrid.storage.atomic import replacing, require_writable

@@ -2,9 +2,12 @@
 papers. :meth:`calgrid.configuration.plan.Plan.manifest` creates it.
 """
 
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from calgrid.specs import Key, NamedComponent
+from calgrid.storage.records import HIDDEN
 
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
@@ -154,3 +157,13 @@ class Manifest(TypedDict):
     folders: list[str]
     configuration: dict[str, Any]
     fingerprint: str
+
+
+def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
+    """Path of a folder of a manifest below the folder of all results."""
+    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
+
+
+def plans(study: Path) -> list[Path]:
+    """Plans of a study, each with its manifest; the newest is the last."""
+    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)

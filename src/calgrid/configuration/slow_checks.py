@@ -263,12 +263,16 @@ def _test_rows(study: Study, runs: Sequence[ExternalRun], where: str) -> str:
     whole = dict(runs[0].external)
     whole.pop("val_rows", None)
     whole.pop("val_seed", None)
-    given = {}
-    for role in EXTERNAL_FILES:
-        if role in whole:
-            given[role] = study.data_root / whole[role]
+    roles = [role for role in EXTERNAL_FILES if role in whole]
+    given = dict(zip(roles, study.external_files(runs[0].key), strict=True))
     try:
         val, test, _ = read_external(whole, given)
+        for calibrator in study.evaluations[runs[0].key].calibrators.values():
+            if "features" in calibrator["needs"] and val.features is None:
+                raise DataError(
+                    f"'{calibrator['name']}' needs features, which {given['test']} does not "
+                    "have; add them or remove it."
+                )
         for run in runs:
             rows, subset = val, run.external
             if "val_rows" in subset:

@@ -118,7 +118,7 @@ def _take_files(spec: PredictSpec, out: Path, folder: Path) -> set[str]:
             record = Record.read(other, PREDICT)
         except DataError:
             continue
-        made = record.content["spec"]["files"]
+        made = record.content["spec"].get("files", {})  # an import of another study has none
         same = [name for name, value in spec["files"].items() if made.get(name) == value]
         for checkpoint, name in itertools.product(spec["checkpoints"], same):
             path = logits_file(checkpoint, name)
