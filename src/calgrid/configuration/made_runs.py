@@ -34,8 +34,8 @@ def made_run(asked: NamedRun, layout: Layout, where: str) -> MadeRun:
     planned = plans(Path(layout.results, asked.study))
     if not planned:
         raise ConfigError(
-            f"{where}.study: the study '{asked.study}' does not exist in the folder '{layout.results}'; "
-            "run it first, or correct its name."
+            f"{where}.study: the study '{asked.study}' does not exist in the folder "
+            f"'{layout.results}'; run it first, or correct its name."
         )
     try:
         return _finished(asked, read_record(planned[-1], "plan"), layout, where)
