@@ -278,7 +278,7 @@ def _test_rows(study: Study, runs: Sequence[ExternalRun], where: str) -> str:
             if "val_rows" in subset:
                 rows = first_rows(val, subset["val_rows"], subset["val_seed"])
             if study.config.statistics.conformal is not None:
-                check_conformal(len(rows), False, where)
+                check_conformal(len(rows), run.disjoint_validation, where)
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
     return test.identity()
