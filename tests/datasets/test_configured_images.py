@@ -495,7 +495,7 @@ def test_columns_that_do_not_fit_are_named(files, tmp_path, table, message):
         ),
         (
             {"val_size": 9, "base": "image_folder", "n_classes": 2},
-            "has the label 2, but there are 2 classes",
+            "train has images of 3 classes, but n_classes is 2",
         ),
     ],
 )

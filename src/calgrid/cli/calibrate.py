@@ -12,6 +12,7 @@ import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import WORSE
+from calgrid.class_names import shown_names
 from calgrid.cli.files import (
     ALL,
     as_json,
@@ -24,7 +25,6 @@ from calgrid.cli.files import (
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
-from calgrid.files.labels import shown_names
 from calgrid.files.logits import predicted, read_head_arrays, say_unnamed, share_rows
 from calgrid.files.ranking import Ranked, rank_calibrators, usable
 from calgrid.metrics.intervals import Estimate

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
+from calgrid.class_names import shown_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
@@ -266,8 +267,6 @@ def check(options: argparse.Namespace) -> None:
 
 def _images(study: Study, dataset: str) -> Iterator[str]:
     """Images of each split and class of a data set of the user's files; few are warned of."""
-    from calgrid.files.labels import shown_names
-
     counts = study.datasets.class_counts(dataset)
     if counts is None:
         return

@@ -70,6 +70,8 @@ def prepare(
                 f"Shift family '{entry.id}' is computed from '{entry.info['base']}'; prepare that "
                 "and give its folder as base_dir."
             )
+        classes = base.manifest.get("classes")
+        component.classes = classes and tuple(classes)
         conditions = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [condition.split for condition in conditions]}
         of_base = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}

@@ -1,4 +1,7 @@
-"""Test images of your own under a shift, in Parquet files as in ``image_parquet.py``."""
+"""Test images of your own under a shift, in Parquet files as in ``image_parquet.py``.
+
+Labels go by the names of their classes where these and the data set have names.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.components.registry import register
-from calgrid.datasets._image_files import as_list
+from calgrid.datasets._image_files import as_list, say_unnamed
 from calgrid.datasets._pictures import decode
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
 from calgrid.datasets.image_parquet import ParquetSource
@@ -55,9 +58,12 @@ class ShiftedParquet(ShiftFamily):
 
         Raises
         ------
-        DataError : a file cannot be read, or an image has not the size of the data set.
+        DataError : a file cannot be read, or an image has not the size of the data set, or a class
+            is none of it.
         """
-        source = ParquetSource(data_root, self.test, self.image_column, self.label_column)
+        columns = self.image_column, self.label_column
+        source = ParquetSource(data_root, self.test, *columns, self.classes)
+        say_unnamed(source, self.classes, f"'{self.of}'")
         shape = base["test"].images.shape[1:]
         images = scratch_array((len(source.labels), *shape), self.scratch)
         pictures = in_threads(

@@ -16,16 +16,15 @@ from calgrid.calibrators._probabilities import (
     softmax,
 )
 from calgrid.calibrators._validation import check_logits
+from calgrid.class_names import SHOWN_NAMES, shown_names
 from calgrid.errors import DataError, visible
 from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
 from calgrid.files.formats import HEAD_FORMATS
 from calgrid.files.labels import (
-    SHOWN_NAMES,
     as_text,
     class_numbers,
     is_text,
     numbers_of_values,
-    shown_names,
 )
 from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
 from calgrid.progress import log
