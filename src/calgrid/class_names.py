@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calgrid.errors import visible
+from calgrid.errors import DataError, visible
+from calgrid.progress import log
 
 #: names of classes that a message lists
 SHOWN_NAMES = 10
@@ -38,6 +39,55 @@ def names_of_labels(metadata: Mapping[bytes, bytes] | None, column: str) -> list
         return as_names(features[column]["names"])
     except (LookupError, TypeError, ValueError):
         return None
+
+
+def say_unnamed(what: str, unnamed: object, named: object, names: Sequence[str]) -> None:
+    """Warn that the labels, columns or outputs of one party without names of classes are taken in
+    the order of another one.
+    """
+    log(
+        f"Warning: {unnamed} does not name its classes: its {what} are taken in the order of "
+        f"{named}, {shown_names(names)}."
+    )
+
+
+def check_outputs(
+    weights: str,
+    named: Sequence[str] | None,
+    dataset: str,
+    classes: Sequence[str] | None,
+    chosen: bool,
+) -> None:
+    """Raise DataError if a network that was trained elsewhere has other classes than the data set
+    on which it is tested, or if nothing tells the order of numbered ones.
+
+    Parameters
+    ----------
+    weights : the file of the network, for messages. named : names of its outputs, if known.
+    dataset : name of the data set. classes : names of its classes, if known.
+    chosen : whether the configuration gives their order.
+    """
+    if classes is None:
+        return
+    if named is None:
+        numbers = None if chosen else in_order_of_numbers(classes)
+        if numbers is not None:
+            raise DataError(
+                f"the classes of '{dataset}' are in the order of text ({shown_names(classes)}), "
+                f"and {weights} does not name its outputs; give the data set their order, such as "
+                f"classes: [{shown_names(numbers)}]."
+            )
+    elif is_other_order(named, classes):
+        raise DataError(
+            f"{weights} has the classes of '{dataset}' in another order "
+            f"({first_difference(named, classes)}); give the data set that of the network, "
+            f"classes: [{shown_names(named)}]."
+        )
+    elif list(named) != list(classes):
+        raise DataError(
+            f"{weights} has outputs for the classes {shown_names(named)}, but '{dataset}' has "
+            f"{shown_names(classes)}; use weights for these classes, or correct the names."
+        )
 
 
 def is_other_order(names: Sequence[str], others: Sequence[str]) -> bool:

@@ -325,6 +325,24 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_file_that_names_its_outputs_must_have_the_classes_of_the_data_set(
+    own, tmp_path, monkeypatch, refuses
+):
+    network, make = own
+    data = prepared(side=64, n_classes=CLASSES)
+    monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
+    names = [f"class {number}" for number in range(CLASSES)]
+    data.manifest["classes"] = names
+    torch.save({**network.state_dict(), "classes": names[::-1]}, tmp_path / "net.pt")
+    spec = make("net.pt").train(OWN).spec
+    with refuses(DataError, "net.pt has the classes of 'imagenet' in another order"):
+        take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+    data.manifest["classes"] = names[::-1]
+    take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+    states, _ = load_checkpoint(tmp_path / "run/model.safetensors", spec["fingerprint"])
+    assert states["last.model"]
+
+
 @pytest.mark.parametrize(
     ("file", "grid", "parts"),
     [

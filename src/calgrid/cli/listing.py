@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
-from calgrid.class_names import shown_names
+from calgrid.class_names import in_order_of_numbers, shown_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
@@ -276,6 +276,14 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
         yield f"  {visible(name)}: {of_train:,}, {counts['val'][name]:,}, {counts['test'][name]:,}"
     if len(counts["train"]) > SHOWN_CLASSES:
         yield f"  and {len(counts['train']) - SHOWN_CLASSES} more classes"
+    names = study.datasets.class_names(dataset) or ()
+    numbers = in_order_of_numbers(names)
+    if numbers and study.datasets.options[dataset]["classes"] is None:
+        log(
+            f"calgrid check: the classes of {dataset} are in the order of text "
+            f"({shown_names(names)}); for that of numbers give it classes: "
+            f"[{shown_names(numbers)}]."
+        )
     for role, of_split in counts.items():
         few = [name for name, count in of_split.items() if count < FEW_IMAGES]
         if few:

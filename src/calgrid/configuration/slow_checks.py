@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from calgrid.class_names import check_outputs, say_unnamed
 from calgrid.components import plugins, registry
 from calgrid.configuration.checks import check_conformal
 from calgrid.configuration.model import Bank
@@ -16,7 +17,7 @@ from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
 from calgrid.specs import EXTERNAL_FILES
-from calgrid.storage.layout import RunKey, sharing_rows
+from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
 from calgrid.training.protocol import TrainingProtocol
 
@@ -26,9 +27,10 @@ EXAMPLE_ROWS, EXAMPLE_CLASSES = 8, 10
 
 
 def check_all(study: Study) -> None:
-    """Check plugins, the user's labels, banks, external logits and published weights."""
+    """Check plugins, the user's labels, banks, external logits and weights from elsewhere."""
     check_plugins(study)
     check_labels(study)
+    check_outputs_of_weights(study)
     rows_of_banks(study)
     check_external(study)
     check_weights(study)
@@ -121,12 +123,50 @@ def check_labels(study: Study) -> None:
     """Check that the user's images are enough, and that their labels fit the configuration."""
     for image_set in study.image_sets():
         study.datasets.class_counts(image_set)  # refuses labels that do not fit
+    borrowed = set()
     for key, run in study.trained.items():
         counted = study.datasets.class_counts(key.dataset)
+        for family in study.families(key) if counted is not None else ():
+            base = study.datasets.base(image_set_of(family))
+            if base not in (None, key.dataset):
+                borrowed.add((key.dataset, family, base))
         # those of registered data sets are checked with their grid
         if counted is not None and isinstance(run.protocol, TrainingProtocol):
             where = f"protocol '{key.protocol}' on '{key.dataset}'"
             check_batches(run.protocol, sum(counted["train"].values()), where)
+    for dataset, family, base in sorted(borrowed):
+        names = study.datasets.class_names(dataset) or ("0", "1", "...")
+        say_unnamed("labels", f"'{family}', a shift of '{base}',", f"'{dataset}'", names)
+
+
+def check_outputs_of_weights(study: Study) -> None:
+    """Check that the outputs of networks that were trained elsewhere have the order of the classes
+    of the user's images, and say where nothing tells it; files are not read without torch.
+    """
+    said: set[str] = set()
+    for key, run in study.trained.items():
+        name, named = key.dataset, None
+        weights = f"the published network of '{key.backbone}'"
+        if isinstance(run.protocol, TrainingProtocol):
+            continue
+        if run.protocol.weights_file is not None and run.checkpoint is not None:
+            if find_spec("torch") is None:
+                continue
+            from calgrid.backbones.weights import read_class_names  # noqa: PLC0415  (torch)
+
+            path = study.data_root / run.checkpoint["name"]
+            weights, named = str(path), read_class_names(path)
+        classes = study.datasets.class_names(name)
+        chosen = study.datasets.options.get(name, {}).get("classes") is not None
+        try:
+            check_outputs(weights, named, name, classes, chosen)
+        except DataError as error:
+            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
+        if name not in said and classes and not (named or chosen):
+            say_unnamed("outputs", weights, f"'{name}'", classes)
+        if name not in said and named and not classes:
+            say_unnamed("labels", f"'{name}'", weights, named)
+        said.add(name)
 
 
 def check_weights(study: Study) -> None:

@@ -20,14 +20,13 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.class_names import shown_names
+from calgrid.class_names import say_unnamed
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.errors import DataError, visible
 from calgrid.parallel import in_threads
-from calgrid.progress import log
 
 Rows = NDArray[np.int64]
 #: name of an image in messages, and the bytes of its file
@@ -63,6 +62,11 @@ class Source(ABC):
     labels: Rows
     classes: tuple[str, ...] | None = None
     unnamed: tuple[Path, ...] = ()
+
+    def say_unnamed(self, classes: Sequence[str] | None, named: str) -> None:
+        """Warn of files whose labels are taken in the order of the names of others, if known."""
+        for path in self.unnamed if classes else ():
+            say_unnamed("labels", path, named, classes or ())
 
     @abstractmethod
     def read(self, rows: Rows) -> Iterator[NamedImage]:
@@ -199,7 +203,7 @@ class ImageFiles(Dataset):
                 f"{self.n_classes:,}; complete it, or correct n_classes."
             )
         for source in sources.values() if self.classes is None else ():
-            say_unnamed(source, train.classes, files)
+            source.say_unnamed(train.classes, files)
         self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
@@ -285,15 +289,6 @@ class ImageFiles(Dataset):
         }
         classes = sources["train"].classes
         return facts if classes is None else {**facts, "classes": list(classes)}
-
-
-def say_unnamed(source: Source, classes: Sequence[str] | None, named: str) -> None:
-    """Warn of files whose labels are taken in the order of the names of other files or a set."""
-    for path in source.unnamed if classes else ():
-        log(
-            f"Warning: {path} does not name its classes: its labels are taken in the order of "
-            f"{named}, {shown_names(classes or ())}."
-        )
 
 
 def as_list(paths: str | list[str]) -> list[str]:

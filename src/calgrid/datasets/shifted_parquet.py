@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.components.registry import register
-from calgrid.datasets._image_files import as_list, say_unnamed
+from calgrid.datasets._image_files import as_list
 from calgrid.datasets._pictures import decode
 from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
 from calgrid.datasets.image_parquet import ParquetSource
@@ -63,7 +63,7 @@ class ShiftedParquet(ShiftFamily):
         """
         columns = self.image_column, self.label_column
         source = ParquetSource(data_root, self.test, *columns, self.classes)
-        say_unnamed(source, self.classes, f"'{self.of}'")
+        source.say_unnamed(self.classes, f"'{self.of}'")
         shape = base["test"].images.shape[1:]
         images = scratch_array((len(source.labels), *shape), self.scratch)
         pictures = in_threads(

@@ -165,14 +165,6 @@ def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> N
     )
 
 
-def say_unnamed(path: Path, named: Path, classes: Sequence[str]) -> None:
-    """Warn that a file without names of classes has its columns in the order of another one."""
-    log(
-        f"Warning: {path} does not name its classes: its columns are taken in the order of "
-        f"{named}, {shown_names(classes)}."
-    )
-
-
 def _known_classes(
     arrays: Arrays, classes: Sequence[str] | None, path: Path
 ) -> Sequence[str] | None:

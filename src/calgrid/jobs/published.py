@@ -14,7 +14,8 @@ from calgrid.backbones import Backbone
 from calgrid.backbones.catalogue import describe
 from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.backbones.timm import check_weights
-from calgrid.backbones.weights import load_state, read_state
+from calgrid.backbones.weights import load_state, read_class_names, read_state
+from calgrid.class_names import check_outputs
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
@@ -104,6 +105,9 @@ def _own_network(
     path = data_root / name
     if identity(data_root, name) != spec["checkpoint"]["source"]:
         raise DataError(f"The weights in {path} have changed; run again, with no other change.")
+    manifest = prepared.manifest
+    classes, chosen = manifest.get("classes"), manifest.get("options", {}).get("classes")
+    check_outputs(str(path), read_class_names(path), prepared.id, classes, chosen is not None)
     network, _ = build_network(spec, prepared.n_classes)
     model = cast(Backbone, network)  # the standard procedure adds no layers
     load_state(model, read_state(path), path)
