@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._validation import check_logits
+from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.specs import EnsembleSpec
 from calgrid.storage import provenance
@@ -36,7 +37,7 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
 
     Raises
     ------
-    DataError : members differ in their rows.
+    DataError : members differ in their rows, or in the order of their classes.
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
@@ -101,6 +102,12 @@ def _pooled(
                 raise DataError(
                     f"The rows of {name} in {folder} are others than those in {folders[0]}; "
                     "members of an ensemble must share their images; run both predictions again."
+                )
+            names, first = (each.metadata.get("classes") for each in (part, parts[0]))
+            if names and first and is_other_order(names, first):
+                raise DataError(
+                    f"{folder} has the classes of {folders[0]} in another order "
+                    f"({first_difference(names, first)}); write the files of both in one order."
                 )
         pooled = parts[0]
         pooled.logits = mean_prediction(
