@@ -84,13 +84,18 @@ def packed(tmp_path_factory, home):
 
 
 @pytest.fixture
-def bank(packed, tmp_path, monkeypatch):
+def bank(packed, in_folder):
     """Another working folder with the archive."""
-    monkeypatch.chdir(tmp_path)
-    Path("data").mkdir()
     archive = Path("data/bank.zip")
     archive.write_bytes((packed / "bank.zip").read_bytes())
     return archive
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A working folder for data."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
 
 
 TAKEN = {"base": "bank", "file": "bank.zip", "calibrators": ["none", "ts"]}
@@ -253,6 +258,29 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
     names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
     with refuses(ConfigError, f"external.own: {names} rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
+
+
+def test_banks_and_files_of_one_data_set_have_one_order_of_classes(home, refuses, in_folder):
+    def named(name, seed, classes):
+        own = entry(name, seed)
+        for split in ("val", "test"):
+            path = Path(f"data/{own[split]}")
+            npz(path, **np.load(path), classes=np.array(classes))
+        return own
+
+    origin = ["--creator", "B", "--licence", "CC0-1.0"]
+    for number, classes in enumerate(["abc", "acb"], start=1):
+        run_study(home, f"bank{number}", {"own": named("ce", number, list(classes))})
+        assert main(["pack", f"results/bank{number}", f"data/{number}.zip", *origin]) == 0
+    banks = {f"bank{name}": {**TAKEN, "file": f"{name}.zip"} for name in "12"}
+    said = "external/blobs/net/ce/seed1 in another order (class 1 is 'c' instead of 'b')"
+    with refuses(
+        ConfigError, "external.bank2: external/blobs/net/ce/seed2 has the classes of ", said
+    ):
+        rows_of_banks(Study({"study": "s", "external": banks}, home))
+    external = {"bank": banks["bank1"], "own": named("mine", 2, list("acb"))}
+    with refuses(ConfigError, "external.own: external/blobs/net/mine/seed2 has ", said):
+        check_external(Study({"study": "s", "external": external}, home))
 
 
 def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(bank, home, refuses):
