@@ -55,6 +55,19 @@ def test_rows_are_found_by_their_index(tmp_path):
     assert label_distribution(spec, rows([2, 1])).tolist() == [[0.25, 0.25, 0.5], [0, 0.5, 0.5]]
 
 
+def test_counts_that_contradict_most_labels_are_said(tmp_path, capsys):
+    spec = save(tmp_path / "counts.npy", COUNTS)
+    data = rows(range(4))
+    data.label[:] = COUNTS.argmax(axis=1)
+    label_distribution(spec, data)
+    assert capsys.readouterr().err == ""
+    for other in (COUNTS[:, [1, 2, 0]], COUNTS[[1, 2, 3, 0]]):
+        label_distribution(save(tmp_path / "counts.npy", other), data)
+        said = capsys.readouterr().err
+        assert "counts.npy: most people chose the label of only " in said
+        assert "rows have the order of the test images, and its columns that of the cl" in said
+
+
 @pytest.mark.parametrize(
     ("counts", "index", "message"),
     [

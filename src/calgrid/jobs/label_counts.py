@@ -5,11 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from calgrid.errors import DataError, StateError
+from calgrid.progress import log
 from calgrid.specs import LabelCounts
 from calgrid.storage.logits import Logits, read_matrix, read_table
 from calgrid.storage.records import sha256_of
 
 COLUMN = "counts"
+#: share of images whose label most people chose, below which the order is doubtful
+AGREEMENT = 0.5
 
 
 def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
@@ -31,6 +34,13 @@ def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     counts = _read(path)
     _check(counts, data, path)
     chosen = counts[data.index]
+    agreement = float((chosen.argmax(axis=1) == data.label).mean())
+    if agreement < AGREEMENT:
+        log(
+            f"Warning: {path}: most people chose the label of only {100 * agreement:.0f} % of the "
+            "images; see that its rows have the order of the test images, and its columns that of "
+            "the classes."
+        )
     return (chosen / chosen.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
