@@ -326,7 +326,7 @@ def test_the_heart_beats_while_held(path, monkeypatch):
     assert left_over(path) == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01", "[" * 100_000])
 def test_an_unreadable_lock_counts_as_held_until_it_was_watched(
     path, refuses, content, monkeypatch
 ):

@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.numpy import save_file
 from tests.conftest import flip
 
 from calgrid.errors import DataError, StateError
@@ -143,6 +144,13 @@ def test_every_bit_of_a_file_of_arrays_counts(tmp_path, refuses, write, read):
     for _ in damages(path, 200, range(64)):
         with refuses(StateError, f"{path} is damaged", "calgrid verify --delete"):
             read(path)
+
+
+def test_a_description_that_is_nested_too_deeply_is_damage(tmp_path, refuses):
+    path = tmp_path / "x.safetensors"
+    save_file({"w": np.ones(2)}, path, metadata={"calgrid": "[" * 100_000})
+    with refuses(StateError, f"The file {path} is damaged (it is nested too deeply)"):
+        read_arrays(path, "file")
 
 
 def test_every_bit_of_a_resume_state_counts(tmp_path, capsys):

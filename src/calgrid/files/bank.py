@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from calgrid.calibrators._probabilities import resemble_probabilities
 from calgrid.errors import DataError
+from calgrid.storage.atomic import parse_json
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import identity_of_rows, read_matrix
 from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
@@ -113,10 +113,10 @@ class Bank:
     def _record(self, name: str) -> dict[str, Any]:
         """Content of a record, without its checksum."""
         try:
-            content = json.loads(self._content(name))
+            content = parse_json(self._content(name))
             if content.pop(CHECKSUM) == digest_of(content):
                 return content
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        except (ValueError, LookupError, AttributeError, TypeError):
             pass
         raise self._damaged(name, "it has been changed since it was written")
 

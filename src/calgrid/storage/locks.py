@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
-from calgrid.storage.atomic import flush
+from calgrid.storage.atomic import flush, parse_json
 
 HEARTBEAT_SECONDS = 15.0
 #: an owner on another host is presumed dead after this time without a heartbeat, by the times of
@@ -203,7 +203,7 @@ class OwnerLock:
     @staticmethod
     def _read(path: Path) -> dict[str, Any]:
         try:
-            holder = json.loads(path.read_text(encoding="utf-8"))
+            holder = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return holder if isinstance(holder, dict) else {}
