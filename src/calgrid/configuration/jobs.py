@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,17 +23,37 @@ from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
+from calgrid.storage.atomic import FULL
 from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL, write_record
 from calgrid.storage.schema import STUDY_FILES
 
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+#: room that a call needs in the folder for temporary files
+TEMPORARY_BYTES = 2**20
 
 
 def gpu_here() -> bool:
     """Whether this machine has a GPU."""
     return any(map(os.path.exists, GPU_DEVICES))
+
+
+def check_temporary_folder() -> None:
+    """Raise StateError if there is no room for temporary files, which Snakemake's scheduler writes
+    before each job.
+    """
+    variable = "TMP" if "TMP" in os.environ else "TMPDIR"
+    folder = os.environ.get(variable, "/tmp")  # noqa: S108  (what the scheduler takes)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(TEMPORARY_BYTES))
+    except OSError as error:
+        if error.errno in FULL:
+            raise StateError(
+                f"The disk of the folder for temporary files, {folder}, is full; free some space, "
+                f"or set the variable {variable} to another folder."
+            ) from None
 
 
 class Jobs:

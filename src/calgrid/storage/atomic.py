@@ -13,6 +13,9 @@ from typing import Any
 
 from calgrid.errors import DataError, StateError
 
+#: error numbers of a disk on which there is no room
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -62,7 +65,7 @@ def _sibling(path: Path) -> Iterator[Path]:
 
 def disk_error(error: OSError, path: Path) -> OSError | StateError:
     """Return errors of disks and file names as one sentence, and other errors unchanged."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return StateError(
             f"The disk is full while writing {path}: nothing was changed there; free some space "
             "and run again."
