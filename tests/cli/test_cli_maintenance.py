@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.conftest import HOME, flip
+from tests.conftest import HOME, flip, is_one_sentence
 
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
@@ -13,7 +13,7 @@ from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.publish import make_result, replace_files
-from calgrid.storage.records import MODEL, write_record
+from calgrid.storage.records import FILES, MODEL, listed, read_record, write_record
 
 RUN = "runs/digits/digits/resnet8/ce/seed1"
 CREATED = {"spec": {}, "finished": "2026-01-02T03:04:05+0000"}
@@ -246,14 +246,39 @@ def test_archives_that_would_fill_the_disk_are_refused(results, capsys):
     assert "far more than its own size" in capsys.readouterr().err
 
 
-def test_archives_with_a_damaged_result_are_refused(results, capsys):
+@pytest.fixture
+def contents(results):
+    """Members of the archive of a study; written with what was changed."""
     pack()
     with zipfile.ZipFile("bank.zip") as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    contents[f"{RUN}/calibrate-{'b' * 10}/metrics.parquet"] += b"x"
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def repack(contents):
     with zipfile.ZipFile("bank.zip", "w") as archive:
         for name, content in contents.items():
             archive.writestr(name, content)
+
+
+def test_archives_of_a_record_with_files_elsewhere_are_refused(contents, capsys):
+    outer = Path("outer.txt").absolute()
+    outer.write_text("x")
+    facts = listed(Path(), [str(outer)])
+    record = Path(f"results/{RUN}/calibrate-{'b' * 10}/calibrate.json")
+    write_record(record, {**read_record(record), FILES: facts})
+    contents[f"{record.relative_to('results')}"] = record.read_bytes()
+    repack(contents)
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
+    message = capsys.readouterr().err
+    assert f"lists '{outer}', outside of its folder" in message
+    assert is_one_sentence(message.strip())
+    assert not message.strip().endswith("..")
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+def test_archives_with_a_damaged_result_are_refused(contents, capsys):
+    contents[f"{RUN}/calibrate-{'b' * 10}/metrics.parquet"] += b"x"
+    repack(contents)
     assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
     assert "is damaged" in capsys.readouterr().err
     assert list(Path("elsewhere").iterdir()) == []

@@ -142,7 +142,7 @@ def rewritten(archive, change):
 
 
 def checked(content):
-    """Bytes of ``bank.json`` with a right checksum."""
+    """Bytes of a list or record with a right checksum."""
     content.pop("checksum", None)
     return json.dumps({**content, "checksum": digest_of(content)}).encode()
 
@@ -173,6 +173,18 @@ def test_a_list_that_was_not_written_by_pack_is_refused(bank, home, refuses, cha
 
     rewritten(bank, forge)
     with refuses(ConfigError, "bank.json", said):
+        Study({"study": "s", "external": {"b": TAKEN}}, home)
+
+
+def test_a_record_of_files_outside_of_the_bank_is_refused(bank, home, refuses):
+    def forge(files):
+        name = next(name for name in files if name.endswith("/predict.json"))
+        record = json.loads(files[name])
+        record["files"]["../test.parquet"] = record["files"][logits_file("last", "test")]
+        files[name] = checked(record)
+
+    rewritten(bank, forge)
+    with refuses(ConfigError, "predict.json: it lists '../test.parquet', outside of its folder"):
         Study({"study": "s", "external": {"b": TAKEN}}, home)
 
 

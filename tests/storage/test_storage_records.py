@@ -76,6 +76,14 @@ def test_a_record_that_is_none_is_refused(root, refuses, content):
         Record.read(root, "stage.json")
 
 
+@pytest.mark.parametrize("name", ["/etc/hostname", "../x", "a/../x", "a/..", "a\\x", "..\\x"])
+def test_a_record_of_files_outside_of_its_folder_is_refused(root, refuses, name):
+    path = root / "stage.json"
+    write_record(path, {FILES: {"a..b/c.x": {}, name: {"bytes": 1, "sha256": ""}}})
+    with refuses(DataError, f"The stage record {path} lists {name!r}, outside of its folder"):
+        Record.read(root, "stage.json")
+
+
 def test_every_bit_of_a_listed_file_counts(root, refuses):
     path = root / "metrics.parquet"
     assert verified(root, "stage.json", path.name) == path

@@ -217,7 +217,7 @@ def merge(options: argparse.Namespace) -> None:
             reason = damage(folder)
             if reason:
                 name = folder.relative_to(unpacked)
-                raise DataError(f"{options.archive}: {name} is damaged: {reason}.")
+                raise DataError(f"{options.archive}: {name} is damaged: {reason.rstrip('.')}.")
         added = 0
         for folder in folders:
             target = results / folder.relative_to(unpacked)

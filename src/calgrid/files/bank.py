@@ -20,7 +20,7 @@ from calgrid.errors import DataError
 from calgrid.storage.atomic import parse_json
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
 from calgrid.storage.logits import identity_of_rows, read_matrix
-from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
+from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of, outside
 
 #: folder of the logits of a run: its names become names of folders here
 FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")
@@ -114,11 +114,14 @@ class Bank:
         """Content of a record, without its checksum."""
         try:
             content = parse_json(self._content(name))
-            if content.pop(CHECKSUM) == digest_of(content):
-                return content
+            right = content.pop(CHECKSUM) == digest_of(content)
         except (ValueError, LookupError, AttributeError, TypeError):
-            pass
-        raise self._damaged(name, "it has been changed since it was written")
+            right = False
+        if not right:
+            raise self._damaged(name, "it has been changed since it was written")
+        if outer := outside(content):
+            raise self._damaged(name, f"it lists {outer!r}, outside of its folder")
+        return content
 
     def _content(self, name: str) -> bytes:
         try:
