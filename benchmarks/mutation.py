@@ -190,8 +190,8 @@ MUTATIONS = (
     Mutation(
         "a lock is stale where a clock is wrong",
         "storage",
-        "if holder and -STALE_SECONDS < age < STALE_SECONDS:",
-        "if holder and 0 < age < 1:",
+        "stale = not holder or max(abs(age), watched) >= STALE_SECONDS",
+        "stale = not 0 < age < 1",
         "tests/storage/test_storage_locks.py",
     ),
     Mutation(

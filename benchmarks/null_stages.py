@@ -7,6 +7,7 @@ then cost no more than their processes, locks and files; everything else is as i
 lies in the folder that ``CALGRID_BENCHMARK_TEMPLATE`` names.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -22,6 +23,8 @@ TEMPLATE_VARIABLE = "CALGRID_BENCHMARK_TEMPLATE"
 SECONDS_VARIABLE = "CALGRID_BENCHMARK_SECONDS"
 #: file of the template with one line for each stage that was computed
 COMPUTED = "computed.txt"
+#: options with files of results above the stage
+READ = ("--data", "--model", "--shifts", "--logits", "--first-stage")
 #: columns of a metrics file that name its run
 KEY = ("protocol", "dataset", "backbone", "method", "seed")
 
@@ -50,8 +53,21 @@ def main() -> int:
         fill(template, spec, folder)
         return read_record(folder / record)
 
-    make_result(out, record, spec["fingerprint"], list(outputs), produce)
+    make_result(out, record, spec["fingerprint"], list(outputs), produce, inputs=inputs())
     return 0
+
+
+def inputs() -> Any:
+    """Results above the stage, which its command names; no files and code."""
+    from calgrid.storage.inputs import Inputs, listing  # noqa: PLC0415
+
+    read = {}
+    for place, name in enumerate(sys.argv):
+        if name in READ:
+            for path in itertools.takewhile(lambda word: word[:2] != "--", sys.argv[place + 1 :]):
+                folder = Path(path).parent
+                read[folder] = listing(folder)
+    return Inputs(read)
 
 
 def option(name: str) -> str:

@@ -14,6 +14,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.errors import StateError
 from calgrid.metrics import evaluate
 from calgrid.optional import EXTRAS, MissingLibraryError, say_extra
 from calgrid.storage.records import write_record
@@ -139,6 +140,12 @@ def test_what_no_extra_would_mend_is_raised_as_it_is():
     for module in ("torch.no_such_module", "no_such_library"):
         with pytest.raises(ModuleNotFoundError, match="No module named"), say_extra():
             __import__(module)
+
+
+def test_a_library_without_memory_to_load_it_is_said(refuses):
+    reason = "libtorch_cpu.so: failed to map segment from shared object"
+    with refuses(StateError, reason, "too little memory", "ulimit -v"), say_extra():
+        raise ImportError(reason)
 
 
 @pytest.mark.parametrize("package", ["", ".backbones", ".losses", ".probes", ".procedures"])

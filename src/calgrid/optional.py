@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from calgrid.errors import CalgridError
+from calgrid.errors import CalgridError, StateError
 
 #: extra of pyproject.toml -> modules that calgrid imports from its libraries
 EXTRAS = {
@@ -23,7 +23,7 @@ class MissingLibraryError(CalgridError, ImportError):
 
 @contextlib.contextmanager
 def say_extra() -> Iterator[None]:
-    """Convert a failed import of an optional library into an error that names its extra."""
+    """Convert a failed import into one sentence: the library is missing, or has no memory."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -34,6 +34,13 @@ def say_extra() -> Iterator[None]:
         ):  # installed, but one of its own imports fails
             raise
         raise _missing(module, extra) from None
+    except ImportError as error:
+        if "failed to map segment" not in str(error):
+            raise
+        raise StateError(
+            f"There is too little memory to load a library ({error}); give this process more (see "
+            "'ulimit -v')."
+        ) from None
 
 
 def require(extra: str) -> None:

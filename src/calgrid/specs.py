@@ -54,7 +54,7 @@ class FirstStage(TypedDict):
 
 class CheckpointFile(TypedDict):
     """A file of weights: its name and its folder below ``data_root``; of a published one the
-    address, of the user's own the identity.
+    address, of the user's own the SHA-256.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Normalisation(TypedDict):
 class ConfiguredData(TypedDict):
     """A data set of the user's own files, or a variant of a registered one.
 
-    ``kind`` is the registered class, ``sources`` the identity of each file, ``info`` the known
+    ``kind`` is the registered class, ``sources`` the SHA-256 of each file, ``info`` the known
     facts.
     """
 
@@ -95,7 +95,6 @@ class DataSpec(TypedDict):
     base: str | None
     val_seed: NotRequired[int]
     configured: ConfiguredData | None
-    code: str
     fingerprint: str
 
 
@@ -112,7 +111,6 @@ class TrainSpec(TypedDict):
     first_stage: FirstStage | None
     loss: NotRequired[Component]
     checkpoint: NotRequired[CheckpointFile]
-    code: NotRequired[str]
     fingerprint: str
 
 
@@ -124,7 +122,6 @@ class TestSpec(TypedDict):
     run_fingerprint: str
     #: data set -> constants of its test images
     test_normalisation: dict[str, Normalisation]
-    code: NotRequired[str]
     fingerprint: str
 
 
@@ -155,15 +152,15 @@ class ExternalSpec(TypedDict):
     """An import of external logits.
 
     ``external`` has the name of its entry, the names of the run, and the keys about its files, as
-    declared in ``calgrid.configuration.model``; ``test`` is the file of every form. ``val_rows``
-    and ``val_seed`` are those of the run. ``group`` is a group of a file of CalArena, and ``bank``
-    a run of a bank: its folder, and the SHA-256 of its files of logits.
+    declared in ``calgrid.configuration.model``; ``test`` is the file of every form, and the files
+    of a run of another study are below the folder of results. ``val_rows`` and ``val_seed`` are
+    those of the run. ``group`` is a group of a file of CalArena, and ``bank`` a run of a bank: its
+    folder, and the SHA-256 of its files of logits.
     """
 
     key: Key
     external: Mapping[str, Any]
     sources: list[str]
-    code: NotRequired[str]
     fingerprint: str
 
 
@@ -184,7 +181,6 @@ class EnsembleSpec(TypedDict):
     pool: Pool
     calibrator: "FittedCalibrator | None"
     disjoint_validation: bool
-    code: NotRequired[str]
     fingerprint: str
 
 
@@ -223,7 +219,6 @@ class CalibrateSpec(TypedDict):
     label_counts: LabelCounts | None
     disjoint_validation: bool
     diagnostics: list[str]
-    code: NotRequired[str]
     fingerprint: str
 
 

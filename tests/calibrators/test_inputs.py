@@ -111,6 +111,18 @@ def test_numbers_are_names_of_classes_too(problem, refuses):
     assert np.array_equal(fitted.predict_proba(problem.logits), expected)
 
 
+def test_labels_whose_index_is_that_of_the_rows_in_another_order_are_refused(problem, refuses):
+    frame, labels = pd.DataFrame(problem.logits), pd.Series(problem.labels)
+    expected = build_calibrator("ts").fit(problem.logits, problem.labels)
+    mixed = frame.sample(frac=1, random_state=0)
+    with refuses(DataError, "labels has the rows of logits in another order", "labels.loc[logits"):
+        build_calibrator("ts").fit(mixed, labels)
+    for given in (labels, labels.tolist(), labels.set_axis(range(600, 1200))):
+        fitted = build_calibrator("ts").fit(frame, given)
+        assert fitted.fit_history["temperature"] == expected.fit_history["temperature"]
+    assert build_calibrator("ts").fit(mixed, labels.loc[mixed.index]).n_samples == 600
+
+
 def test_a_column_of_labels_is_no_class(problem, refuses):
     frame = pd.DataFrame(problem.logits, columns=NAMES).assign(label=problem.labels)
     with refuses(DataError, "logits has a column 'label', which is no class"):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.datasets.archives import write_files
 from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
@@ -39,7 +40,7 @@ JOBS = {
 }
 IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.KINDS.items()}
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
-IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "bank", "calarena"]}
+IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
 IDS |= {"checkpoints": ["best", "refined", "last"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
@@ -278,6 +279,23 @@ class TestCheck:
         assert done.err == (
             "calgrid check: mine has fewer than 10 val images of 2 of 2 classes (0, 1).\n"
         )
+
+    @pytest.mark.parametrize("classes", [None, [1, 2, 10]])
+    def test_says_that_numbered_folders_are_in_the_order_of_text(
+        self, calgrid, configured, make_config, tmp_path, classes
+    ):
+        names = [f"{name}/{row}.png" for name in (1, 2, 10) for row in range(70)]
+        write_files(tmp_path / "train", dict.fromkeys(names, b""))
+        mine = {"base": "image_folder", "test_size": 60, "val_size": 60, "image_size": 32}
+        if classes is not None:
+            mine["classes"] = classes
+        path = configured(
+            make_config({"datasets": ["mine"]}, datasets={"mine": mine}, data_root=str(tmp_path))
+        )
+        said = "calgrid check: the classes of mine are in the order of text (1, 10, 2); for that"
+        done = calgrid("check", path)
+        assert done.code == 0
+        assert (said in done.err) == (classes is None)
 
     def test_the_schemas_are_found_from_any_folder(
         self, calgrid, configured, make_config, tmp_path, monkeypatch

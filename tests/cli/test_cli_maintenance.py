@@ -1,19 +1,22 @@
 """``calgrid verify``, ``clean``, ``pack`` and ``merge`` on small handwritten results."""
 
+import hashlib
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
-from tests.conftest import HOME, flip
+from tests.conftest import HOME, flip, is_one_sentence
 
 from calgrid.cli import main
 from calgrid.cli.maintenance import branch
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.storage.inputs import Inputs, listing
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.publish import make_result, replace_files
-from calgrid.storage.records import MODEL, write_record
+from calgrid.storage.records import FILES, MODEL, listed, read_record, write_record
 
 RUN = "runs/digits/digits/resnet8/ce/seed1"
 CREATED = {"spec": {}, "finished": "2026-01-02T03:04:05+0000"}
@@ -59,7 +62,7 @@ def writing(*names):
 
 def test_intact_results_are_said_to_be_intact(results, capsys):
     assert main(["verify"]) == 0
-    assert "2 results and 1 studies: all intact" in capsys.readouterr().out
+    assert "2 results and 1 study: all intact; 0 inputs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,52 @@ def test_a_folder_with_the_result_of_another_name_is_named(results, capsys):
     other.rename(mine)
     assert main(["verify"]) == 2
     assert "holds the result with the fingerprint dddd" in capsys.readouterr().out
+
+
+class TestChain:
+    """``verify`` compares what a record names with what is there now."""
+
+    @pytest.fixture
+    def calibrated(self, results):
+        """A calibration of the study that was made from a prediction and a file."""
+        (results / "labels.csv").write_text("labels")
+        predicted = results / RUN / f"predict-{'e' * 10}"
+        make_result(predicted, "predict.json", "e" * 16, ["logits"], writing("logits"))
+        folder = results / RUN / f"calibrate-{'b' * 10}"
+        digest = hashlib.sha256(b"labels").hexdigest()
+        read = Inputs({predicted: listing(predicted)}, {"results/labels.csv": digest}, root=".")
+        write = writing("metrics.parquet")
+        make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], write, inputs=read)
+        return predicted
+
+    def test_what_was_compared_is_counted(self, calibrated, capsys):
+        assert main(["verify", "small"]) == 0
+        assert "study 'small': all intact; 3 inputs compared" in capsys.readouterr().out
+        assert main(["verify", "results/small"]) == 0
+        assert "study 'small': all intact; 3 inputs compared" in capsys.readouterr().out
+
+    def test_another_result_above_and_another_file(self, calibrated, results, capsys):
+        shutil.rmtree(calibrated)
+        make_result(calibrated, "predict.json", "e" * 16, ["other"], writing("other"))
+        (results / "labels.csv").write_text("corrected")
+        assert main(["verify", "small", "--delete"]) == 2
+        said = capsys.readouterr()
+        named = f"{calibrated}/predict.json, results/labels.csv"
+        assert f"calibrate-{'b' * 10}: {named} had another content when it was made" in said.out
+        assert "1 of 2 results and study 'small' were made from other inputs" in said.err
+
+    def test_what_is_gone_is_not_compared(self, calibrated, results, capsys):
+        shutil.rmtree(calibrated)
+        (results / "labels.csv").unlink()
+        assert main(["verify", "small"]) == 0
+        assert "3 inputs not there, so not compared (the first: " in capsys.readouterr().out
+
+    def test_results_of_earlier_versions_are_unproved(self, results, capsys):
+        record = results / RUN / f"train-{'a' * 10}" / "train.json"
+        content = read_record(record)
+        write_record(record, {**content, "inputs": {"data": "d1"}})
+        assert main(["verify", "small"]) == 0
+        assert "1 result of an earlier version without a list" in capsys.readouterr().out
 
 
 def test_a_model_may_be_deleted(results):
@@ -246,14 +295,39 @@ def test_archives_that_would_fill_the_disk_are_refused(results, capsys):
     assert "far more than its own size" in capsys.readouterr().err
 
 
-def test_archives_with_a_damaged_result_are_refused(results, capsys):
+@pytest.fixture
+def contents(results):
+    """Members of the archive of a study; written with what was changed."""
     pack()
     with zipfile.ZipFile("bank.zip") as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    contents[f"{RUN}/calibrate-{'b' * 10}/metrics.parquet"] += b"x"
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def repack(contents):
     with zipfile.ZipFile("bank.zip", "w") as archive:
         for name, content in contents.items():
             archive.writestr(name, content)
+
+
+def test_archives_of_a_record_with_files_elsewhere_are_refused(contents, capsys):
+    outer = Path("outer.txt").absolute()
+    outer.write_text("x")
+    facts = listed(Path(), [str(outer)])
+    record = Path(f"results/{RUN}/calibrate-{'b' * 10}/calibrate.json")
+    write_record(record, {**read_record(record), FILES: facts})
+    contents[f"{record.relative_to('results')}"] = record.read_bytes()
+    repack(contents)
+    assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
+    message = capsys.readouterr().err
+    assert f"lists '{outer}', outside of its folder" in message
+    assert is_one_sentence(message.strip())
+    assert not message.strip().endswith("..")
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+def test_archives_with_a_damaged_result_are_refused(contents, capsys):
+    contents[f"{RUN}/calibrate-{'b' * 10}/metrics.parquet"] += b"x"
+    repack(contents)
     assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 2
     assert "is damaged" in capsys.readouterr().err
     assert list(Path("elsewhere").iterdir()) == []

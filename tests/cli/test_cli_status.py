@@ -14,7 +14,7 @@ from calgrid.cli.joblogs import COMPLETE, MARK
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.storage import locks
-from calgrid.storage.records import write_record
+from calgrid.storage.records import HISTORY, MODEL, TRAIN, write_record
 
 LINE = "train digits/resnet8/ce/seed1: epoch 12/60, loss 0.31, val_accuracy 0.81, 1:40 left"
 GRID = {"methods": ["ce", "ls", "mbls", "fl3", "brier"]}
@@ -53,7 +53,9 @@ def log(job, *lines):
 
 
 def test_states_of_trainings(place, jobs, trainings):
-    write_record(place / trainings["brier"].result, {})
+    done = place / trainings["brier"].folder
+    for name in (TRAIN, HISTORY, MODEL):
+        write_record(done / name, {"fingerprint": trainings["brier"].fingerprint})
     older = Path(trainings["fl3"].folder).with_name("train-0123456789")
     write_record(place / older / "train.json", {"fingerprint": "of another configuration"})
     log(trainings["ce"], LINE)

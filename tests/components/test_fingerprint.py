@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calgrid.components import fingerprint, registry
-from calgrid.configuration.plan import REPORT_MODULES, Plan
+from calgrid.configuration.plan import STAGES as PLANNED
+from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 
 PACKAGE = Path(fingerprint.__file__).parents[1]
@@ -183,11 +184,11 @@ def test_a_stage_whose_module_does_not_exist_has_no_fingerprint():
         fingerprint.of_job({}, ["calgrid.losses.mbls", "calgrid.losses.nothing"])
 
 
-@pytest.mark.parametrize("stage", sorted(REPORT_MODULES))
+@pytest.mark.parametrize("stage", sorted(PLANNED))
 def test_every_stage_after_calibration_has_a_fingerprint_of_its_own(stage, make_config, home):
     plan = Plan(Study(make_config(), home))
-    others = {plan._code(name) for name in REPORT_MODULES if name != stage}
-    assert plan._code(stage) not in others
+    others = {plan._stage(name) for name in PLANNED if name != stage}
+    assert plan._stage(stage) not in others
 
 
 def test_no_module_imports_in_a_way_that_the_closure_does_not_see():
@@ -234,7 +235,7 @@ def fingerprints(config, home):
     study = Study(config, home)
     plan = Plan(study)
     found = {"data": plan.data("digits").fingerprint}
-    found |= {name: plan._code(name) for name in ("tables", "figures")}
+    found |= {name: plan._stage(name) for name in ("tables", "figures")}
     for key in study.runs:
         name = key.method if key.protocol == "digits" else "published"
         for stage in ("train", "predict", "calibrate"):

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import re
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from calgrid.configuration import jobs
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.jobs import Jobs, check_temporary_folder
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import RunKey
 
@@ -142,6 +143,21 @@ def test_a_folder_of_another_user_is_named_before_any_job(made, tmp_path, monkey
     )
     with refuses(StateError, f"The folder {theirs} is not writable"):
         made.check_writable()
+
+
+@pytest.mark.parametrize("variable", ["TMP", "TMPDIR"])
+def test_a_full_folder_for_temporary_files_is_named(variable, tmp_path, monkeypatch, refuses):
+    for name in ("TMP", "TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    for folder in (tmp_path, tmp_path / "missing"):  # Snakemake takes another one if it is missing
+        monkeypatch.setenv(variable, str(folder))
+        check_temporary_folder()
+    full = Path("/dev/full").open("wb")  # noqa: SIM115  (closed by what writes to it)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: full)
+    with refuses(
+        StateError, str(tmp_path), f"is full; free some space, or set the variable {variable}"
+    ):
+        check_temporary_folder()
 
 
 def test_what_jobs_inherit(made, home, monkeypatch):

@@ -5,7 +5,6 @@ tables want.
 import itertools
 import json
 import re
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -15,19 +14,23 @@ from tests.conftest import HOME
 from calgrid.cli.main import main
 from calgrid.components import registry
 from calgrid.configuration.components import registered_methods
-from calgrid.configuration.datasets import as_list
+from calgrid.configuration.datasets import DatasetCatalog, as_list
 from calgrid.configuration.files import read_configuration
+from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
+from calgrid.errors import ConfigError
 from calgrid.reporting.published.cells import expanded, run_method
-from calgrid.storage.layout import RunKey, logits_file
+from calgrid.storage.layout import RunKey
 
 FILES = [
     path
     for pattern in ("*.yaml", "studies/*.yaml", "papers/*/study.yaml")
     for path in sorted((HOME / "config").glob(pattern))
 ]
+#: they name runs of others
+DEPENDENT = [HOME / f"config/studies/{n}.yaml" for n in ("photographs_val_size", "smart_figure5")]
 
 
 def test_the_schema_for_editors_accepts_shipped_configurations_and_no_wrong_key(capsys):
@@ -39,9 +42,8 @@ def test_the_schema_for_editors_accepts_shipped_configurations_and_no_wrong_key(
     assert "'grid' was unexpected" in error.message
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_shipped_configuration_can_be_planned(path, tmp_path):
-    config = yaml.safe_load(path.read_text())
+def with_files(config, folder):
+    """A configuration with the files that a user brings, which are empty."""
     files = list(config.get("label_counts", {}).values())
     for configured in config.get("datasets", {}).values():
         # val of a registered data set says how it is drawn
@@ -57,14 +59,49 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
         if weights := config.get("protocols", {}).get(grid["protocol"], {}).get("weights_file"):
             names = (HOME / grid["backbones"]).read_text().split()
             files += [weights.format(backbone=name) for name in names]
-    for file in (tmp_path / name for name in files):
+    for file in (folder / name for name in files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-        config["data_root"] = str(tmp_path)
+    return {**config, "data_root": str(folder)} if files else config
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if path not in DEPENDENT],
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
+def test_shipped_configuration_can_be_planned(path, tmp_path):
+    config = with_files(yaml.safe_load(path.read_text()), tmp_path)
     manifest = Plan(Study(config, HOME)).manifest()
     names = {"config": "digits", "study": path.parent.name}
     assert manifest["study"] == names.get(path.stem, path.stem)
     assert manifest["runs"]
+
+
+@pytest.mark.parametrize("path", DEPENDENT, ids=lambda path: path.stem)
+def test_shipped_configuration_names_single_runs_of_another_one(
+    path, tmp_path, monkeypatch, refuses
+):
+    monkeypatch.chdir(tmp_path)
+    config = yaml.safe_load(path.read_text())
+    (name,) = {entry["run"]["study"] for entry in config["external"].values()}
+    (other,) = [each for each in map(read_configuration, FILES) if each["study"] == name]
+    with refuses(
+        ConfigError, f"the study '{name}' does not exist in the folder 'results'; run it first"
+    ):
+        Study(config, HOME)
+    # those of the empty files
+    monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)
+    jobs = Jobs(with_files(other, tmp_path), HOME, local=False)
+    jobs.write_plan(jobs.record("plan"))
+    for entry in config["external"].values():
+        (key,) = [
+            key
+            for key in jobs.plan.study.evaluations
+            if {**key._asdict(), "study": name}.items() >= entry["run"].items()
+        ]
+        with refuses(ConfigError, f"{key.path} of study '{name}' is not finished; run that study"):
+            Study({**config, "external": {"its": entry}}, HOME)
 
 
 def test_the_study_of_all_methods_runs_every_registered_method():
@@ -340,29 +377,20 @@ def test_constants_that_depend_on_data_set_and_network(fedlas):
             assert options["alpha"] == (0.1 if key.dataset.startswith("cifar") else 0.05)
 
 
-def test_figure_5_of_smart_imports_what_the_study_of_its_tables_leaves(tmp_path, monkeypatch):
-    tables = study_of("smart")
-    key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
-    logits = {
-        n: f"{tables.layout.run(key)}/{logits_file(tables.runs[key].checkpoints[0], n)}"
-        for n in ("val", "test")
-    }
-    monkeypatch.chdir(tmp_path)
-    for path in map(Path, logits.values()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    study = Study(yaml.safe_load((HOME / "config/studies/smart_figure5.yaml").read_text()), HOME)
-    assert len(Plan(study).manifest()["runs"]) == 8 * 5
-    for run in study.runs.values():
-        assert {name: str(study.data_root / run.external[name]) for name in logits} == logits
-    available = tables.datasets.describe("imagenet").info["sizes"]["val"]
-    assert max(run.external["val_rows"] for run in study.runs.values()) == available
+def test_figure_5_of_smart_has_what_the_study_of_its_tables_makes(smart):
+    config = read_configuration(HOME / "config/studies/smart_figure5.yaml")
+    (entry,) = config["external"].values()
+    available = smart.datasets.describe("imagenet").info["sizes"]["val"]
+    assert max(entry["val_rows"]) == available
+    (paper,) = smart.papers
+    (table,) = [each for each in paper["tables"] if each["id"] == "smart_figure5"]
+    sizes = [row["where"]["dataset"] for row in table["rows"]]
+    assert sizes == [f"imagenet_n{rows}" for rows in entry["val_rows"]]
     # gc_ts reads the features beside the logits
-    assert tables.runs[key].protocol.export_features
-    ((entry,),) = [
-        [each for each in paper["figures"] if each["number"] == "5"] for paper in tables.papers
-    ]
-    assert (entry["backbone"], "smart_figure5.yaml" in entry["note"]) == ([key.backbone], True)
+    key = RunKey("published", "imagenet", "imagenet_vit_b32", "ce", 1)
+    assert smart.runs[key].protocol.export_features
+    (figure,) = [each for each in paper["figures"] if each["number"] == "5"]
+    assert (figure["backbone"], "smart_figure5.yaml" in figure["note"]) == ([key.backbone], True)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Tiny data sets of encoded pictures, as users have them: Parquet files and folders."""
 
 import io
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +38,18 @@ def draw(count, classes=3, size=8, seed=0):
     return pixels, np.arange(count) % classes
 
 
-def write_parquet(path, contents, labels, image="image", label="label", row_group_size=None):
+def write_parquet(
+    path, contents, labels, image="image", label="label", row_group_size=None, names=None
+):
+    """``names`` are those of the classes, as the datasets library writes them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     structs = [{"bytes": content, "path": f"{row}.png"} for row, content in enumerate(contents)]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     table = pa.table({image: pa.array(structs, kind), label: pa.array(labels)})
+    if names is not None:
+        feature = {"names": names, "_type": "ClassLabel"}
+        about = json.dumps({"info": {"features": {label: feature}}})
+        table = table.replace_schema_metadata({"huggingface": about})
     pq.write_table(table, path, row_group_size=row_group_size)
     return path
 

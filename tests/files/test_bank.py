@@ -84,13 +84,18 @@ def packed(tmp_path_factory, home):
 
 
 @pytest.fixture
-def bank(packed, tmp_path, monkeypatch):
+def bank(packed, in_folder):
     """Another working folder with the archive."""
-    monkeypatch.chdir(tmp_path)
-    Path("data").mkdir()
     archive = Path("data/bank.zip")
     archive.write_bytes((packed / "bank.zip").read_bytes())
     return archive
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A working folder for data."""
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
 
 
 TAKEN = {"base": "bank", "file": "bank.zip", "calibrators": ["none", "ts"]}
@@ -142,7 +147,7 @@ def rewritten(archive, change):
 
 
 def checked(content):
-    """Bytes of ``bank.json`` with a right checksum."""
+    """Bytes of a list or record with a right checksum."""
     content.pop("checksum", None)
     return json.dumps({**content, "checksum": digest_of(content)}).encode()
 
@@ -173,6 +178,18 @@ def test_a_list_that_was_not_written_by_pack_is_refused(bank, home, refuses, cha
 
     rewritten(bank, forge)
     with refuses(ConfigError, "bank.json", said):
+        Study({"study": "s", "external": {"b": TAKEN}}, home)
+
+
+def test_a_record_of_files_outside_of_the_bank_is_refused(bank, home, refuses):
+    def forge(files):
+        name = next(name for name in files if name.endswith("/predict.json"))
+        record = json.loads(files[name])
+        record["files"]["../test.parquet"] = record["files"][logits_file("last", "test")]
+        files[name] = checked(record)
+
+    rewritten(bank, forge)
+    with refuses(ConfigError, "predict.json: it lists '../test.parquet', outside of its folder"):
         Study({"study": "s", "external": {"b": TAKEN}}, home)
 
 
@@ -253,6 +270,29 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
     names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
     with refuses(ConfigError, f"external.own: {names} rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
+
+
+def test_banks_and_files_of_one_data_set_have_one_order_of_classes(home, refuses, in_folder):
+    def named(name, seed, classes):
+        own = entry(name, seed)
+        for split in ("val", "test"):
+            path = Path(f"data/{own[split]}")
+            npz(path, **np.load(path), classes=np.array(classes))
+        return own
+
+    origin = ["--creator", "B", "--licence", "CC0-1.0"]
+    for number, classes in enumerate(["abc", "acb"], start=1):
+        run_study(home, f"bank{number}", {"own": named("ce", number, list(classes))})
+        assert main(["pack", f"results/bank{number}", f"data/{number}.zip", *origin]) == 0
+    banks = {f"bank{name}": {**TAKEN, "file": f"{name}.zip"} for name in "12"}
+    said = "external/blobs/net/ce/seed1 in another order (class 1 is 'c' instead of 'b')"
+    with refuses(
+        ConfigError, "external.bank2: external/blobs/net/ce/seed2 has the classes of ", said
+    ):
+        rows_of_banks(Study({"study": "s", "external": banks}, home))
+    external = {"bank": banks["bank1"], "own": named("mine", 2, list("acb"))}
+    with refuses(ConfigError, "external.own: external/blobs/net/mine/seed2 has ", said):
+        check_external(Study({"study": "s", "external": external}, home))
 
 
 def test_validation_rows_may_be_drawn_by_the_seed_and_must_be_shared_within_it(bank, home, refuses):

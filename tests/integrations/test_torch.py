@@ -7,7 +7,7 @@ from torch import nn
 
 from calgrid import CalibratedModule
 from calgrid.calibrators import build_calibrator
-from calgrid.errors import StateError
+from calgrid.errors import DataError, StateError
 
 
 class Classifier(nn.Module):
@@ -56,3 +56,16 @@ def test_half_precision_stays_and_dropout_is_off(rows):
 def test_a_calibrator_that_is_not_fitted_is_refused(refuses):
     with refuses(StateError, "'ts' is not fitted"):
         CalibratedModule(Classifier(), build_calibrator("ts"))
+
+
+def test_a_calibrator_of_another_order_of_classes_is_refused(rows, refuses):
+    model = Classifier().eval()
+    with torch.no_grad():
+        logits = model(rows)
+    names = ["ant", "bee", "cat"]
+    calibrator = build_calibrator("ts").fit(logits, np.arange(90) % 3, class_names=names)
+    model.classes = names[::-1]
+    with refuses(DataError, "The model has the classes cat, bee, ant, but the calibrator was"):
+        CalibratedModule(model, calibrator)
+    model.classes = names
+    assert CalibratedModule(model, calibrator)(rows).shape == (90, 3)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from calgrid.components import fingerprint
 from calgrid.jobs.predict import predict
 from calgrid.jobs.train import train
 from calgrid.storage.layout import RunKey
@@ -92,7 +91,7 @@ def train_arguments(plan, data, out, method="ce", **options):
 
 
 def write_plan(path, specifications):
-    """Write a plan of some jobs, as the workflow does before its jobs."""
-    codes = {spec["code"] for spec in specifications.values()}
-    code = {digest: fingerprint.modules_of(digest) for digest in codes}
-    write_record(path, {"jobs": specifications, "code": code, "rows": {}})
+    """Write a plan of some jobs, as the workflow does before its jobs; without code and files."""
+    inputs = {folder: {"code": "", "files": {}, "root": ""} for folder in specifications}
+    further = {"inputs": inputs, "code": {"": {}}, "known": {}, "rows": {}}
+    write_record(path, {"jobs": specifications, **further})

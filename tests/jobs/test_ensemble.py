@@ -133,20 +133,37 @@ def test_an_ensemble_of_one_is_its_member(members, tmp_path):
     np.testing.assert_allclose(softmax(pooled), softmax(member), atol=1e-6)
 
 
-def test_members_with_other_rows_are_refused(members, tmp_path, refuses):
-    plan, folders = members
-    other = shutil.copytree(folders[1], tmp_path / "other")
+def changed(folder, out, change):
+    """A copy of a member with other test rows."""
+    other = shutil.copytree(folder, out)
     name = "logits/last/test.parquet"
-    data = read_logits(other / name)
-    write_logits(other / name, replace(data, label=data.label[::-1].copy()))
+    write_logits(other / name, change(read_logits(other / name)))
     record = read_record(other / "predict.json")
     write_record(other / "predict.json", {**record, FILES: listed(other, record[FILES])})
+    return other
+
+
+def test_members_with_other_rows_or_another_order_of_classes_are_refused(
+    members, tmp_path, refuses
+):
+    plan, folders = members
+    spec = plan.ensemble(CE._replace(method="ens2(ce)", seed=1)).spec
+
+    def turned(data):
+        return replace(data, label=data.label[::-1].copy())
+
+    other = changed(folders[1], tmp_path / "other", turned)
     with refuses(DataError, "The rows of test in ", "must share their images"):
-        ensemble(
-            plan.ensemble(CE._replace(method="ens2(ce)", seed=1)).spec,
-            [folders[0], other],
-            tmp_path / "out",
-        )
+        ensemble(spec, [folders[0], other], tmp_path / "out")
+
+    def named(names):
+        return lambda data: replace(data, metadata={**data.metadata, "classes": names})
+
+    names = list("abcdefghij")
+    first = changed(folders[0], tmp_path / "first", named(names))
+    second = changed(folders[1], tmp_path / "second", named(names[::-1]))
+    with refuses(DataError, f"{second} has the classes of {first} in another order (class 0 is"):
+        ensemble(spec, [first, second], tmp_path / "out")
 
 
 def test_groups_are_disjoint_and_numbered(members):

@@ -22,7 +22,7 @@ from calgrid.backbones.small_images import SmallImageDenseNet
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.datasets import ImageSplit, Prepared
-from calgrid.errors import ConfigError, DataError
+from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.jobs.aggregate import _costs
 from calgrid.jobs.predict import predict
 from calgrid.jobs.published import take_weights
@@ -55,6 +55,12 @@ def network(tmp_path, monkeypatch):
     cache.mkdir(parents=True)
     (cache / file["name"]).write_bytes(buffer.getvalue())
     return network.eval(), cache / file["name"], digest
+
+
+@pytest.fixture(autouse=True)
+def no_folder(monkeypatch):
+    """Data sets of these tests are in no folder."""
+    monkeypatch.setattr(Prepared, "digest", "0123")
 
 
 @pytest.fixture
@@ -308,14 +314,16 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
 
     def take(plan):
-        take_weights(plan.train(OWN).spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+        job = plan.train(OWN)
+        given = plan.inputs(job)
+        take_weights(job.spec, tmp_path, tmp_path / "run", given=given, data_root=tmp_path)
 
     path = tmp_path / "net.pt"
     torch.save(network.state_dict(), path)
     plan = make("net.pt")
     plan.train(OWN)
     torch.save(timm.create_model("resnet10t", num_classes=CLASSES + 1).state_dict(), path)
-    with refuses(DataError, "have changed; run again"):
+    with refuses(StateError, "net.pt was changed after the study was planned; run again"):
         take(plan)
     with refuses(DataError, str(path), "another network than the run's", "size mismatch"):
         take(make("net.pt"))
@@ -323,6 +331,24 @@ def test_a_changed_foreign_or_unreadable_file_of_weights_is_refused(
     with refuses(DataError, f"The weights in {path} cannot be read", "state dictionary"):
         take(make("net.pt"))
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_file_that_names_its_outputs_must_have_the_classes_of_the_data_set(
+    own, tmp_path, monkeypatch, refuses
+):
+    network, make = own
+    data = prepared(side=64, n_classes=CLASSES)
+    monkeypatch.setattr("calgrid.jobs.published.open_prepared", lambda *_, **__: data)
+    names = [f"class {number}" for number in range(CLASSES)]
+    data.manifest["classes"] = names
+    torch.save({**network.state_dict(), "classes": names[::-1]}, tmp_path / "net.pt")
+    spec = make("net.pt").train(OWN).spec
+    with refuses(DataError, "net.pt has the classes of 'imagenet' in another order"):
+        take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+    data.manifest["classes"] = names[::-1]
+    take_weights(spec, tmp_path, tmp_path / "run", data_root=tmp_path)
+    states, _ = load_checkpoint(tmp_path / "run/model.safetensors", spec["fingerprint"])
+    assert states["last.model"]
 
 
 @pytest.mark.parametrize(

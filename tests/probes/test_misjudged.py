@@ -1,6 +1,7 @@
 """The probe of images whose feature norm misjudges the answer."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,3 +54,11 @@ def test_a_network_without_mistakes_has_none_to_show(linear, case):
 def test_names_of_other_classes_are_refused(linear, case, refuses):
     with refuses(ConfigError, "2 names", "3 classes"):
         build_probe("misjudged", class_names=["a", "b"]).measure(linear(*case(classes=3)))
+
+
+def test_names_in_another_order_than_those_of_the_data_set_are_refused(linear, case, refuses):
+    subject = linear(*case(classes=3))
+    subject.prepared = replace(subject.prepared, manifest={"classes": ["a", "b", "c"]})
+    with refuses(ConfigError, "in another order (class 0 is 'b' instead of 'a')"):
+        build_probe("misjudged", class_names=["b", "a", "c"]).measure(subject)
+    build_probe("misjudged", class_names=["A", "B", "C"]).measure(subject)

@@ -161,6 +161,7 @@ def make_study(root: Path, recipe: Recipe) -> Written:
         "published": list(map(str, recipe.published)),
         "diagnostics": DIAGNOSTICS,
         "runs": runs,
+        "folders": [],
         "configuration": {"study": "synthetic", "statistics": statistics, **recipe.configuration},
         "fingerprint": "f" * 16,
     }

@@ -282,6 +282,27 @@ class TestOwnerOnAHostWithAWrongClock:
         assert_taken(path, wait=5)
 
 
+def test_the_default_wait_is_longer_than_the_time_until_a_dead_owner_is_found():
+    assert locks.WAIT_SECONDS > locks.STALE_SECONDS + locks.WATCH_SECONDS
+    assert locks.STALE_SECONDS > locks.WATCH_SECONDS > 5 * locks.HEARTBEAT_SECONDS
+
+
+@pytest.mark.parametrize("behind", [0.1, -0.9])
+def test_the_first_call_after_a_crash_elsewhere_takes_the_lock(
+    path, dead, quick, monkeypatch, behind
+):
+    """The last heartbeat is of a moment ago, by a clock that may be wrong: we watch from the first
+    look on, so that the time without a heartbeat and that of watching pass together.
+    """
+    monkeypatch.setattr(locks, "STALE_SECONDS", 1.0)
+    monkeypatch.setattr(locks, "WATCH_SECONDS", 0.6)
+    write(path, {**dead, "host": "node17"})
+    age(path, behind)
+    begin = time.monotonic()
+    assert_taken(path, wait=1.3)
+    assert time.monotonic() - begin > 0.8  # not before the time without a heartbeat is over
+
+
 def test_who_was_replaced_is_told_so_and_leaves_the_new_owners_lock_alone(path, dead, refuses):
     """A laptop that slept past its staleness wakes up and ends: its lock belongs to another by
     then.
@@ -305,7 +326,7 @@ def test_the_heart_beats_while_held(path, monkeypatch):
     assert left_over(path) == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "\x00\x01", "[" * 100_000])
 def test_an_unreadable_lock_counts_as_held_until_it_was_watched(
     path, refuses, content, monkeypatch
 ):
@@ -405,7 +426,7 @@ def test_the_waiting_time_comes_from_the_environment(path, holder, monkeypatch, 
     with refuses(StateError, f"process {holder.pid}"), OwnerLock(path, WHAT):
         pass
     monkeypatch.delenv("CALGRID_LOCK_WAIT")
-    assert OwnerLock(path, WHAT).wait == 600
+    assert OwnerLock(path, WHAT).wait == locks.WAIT_SECONDS
     monkeypatch.setenv("CALGRID_LOCK_WAIT", "soon")
     with refuses(ConfigError, "CALGRID_LOCK_WAIT must be a number of seconds, got 'soon'"):
         OwnerLock(path, WHAT)

@@ -340,7 +340,7 @@ def test_files_that_belong_together_have_the_same_classes(refuses):
         validate_logits(make(), "val.parquet", n_classes=5)
 
 
-@pytest.mark.parametrize("content", [b"no JSON", b"[1]", b"\xff"])
+@pytest.mark.parametrize("content", [b"no JSON", b"[1]", b"\xff", b"[" * 100_000])
 def test_metadata_that_somebody_else_wrote_under_our_name_is_none(path, content):
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(GOOD).replace_schema_metadata({"calgrid": content}), path)

@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.numpy import save_file
 from tests.conftest import flip
 
 from calgrid.errors import DataError, StateError
@@ -72,6 +73,14 @@ def test_a_record_that_is_none_is_refused(root, refuses, content):
     path.unlink()
     path.mkdir()
     with refuses(DataError, f"The stage record {path} is a folder", "calgrid verify --delete"):
+        Record.read(root, "stage.json")
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../x", "a/../x", "a/..", "a\\x", "..\\x"])
+def test_a_record_of_files_outside_of_its_folder_is_refused(root, refuses, name):
+    path = root / "stage.json"
+    write_record(path, {FILES: {"a..b/c.x": {}, name: {"bytes": 1, "sha256": ""}}})
+    with refuses(DataError, f"The stage record {path} lists {name!r}, outside of its folder"):
         Record.read(root, "stage.json")
 
 
@@ -143,6 +152,13 @@ def test_every_bit_of_a_file_of_arrays_counts(tmp_path, refuses, write, read):
     for _ in damages(path, 200, range(64)):
         with refuses(StateError, f"{path} is damaged", "calgrid verify --delete"):
             read(path)
+
+
+def test_a_description_that_is_nested_too_deeply_is_damage(tmp_path, refuses):
+    path = tmp_path / "x.safetensors"
+    save_file({"w": np.ones(2)}, path, metadata={"calgrid": "[" * 100_000})
+    with refuses(StateError, f"The file {path} is damaged (it is nested too deeply)"):
+        read_arrays(path, "file")
 
 
 def test_every_bit_of_a_resume_state_counts(tmp_path, capsys):

@@ -1,5 +1,5 @@
-"""Identity of source files: cheap, by content, the same wherever and whenever the files were
-copied.
+"""Digest of files of users: of their whole content, the same wherever and whenever they were
+copied, and read once.
 """
 
 import hashlib
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from calgrid.errors import ConfigError
-from calgrid.storage.sources import TAIL, files_below, identity, record
+from calgrid.storage import sources
+from calgrid.storage.sources import KEPT_BYTES, files_below, record, source_digest
 
 
 def test_time_and_place_do_not_count(tmp_path):
@@ -18,44 +19,116 @@ def test_time_and_place_do_not_count(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.parquet").write_bytes(b"content")
     os.utime(tmp_path / "b" / "x.parquet", (1, 1))
-    assert identity(tmp_path / "a", "x.parquet") == identity(tmp_path / "b", "x.parquet")
+    assert source_digest(tmp_path / "a", "x.parquet") == source_digest(tmp_path / "b", "x.parquet")
 
 
-def test_size_and_end_of_a_file_count(tmp_path):
-    found = []
-    for content in (
-        b"0" * 2 * TAIL,
-        b"0" * 2 * TAIL + b"0",
-        b"0" * (2 * TAIL - 1) + b"1",
-        b"0" * TAIL + b"1" * TAIL,
-    ):
-        (tmp_path / "x").write_bytes(content)
-        found.append(identity(tmp_path, "x"))
-    assert len(set(found)) == 4
+def test_a_file_has_the_sha256_of_its_whole_content(tmp_path):
+    content = bytes(range(256)) * 8192
+    for changed in (0, 100_000, len(content) - 1):
+        other = bytearray(content)
+        other[changed] ^= 1
+        (tmp_path / "x").write_bytes(other)
+        assert source_digest(tmp_path, "x") == hashlib.sha256(other).hexdigest()
 
 
-def test_names_and_sizes_below_a_folder_count(tmp_path):
+def test_names_and_content_below_a_folder_count(tmp_path):
     folder = tmp_path / "images"
     (folder / "cat").mkdir(parents=True)
     found = []
     for name, content in (
         ("cat/1.png", b"12"),
         ("cat/2.png", b"12"),
-        ("cat/1.png", b"123"),
+        ("cat/1.png", b"21"),
         ("3.png", b""),
     ):
         (folder / name).write_bytes(content)
-        found.append(identity(tmp_path, "images"))
+        found.append(source_digest(tmp_path, "images"))
     assert len(set(found)) == 4
     (folder / ".hidden").write_bytes(b"x")
-    assert identity(tmp_path, "images") == found[-1]
-    assert files_below(folder) == [("3.png", 0), ("cat/1.png", 3), ("cat/2.png", 2)]
+    assert source_digest(tmp_path, "images") == found[-1]
+    assert files_below(folder) == [("3.png", 0), ("cat/1.png", 2), ("cat/2.png", 2)]
+
+
+class TestKeptDigests:
+    """A large file is read once, and again as soon as anything of it changes."""
+
+    @pytest.fixture
+    def file(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(sources, "SETTLED_SECONDS", -1.0)
+        path = tmp_path / "x"
+        path.write_bytes(b"0" * KEPT_BYTES)
+        source_digest(None, str(path))
+        return path
+
+    @pytest.fixture
+    def read(self, monkeypatch):
+        """Paths that were read completely."""
+        paths = []
+
+        def sha256_of(path):
+            paths.append(path)
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+
+        monkeypatch.setattr(sources, "sha256_of", sha256_of)
+        return paths
+
+    def test_it_is_not_read_again(self, file, read):
+        expected = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert source_digest(None, str(file)) == expected
+        assert read == []
+
+    def test_the_same_size_and_time_with_another_content(self, file, read):
+        status = file.stat()
+        file.write_bytes(b"1" * KEPT_BYTES)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert source_digest(None, str(file)) == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert read == [file]
+
+    @pytest.mark.parametrize("content", ["", "[]", "{"])
+    def test_a_damaged_cache_is_not_used(self, file, read, tmp_path, content):
+        (kept,) = (tmp_path / "cache/calgrid/sources").iterdir()
+        kept.write_text(content)
+        assert source_digest(None, str(file)) == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert read == [file]
+
+    def test_what_was_written_a_moment_ago_is_read_again(self, file, read, monkeypatch):
+        monkeypatch.setattr(sources, "SETTLED_SECONDS", 60.0)
+        file.write_bytes(b"2" * KEPT_BYTES)
+        for _ in range(2):
+            source_digest(None, str(file))
+        assert read == [file, file]
+
+    def test_a_folder_and_one_of_its_files(self, file, read):
+        folder = file.parent / "images"
+        folder.mkdir()
+        (folder / "a").write_bytes(b"0" * KEPT_BYTES)
+        (folder / "b").write_bytes(b"0")
+        first = source_digest(None, str(folder))
+        read.clear()
+        assert source_digest(None, str(folder)) == first
+        assert read == []
+        (folder / "b").write_bytes(b"1")
+        assert source_digest(None, str(folder)) != first
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, refuses):
+    path = tmp_path / "x"
+    path.write_bytes(b"0")
+
+    def growing(read):
+        read.write_bytes(read.read_bytes() + b"1")
+        return ""
+
+    monkeypatch.setattr(sources, "sha256_of", growing)
+    with refuses(ConfigError, "x' changes while it is read; wait until it is complete"):
+        source_digest(tmp_path, "x")
 
 
 def test_without_a_data_root_paths_are_relative_to_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(b"1")
     monkeypatch.chdir(tmp_path)
-    assert identity(None, "x") == identity(tmp_path, "x")
+    assert source_digest(None, "x") == source_digest(tmp_path, "x")
 
 
 def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
@@ -63,14 +136,14 @@ def test_the_line_to_write_is_named(tmp_path, monkeypatch, refuses):
     with refuses(
         ConfigError, "the file or folder 'data/x' does not exist", "add a line 'data_root: FOLDER'"
     ):
-        identity("data", "x")
+        source_digest("data", "x")
     (tmp_path / "x").touch()
     with refuses(
         ConfigError,
         "the file or folder 'data/x' does not exist",
         "so write the line 'data_root: .'",
     ):
-        identity("data", "x")
+        source_digest("data", "x")
 
 
 class TestWhatIsNoFileOrFolder:
@@ -101,21 +174,21 @@ class TestWhatIsNoFileOrFolder:
     def test_special_files(self, folder, refuses, make, message):
         make(folder / "cat" / "z.png")
         with refuses(ConfigError, message):
-            identity(folder.parent, "train")
+            source_digest(folder.parent, "train")
         with pytest.raises(ConfigError, match=r"no regular file|does not exist|cannot be read"):
-            identity(folder.parent, "train/cat/z.png")
+            source_digest(folder.parent, "train/cat/z.png")
 
     def test_a_socket(self, folder, refuses, monkeypatch):
         monkeypatch.chdir(folder / "cat")  # names of sockets are short
         with socket.socket(socket.AF_UNIX) as made:
             made.bind("z.png")
         with refuses(ConfigError, "z.png' is a socket"):
-            identity(folder.parent, "train")
+            source_digest(folder.parent, "train")
 
     def test_a_name_that_is_not_utf_8(self, folder, refuses):
         Path(os.fsdecode(bytes(folder / "cat") + b"/\xff.png")).write_bytes(b"1")
         with refuses(ConfigError, r"cat/\xff.png' is not UTF-8; rename it"):
-            identity(folder.parent, "train")
+            source_digest(folder.parent, "train")
 
     def test_a_link_to_a_folder_above_or_to_one_twice(self, folder, refuses):
         """Without end, or the same pictures in two classes."""

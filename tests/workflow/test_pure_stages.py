@@ -28,7 +28,7 @@ def commands(finished):
             inputs, outputs = (
                 re.search(rf"^ +{kind}: (.*)", block, re.M) for kind in ("input", "output")
             )
-            second = rule[1] == "train" and inputs[1].count(",")
+            second = re.search(r"--first-stage [\w/]", shell[1])
             paths = [] if inputs is None else inputs[1].split(", ")
             found[f"{rule[1]}{' 2' if second else ''}"] = paths, outputs[1].split(", "), shell[1]
     return found

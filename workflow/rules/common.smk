@@ -46,6 +46,7 @@ try:
         check_all(JOBS.plan.study)
         JOBS.check_installed(IN_CONDA)
         JOBS.check_files()
+        JOBS.compare_inputs(lambda: workflow.dag_settings)
 except (CalgridError, OSError) as error:
     raise WorkflowError(str(error)) from None
 

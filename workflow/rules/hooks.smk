@@ -13,6 +13,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid import forkserver
 from calgrid.cli import joblogs
+from calgrid.configuration.jobs import check_temporary_folder
 from calgrid.storage.publish import FORCED
 
 
@@ -56,6 +57,7 @@ if workflow.is_main_process:
 onstart:
     try:
         JOBS.check_writable()
+        check_temporary_folder()
     except CalgridError as error:
         raise WorkflowError(str(error)) from None
     JOBS.bring_times_to_now()

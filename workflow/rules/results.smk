@@ -1,8 +1,9 @@
-# Folders of results, named by what made them. Inputs are `ancient`: their times say nothing,
-# because what they hold is in their path. Outputs are `update`: another process may make the same
-# folder while a job waits, and Snakemake would delete it.
+# Folders of results, named by options, code and files of users. Inputs are `ancient`, because times
+# say nothing of content: `JOBS.changed` compares it. Outputs are `update`: another process may make
+# the same folder while a job waits, and Snakemake would delete it.
 rule prepare_data:
     input:
+        JOBS.changed("data"),
         base=ancient(JOBS.data_base),
     output:
         record=update(f"{DATA}/prepare.json"),
@@ -26,6 +27,7 @@ rule prepare_data:
 
 rule train:
     input:
+        JOBS.changed("train"),
         data=ancient(JOBS.data),
         first_stage=ancient(JOBS.first_stage),
     output:
@@ -55,6 +57,7 @@ rule train:
 
 rule predict:
     input:
+        JOBS.changed("predict"),
         model=ancient(JOBS.model),
         data=ancient(JOBS.data),
         shifts=ancient(JOBS.shifts),
@@ -84,6 +87,7 @@ rule predict:
 
 rule import_external:
     input:
+        JOBS.changed("import"),
         files=ancient(JOBS.external_files),
     output:
         record=update(f"{PREDICTED}/predict.json"),
@@ -108,6 +112,7 @@ rule import_external:
 
 rule ensemble:
     input:
+        JOBS.changed("ensemble"),
         members=ancient(JOBS.members),
     output:
         record=update(f"{PREDICTED}/predict.json"),
@@ -132,6 +137,7 @@ rule ensemble:
 
 rule probe:
     input:
+        JOBS.changed("probe"),
         model=ancient(JOBS.model),
         data=ancient(JOBS.data),
     output:
@@ -157,6 +163,7 @@ rule probe:
 
 rule calibrate:
     input:
+        JOBS.changed("calibrate"),
         logits=ancient(JOBS.logits),
     output:
         record=update(f"{CALIBRATED}/calibrate.json"),

@@ -1,8 +1,8 @@
-# Files of a study have no fingerprint in their names. `JOBS.outdated` makes Snakemake replace those
-# that other options or code made.
+# Files of a study have no fingerprint in their names; `JOBS.changed` makes Snakemake replace those that
+# were made from other results, options or code.
 rule aggregate:
     input:
-        JOBS.outdated("aggregate"),
+        JOBS.changed("aggregate"),
         records=ancient(
             JOBS.results_of("train", "predict", "import", "ensemble", "calibrate", "probe")
         ),
@@ -26,7 +26,7 @@ rule aggregate:
 
 rule tables:
     input:
-        JOBS.outdated("tables"),
+        JOBS.changed("tables"),
         files=ancient(rules.aggregate.output),
     output:
         record=JOBS.record("tables"),
@@ -53,7 +53,7 @@ rule tables:
 
 rule figures:
     input:
-        JOBS.outdated("figures"),
+        JOBS.changed("figures"),
         files=ancient(rules.aggregate.output),
     output:
         record=JOBS.record("figures"),
@@ -80,7 +80,7 @@ rule figures:
 
 rule report:
     input:
-        JOBS.outdated("report"),
+        JOBS.changed("report"),
         files=ancient(rules.aggregate.output),
         tables=ancient(rules.tables.output),
         figures=ancient(rules.figures.output),

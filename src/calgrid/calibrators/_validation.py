@@ -211,6 +211,19 @@ def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float6
     return shifted
 
 
+def check_row_order(logits: Any, labels: Any) -> None:
+    """Raise DataError if pandas has the same rows of logits and labels in another order."""
+    indices: list[Any] = [getattr(values, "index", None) for values in (logits, labels)]
+    if not all(hasattr(index, "equals") for index in indices):
+        return
+    rows, others = indices
+    if len(rows) == len(others) and not rows.equals(others) and set(rows) == set(others):
+        raise DataError(
+            "labels has the rows of logits in another order, by the index; give "
+            "labels.loc[logits.index], or labels.to_numpy() if its order is right."
+        )
+
+
 def check_labels(labels: Any, n_samples: int, n_classes: int) -> NDArray[np.int64]:
     """Return labels ``(N,)`` as int64.
 

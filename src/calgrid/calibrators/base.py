@@ -27,6 +27,7 @@ from calgrid.calibrators._validation import (
     check_logits,
     check_names,
     check_one_column,
+    check_row_order,
     in_order,
     mask_warnings,
     sigmoid_warnings,
@@ -200,6 +201,7 @@ class Calibrator(ABC):
         names = check_names(logits, class_names, values.shape)
         scores = self._checked(values)
         n_samples, n_classes = scores.shape
+        check_row_order(logits, labels)
         targets = check_labels(labels, n_samples, n_classes)
         check_indices(logits, class_names, targets)
         inputs = self._required_features(features, n_samples)

@@ -12,6 +12,7 @@ import yaml
 
 from calgrid.calibrators import Calibrator, build_calibrator, load_calibrator
 from calgrid.calibrators.base import WORSE
+from calgrid.class_names import say_unnamed, shown_names
 from calgrid.cli.files import (
     ALL,
     as_json,
@@ -24,8 +25,7 @@ from calgrid.cli.files import (
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
-from calgrid.files.labels import shown_names
-from calgrid.files.logits import predicted, read_head_arrays, say_unnamed, share_rows
+from calgrid.files.logits import predicted, read_head_arrays, share_rows
 from calgrid.files.ranking import Ranked, rank_calibrators, usable
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
@@ -163,7 +163,8 @@ def _target(options: argparse.Namespace, classes: Sequence[str] | None) -> Logit
     target = read(options.apply, options.apply_labels, options, classes, labelled)
     _warn_of_calibrated(options.apply, target)
     if not classes and "classes" in target.metadata:
-        say_unnamed(options.fit or options.load, options.apply, target.metadata["classes"])
+        fitted = options.fit or options.load
+        say_unnamed("columns", fitted, options.apply, target.metadata["classes"])
     if not _is_labelled(target) and (options.plot or not options.out):
         raise ConfigError(
             f"{options.apply} has no labels, so there are no metrics and no figure; give --out, a "

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
 from calgrid.cli.files import read
 from calgrid.components.metrics import find_metric
@@ -80,7 +81,10 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
 
 
 def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
-    data = _read(path, options, first.metadata.get("classes"))
+    classes = first.metadata.get("classes")
+    data = _read(path, options, classes)
+    if not classes and "classes" in data.metadata:
+        say_unnamed("columns", "the first file", path, data.metadata["classes"])
     keys, first_keys = row_keys(data), row_keys(first)
     same_shape = data.logits.shape == first.logits.shape and len(keys) == len(first_keys)
     if not same_shape or not all(map(np.array_equal, keys, first_keys)):

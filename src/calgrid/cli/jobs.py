@@ -8,24 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from calgrid import specs
-from calgrid.components import plugins
+from calgrid.components import fingerprint, plugins
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import provenance
+from calgrid.storage.inputs import Inputs, listing
 from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.publish import make_result, replace_files
-from calgrid.storage.records import FILES, PREPARE, Record, read_record
+from calgrid.storage.records import FILES, PREPARE, Record, read_record, sha256_of
 
 
-def _manifest(plan: Path) -> Manifest:
-    manifest = specs.checked(read_record(plan, "plan")["manifest"], Manifest, f"The plan {plan}")
-    plugins.use(manifest["configuration"].get("plugins", ()), f"The plan {plan}: plugins")
+def _manifest(options: argparse.Namespace, stage: str) -> tuple[Manifest, Inputs]:
+    """Manifest of the study, and what a stage reads beside results."""
+    plan = read_record(options.plan, "plan")
+    where = f"The plan {options.plan}"
+    manifest = specs.checked(plan["manifest"], Manifest, where)
+    plugins.use(manifest["configuration"].get("plugins", ()), f"{where}: plugins")
     plugins.export()
-    return manifest
+    return manifest, _inputs(plan, stage)
 
 
-def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> specs.Spec:
-    """Specification of the job that makes the folder ``--out``, with the digests of its code."""
+def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> tuple[specs.Spec, Inputs]:
+    """Specification of the job that makes the folder ``--out``, and what it reads."""
     plan = read_record(options.plan, "plan")
     folder = str(options.out)
     if folder not in plan["jobs"]:
@@ -33,16 +37,24 @@ def _spec(options: argparse.Namespace, kind: type[specs.Spec]) -> specs.Spec:
             f"The plan {options.plan} has no job for {folder}: another call has changed the study "
             "since; run the same command again."
         )
-    spec = dict(plan["jobs"][folder])
-    spec["code"] = plan["code"][spec["code"]]
-    return specs.checked(spec, kind, f"The specification of {folder}")
+    spec = specs.checked(plan["jobs"][folder], kind, f"The specification of {folder}")
+    return spec, _inputs(plan, folder)
+
+
+def _inputs(plan: Mapping[str, Any], name: str) -> Inputs:
+    fingerprint.learn(plan["known"])
+    planned = plan["inputs"][name]
+    code = plan["code"][planned["code"]]
+    return Inputs(files=planned["files"], code=code, root=planned["root"])
 
 
 def data(options: argparse.Namespace) -> None:
     """Prepare a data set or shift family; machine and duration stand outside the manifest."""
     from calgrid.datasets import prepare
 
-    spec = _spec(options, specs.DataSpec)
+    spec, given = _spec(options, specs.DataSpec)
+    base = None if spec["base"] is None else Path(spec["base"])
+    results = {} if base is None else {base: {MANIFEST: sha256_of(base / MANIFEST)}}
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
@@ -50,7 +62,7 @@ def data(options: argparse.Namespace) -> None:
             spec["image_set"],
             folder,
             options.data_root,
-            spec["base"],
+            base,
             spec["configured"],
             options.threads,
             spec.get("val_seed"),
@@ -58,7 +70,8 @@ def data(options: argparse.Namespace) -> None:
         facts = {"spec": spec, FILES: Record.read(folder, MANIFEST).files}
         return provenance.job_record(facts, begin, "numpy", "scikit-learn", "Pillow")
 
-    make_result(options.out, PREPARE, spec["fingerprint"], [MANIFEST], produce)
+    inputs = given.of(results)
+    make_result(options.out, PREPARE, spec["fingerprint"], [MANIFEST], produce, inputs=inputs)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -68,22 +81,23 @@ def train(options: argparse.Namespace) -> None:
     ------
     StateError : a bank has other rows than its data.
     """
-    spec, data = _spec(options, specs.TrainSpec), options.data.parent
+    spec, given = _spec(options, specs.TrainSpec)
+    data = options.data.parent
     if rows := read_record(options.plan, "plan")["rows"].get(str(options.out)):
         _check_rows(data, rows, RunKey(**spec["key"]))
     machine = {"device": options.device, "threads": options.threads}
     if spec["protocol"].get("gpus", 1) > 1:
-        _train_in_processes(spec, options, machine)
+        _train_in_processes(spec, options, {**machine, "given": given})
     elif "loss" in spec:  # published weights have none
         from calgrid.jobs.train import train as run
 
         further = {"first_stage": options.first_stage, "resume_every": options.resume_every}
-        run(spec, data, options.out, **further, **machine)
+        run(spec, data, options.out, given=given, **further, **machine)
     else:
         from calgrid.jobs.published import take_weights
 
         root, threads = options.data_root, options.threads
-        take_weights(spec, data, options.out, data_root=root, threads=threads)
+        take_weights(spec, data, options.out, given=given, data_root=root, threads=threads)
 
 
 def _train_in_processes(
@@ -126,7 +140,7 @@ def predict(options: argparse.Namespace) -> None:
     """Export the logits of a run."""
     from calgrid.jobs.predict import predict as run
 
-    spec = _spec(options, specs.PredictSpec)
+    spec, given = _spec(options, specs.PredictSpec)
     folders = [path.parent for path in options.shifts]
     run(
         spec,
@@ -134,6 +148,7 @@ def predict(options: argparse.Namespace) -> None:
         options.data.parent,
         options.out,
         shifts=dict(zip(spec["shifts"], folders, strict=True)),
+        given=given,
         device=options.device,
         threads=options.threads,
     )
@@ -143,11 +158,13 @@ def probe(options: argparse.Namespace) -> None:
     """Measure a run with one probe."""
     from calgrid.jobs.probe import probe as run
 
+    spec, given = _spec(options, specs.ProbeSpec)
     run(
-        _spec(options, specs.ProbeSpec),
+        spec,
         options.model,
         options.data.parent,
         options.out,
+        given=given,
         device=options.device,
         threads=options.threads,
     )
@@ -157,7 +174,8 @@ def import_run(options: argparse.Namespace) -> None:
     """Import external logits."""
     from calgrid.jobs.import_logits import import_run as run
 
-    run(_spec(options, specs.ExternalSpec), options.files, options.out)
+    spec, given = _spec(options, specs.ExternalSpec)
+    run(spec, options.files, options.out, given=given)
 
 
 def ensemble(options: argparse.Namespace) -> None:
@@ -165,54 +183,62 @@ def ensemble(options: argparse.Namespace) -> None:
     from calgrid.jobs.ensemble import ensemble as run
 
     folders = [path.parent for path in options.members]
-    run(_spec(options, specs.EnsembleSpec), folders, options.out)
+    spec, given = _spec(options, specs.EnsembleSpec)
+    run(spec, folders, options.out, given=given)
 
 
 def calibrate_run(options: argparse.Namespace) -> None:
     """Fit and score all calibrators of a run."""
     from calgrid.jobs.calibrate import calibrate
 
-    spec = _spec(options, specs.CalibrateSpec)
-    calibrate(spec, options.logits.parent, options.out, options.threads)
+    spec, given = _spec(options, specs.CalibrateSpec)
+    calibrate(spec, options.logits.parent, options.out, options.threads, given=given)
 
 
 def aggregate(options: argparse.Namespace) -> None:
     """Collect the metrics of a study."""
     from calgrid.jobs.aggregate import aggregate as run
 
-    run(_manifest(options.plan), options.record, options.threads)
+    manifest, given = _manifest(options, "aggregate")
+    run(manifest, options.record, options.threads, given=given)
 
 
 def tables(options: argparse.Namespace) -> None:
     """Write the tables of a study."""
     from calgrid.reporting.tables import write_tables
 
-    write_part(_manifest(options.plan), options.record, "tables", write_tables)
+    write_part(*_manifest(options, "tables"), options.record, "tables", write_tables)
 
 
 def figures(options: argparse.Namespace) -> None:
     """Draw the figures of a study."""
     from calgrid.reporting.figures import write_figures
 
-    write_part(_manifest(options.plan), options.record, "figures", write_figures)
+    write_part(*_manifest(options, "figures"), options.record, "figures", write_figures)
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the report of a study."""
     from calgrid.reporting.html import write_report
 
-    write_part(_manifest(options.plan), options.record, "report.html", write_report)
+    write_part(*_manifest(options, "report"), options.record, "report.html", write_report)
 
 
 def write_part(
-    manifest: Manifest, record: Path, name: str, write: Callable[[Path, Manifest, Path], object]
+    manifest: Manifest,
+    given: Inputs,
+    record: Path,
+    name: str,
+    write: Callable[[Path, Manifest, Path], object],
 ) -> None:
     """Write tables, figures or report of the study with this record into its folder."""
+    study = record.parents[1]
+    made_from = ("aggregate", "tables", "figures") if Path(name).suffix else ("aggregate",)
 
     def produce(folder: Path) -> dict[str, Any]:
         if not Path(name).suffix:
             (folder / name).mkdir()
-        write(record.parents[1], manifest, folder / name)
+        write(study, manifest, folder / name)
         return {}
 
-    replace_files(record, [name], produce)
+    replace_files(record, [name], produce, given.of({study: listing(study, made_from)}))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
+from calgrid.class_names import in_order_of_numbers, shown_names
 from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
@@ -17,7 +18,7 @@ from calgrid.configuration.components import registered_methods
 from calgrid.configuration.files import read_configuration, read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
-from calgrid.configuration.model import FORMS, Config, External
+from calgrid.configuration.model import FORMS, Config, External, OfStudy
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.protocols import ProtocolCatalog
 from calgrid.configuration.runs import ENSEMBLES
@@ -41,7 +42,12 @@ SINGULAR = {
     **{package: kind for kind, package in registry.KINDS.items()},
 }
 #: source of external predictions -> its page
-EXTERNAL_PAGES = {"files": "your_data", "bank": "sharing", "calarena": "calarena"}
+EXTERNAL_PAGES = {
+    "files": "your_data",
+    "run": "your_data",
+    "bank": "sharing",
+    "calarena": "calarena",
+}
 #: classes of a user's images that are listed; fewer images of a class are warned of
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest seeds without advice to use more
@@ -159,8 +165,8 @@ def _described(summaries: Mapping[str, str], page: str) -> Iterator[Entry]:
 
 
 def _external() -> Iterator[Entry]:
-    """Forms of the entries of ``external``, by their key ``base``."""
-    for name, form in {"files": External, **FORMS}.items():
+    """Forms of the entries of ``external``, by their key ``base`` or ``run``."""
+    for name, form in {"files": External, "run": OfStudy, **FORMS}.items():
         yield {
             "id": name,
             "summary": str(form.__doc__).partition("\n")[0],
@@ -266,8 +272,6 @@ def check(options: argparse.Namespace) -> None:
 
 def _images(study: Study, dataset: str) -> Iterator[str]:
     """Images of each split and class of a data set of the user's files; few are warned of."""
-    from calgrid.files.labels import shown_names
-
     counts = study.datasets.class_counts(dataset)
     if counts is None:
         return
@@ -277,6 +281,14 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
         yield f"  {visible(name)}: {of_train:,}, {counts['val'][name]:,}, {counts['test'][name]:,}"
     if len(counts["train"]) > SHOWN_CLASSES:
         yield f"  and {len(counts['train']) - SHOWN_CLASSES} more classes"
+    names = study.datasets.class_names(dataset) or ()
+    numbers = in_order_of_numbers(names)
+    if numbers and study.datasets.options[dataset]["classes"] is None:
+        log(
+            f"calgrid check: the classes of {dataset} are in the order of text "
+            f"({shown_names(names)}); for that of numbers give it classes: "
+            f"[{shown_names(numbers)}]."
+        )
     for role, of_split in counts.items():
         few = [name for name, count in of_split.items() if count < FEW_IMAGES]
         if few:

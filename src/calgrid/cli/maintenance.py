@@ -4,18 +4,22 @@ import argparse
 import functools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from calgrid.cli.listing import read_study
+from calgrid.configuration.manifest import below_results, plans
 from calgrid.configuration.plan import Plan
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
-from calgrid.storage.layout import MANIFEST, SUMMARIES
+from calgrid.reporting.text import count
+from calgrid.storage.inputs import compare
+from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN, MODEL, PREPARE, Record, read_record
+from calgrid.storage.records import HIDDEN, MODEL, Record, read_record
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -31,89 +35,138 @@ def _studies(results: Path) -> list[Path]:
     return sorted(path.parent for path in results.glob(f"*/{HIDDEN}"))
 
 
-def record_of(folder: Path) -> str:
-    """Name of the record in a folder of results: of a run, that of the job."""
-    job = folder.name.rpartition("-")[0].partition("_")[0]  # without the name of a probe
-    return PREPARE if folder.parent.name == "data" else f"{job}.json"
-
-
 # verify ---------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Verified:
+    """What was compared, and what was found."""
+
+    delete: bool
+    damaged: int = 0
+    outdated: int = 0
+    unproved: int = 0
+    same: int = 0
+    gone: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, reason: str, record: Record | None, root: Path | None) -> None:
+        """Add a result with the reason why it is damaged, or else its record."""
+        if reason:
+            self.damaged += 1
+            _report(path, reason)
+            if self.delete:
+                remove(path)
+        elif record is not None:
+            found = compare(record.content, record.root, root)
+            self.same += found.same
+            self.gone += found.gone
+            self.unproved += not found.proved
+            if found.others:
+                self.outdated += 1
+                others = ", ".join(found.others)
+                _report(path, f"{others} had another content when it was made")
+
+    def text(self) -> str:
+        """What was compared, in words."""
+        parts = [f"{count(self.same, 'input')} compared with what is there now"]
+        if self.gone:
+            files = count(len(self.gone), "input")
+            parts.append(f"{files} not there, so not compared (the first: {self.gone[0]})")
+        if self.unproved:
+            parts.append(
+                f"{count(self.unproved, 'result')} of an earlier version without a list of "
+                "inputs, so unproved"
+            )
+        return "; ".join(parts)
+
+
 def verify(options: argparse.Namespace) -> None:
-    """Read all results, or those of a study, and name what is damaged.
+    """Read all results, or those of a study; name what is damaged, and what was made from other
+    inputs than are there now.
 
     Raises
     ------
-    StateError : something is damaged and is not to be deleted.
+    StateError : something is damaged and is not to be deleted, or outdated.
     """
-    if not options.results.is_dir():
-        raise ConfigError(f"The folder {options.results} does not exist; give it with --results.")
-    folders = list(result_folders(options.results))
-    studies = _studies(options.results)
-    if options.study:
-        studies = [options.results / options.study]
-        if not (studies[0] / MANIFEST).is_file():
-            raise ConfigError(
-                f"{studies[0]} holds no finished study; give the name of another one."
-            )
-        used = used_folders(options.results, studies)
-        folders = [folder for folder in folders if folder in used]
-    damaged = 0
+    results, study = options.results, options.study
+    if study and (Path(study) / MANIFEST).is_file():  # its folder
+        results, study = Path(study).absolute().parent, Path(study).absolute().name
+    if not results.is_dir():
+        raise ConfigError(f"The folder {results} does not exist; give it with --results.")
+    studies = [results / study] if study else _studies(results)
+    if study and not (studies[0] / MANIFEST).is_file():
+        raise ConfigError(f"{studies[0]} holds no finished study; give the name of another one.")
+    roots = _data_roots(results, studies)
+    folders = [folder for folder in result_folders(results) if not study or folder in roots]
+    found = _Verified(options.delete)
     for folder in with_bar(folders, "verify results"):
-        reason = damage(folder)
-        if reason:
-            damaged += 1
-            _report(folder, reason, options.delete)
-    for study in studies:
+        reason, record = damage(folder)
+        found.add(folder, reason, record, roots.get(folder))
+    for each in studies:
         for name in SUMMARIES:
-            for record in study.glob(f"{HIDDEN}/{name}-*.json"):
-                reason = _summary_damage(study, record)
-                if reason:
-                    damaged += 1
-                    _report(record, reason, options.delete)
-    checked = f"{len(folders)} results and {len(studies)} studies"
-    if not damaged:
-        sys.stdout.write(f"{checked}: all intact\n")
-    elif options.delete:
-        sys.stdout.write(f"{checked}: {damaged} damaged ones deleted; run again\n")
-    else:
+            for path in each.glob(f"{HIDDEN}/{name}-*.json"):
+                reason, record = _summary_damage(each, path)
+                found.add(path, reason, record, Path())
+    named = f"study '{study}'" if study else count(len(studies), "study", "studies")
+    checked = f"{count(len(folders), 'result')} and {named}"
+    intact = "" if found.damaged or found.outdated else "all intact; "
+    sys.stdout.write(f"{checked}: {intact}{visible_lines(found.text())}\n")
+    if found.outdated:
         raise StateError(
-            f"{damaged} of {checked} are damaged: 'calgrid verify --delete' removes them, and the "
-            "next call of snakemake computes them again."
+            f"{found.outdated} of {checked} were made from other inputs than are there now; run "
+            "the study again."
         )
+    if found.damaged and not options.delete:
+        raise StateError(
+            f"{found.damaged} of {checked} are damaged: 'calgrid verify --delete' removes them, "
+            "and the next call of snakemake computes them again."
+        )
+    if found.damaged:
+        sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
 
 
-def damage(folder: Path) -> str:
-    """Why a result is damaged; empty if it is intact, or the working folder of a job."""
+def _data_roots(results: Path, studies: Iterable[Path]) -> dict[Path, Path]:
+    """Folders of all results of studies -> the folder of their data."""
+    roots: dict[Path, Path] = {}
+    for study in studies:
+        for manifest in _manifests(study):
+            root = Path(manifest["configuration"].get("data_root") or "")
+            for folder in manifest["folders"]:
+                roots[results / below_results(manifest, folder)] = root
+    return roots
+
+
+def damage(folder: Path) -> tuple[str, Record | None]:
+    """Why a result is damaged, empty if it is intact or the working folder of a job; and its record
+    if it is intact.
+    """
     if folder.name.endswith((".partial", ".old")):
-        return ""
+        return "", None
     name = record_of(folder)
     if not (folder / name).exists() and not any(folder.iterdir()):
-        return ""  # an empty folder of Snakemake
+        return "", None  # an empty folder of Snakemake
     try:
         record = Record.read(folder, name)
         fingerprint = str(record.content.get("fingerprint"))
     except (CalgridError, OSError) as error:
-        return str(error)
+        return str(error), None
     if not fingerprint.startswith(folder.name.rpartition("-")[2]):
-        return f"it holds the result with the fingerprint {fingerprint}"
+        return f"it holds the result with the fingerprint {fingerprint}", None
     files = [file for file in record.damaged() if file != MODEL or (folder / MODEL).exists()]
-    return f"damaged or missing: {', '.join(files)}" if files else ""
+    return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
 
 
-def _summary_damage(study: Path, path: Path) -> str:
+def _summary_damage(study: Path, path: Path) -> tuple[str, Record | None]:
     try:
-        files = Record.read(study, f"{HIDDEN}/{path.name}").damaged()
+        record = Record.read(study, f"{HIDDEN}/{path.name}")
     except (CalgridError, OSError) as error:
-        return str(error)
-    return f"damaged or missing: {', '.join(files)}" if files else ""
+        return str(error), None
+    files = record.damaged()
+    return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
 
 
-def _report(path: Path, reason: str, delete: bool) -> None:
+def _report(path: Path, reason: str) -> None:
     sys.stdout.write(f"{visible_lines(path)}: {visible_lines(reason)}\n")
-    if delete:
-        remove(path)
 
 
 def remove(path: Path) -> None:
@@ -141,7 +194,7 @@ def clean(options: argparse.Namespace) -> None:
         folders = [path for path in result_folders(options.results) if path not in used]
         folders += _unused_fits(options.results, used)
         for study in studies:
-            folders += _plans(study)[:-1]
+            folders += plans(study)[:-1]
         title = "results that no study uses"
     folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
@@ -166,28 +219,15 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
     ------
     DataError : a manifest is damaged, so that it cannot be known what it needs.
     """
-    used = set()
-    for study in studies:
-        manifests = []
-        if (study / MANIFEST).is_file():
-            manifests.append(read_record(study / MANIFEST, "manifest"))
-        plans = _plans(study)
-        if plans:  # of a study that is not finished
-            manifests.append(read_record(plans[-1], "plan")["manifest"])
-        for manifest in manifests:
-            for folder in manifest["folders"]:
-                used.add(results / below_results(manifest, folder))
-    return used
+    return set(_data_roots(results, studies))
 
 
-def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
-    """Path of a folder of a manifest below the folder of all results."""
-    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
-
-
-def _plans(study: Path) -> list[Path]:
-    """Plans of a study, the newest last."""
-    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)
+def _manifests(study: Path) -> Iterator[dict[str, Any]]:
+    """Manifest of a study, and of the newest plan of one that is not finished."""
+    if (study / MANIFEST).is_file():
+        yield read_record(study / MANIFEST, "manifest")
+    if planned := plans(study):
+        yield read_record(planned[-1], "plan")["manifest"]
 
 
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:

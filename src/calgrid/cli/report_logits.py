@@ -22,6 +22,7 @@ from calgrid.reporting.figures import write_figures
 from calgrid.reporting.html import write_report
 from calgrid.reporting.tables import write_tables
 from calgrid.specs import EXTERNAL_READING
+from calgrid.storage.layout import SUMMARIES
 
 
 def report_logits(options: argparse.Namespace) -> None:
@@ -31,16 +32,22 @@ def report_logits(options: argparse.Namespace) -> None:
     for key in plan.study.external:
         taken, calibrated = plan.external(key), plan.calibrate(key)
         logits = Path(taken.folder)
-        import_run(taken.spec, plan.study.external_files(key), logits)
-        calibrate(calibrated.spec, logits, Path(calibrated.folder), options.threads)
-    records = {}
-    for name in ("aggregate", "tables", "figures", "report"):
-        fingerprint = plan.summary_fingerprint(name)
-        records[name] = Path(plan.study.layout.summary_record(name, fingerprint))
-    aggregate(manifest, records["aggregate"], options.threads)
-    write_part(manifest, records["tables"], "tables", write_tables)
-    write_part(manifest, records["figures"], "figures", write_figures)
-    write_part(manifest, records["report"], "report.html", write_report)
+        import_run(taken.spec, plan.study.external_files(key), logits, plan.inputs(taken))
+        given, out = plan.inputs(calibrated), Path(calibrated.folder)
+        calibrate(calibrated.spec, logits, out, options.threads, given=given)
+    records, read = {}, {}
+    for name in SUMMARIES:
+        read[name] = plan.stage_inputs(name)
+        records[name] = Path(plan.stage_record(name))
+    given = read["aggregate"]
+    aggregate(manifest, records["aggregate"], options.threads, given=given)
+    parts = {
+        "tables": ("tables", write_tables),
+        "figures": ("figures", write_figures),
+        "report": ("report.html", write_report),
+    }
+    for name, (file, write) in parts.items():
+        write_part(manifest, read[name], records[name], file, write)
     sys.stdout.write(f"wrote {plan.study.layout.file('report.html')}\n")
 
 

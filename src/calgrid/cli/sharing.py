@@ -20,12 +20,12 @@ from typing import Any, cast
 import yaml
 
 from calgrid import __version__
-from calgrid.cli.maintenance import below_results, damage, record_of, result_folders, with_bar
-from calgrid.configuration.manifest import Manifest
+from calgrid.cli.maintenance import damage, result_folders, with_bar
+from calgrid.configuration.manifest import Manifest, below_results
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import check_unpacked
 from calgrid.storage.atomic import replacing, require_writable
-from calgrid.storage.layout import MANIFEST
+from calgrid.storage.layout import MANIFEST, record_of
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
@@ -134,7 +134,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
 
 
 def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
-    reason = damage(folder)
+    reason, _ = damage(folder)
     if reason:
         raise StateError(
             f"{folder}: {reason}; 'calgrid verify --delete' removes it, then run again."
@@ -214,10 +214,10 @@ def merge(options: argparse.Namespace) -> None:
             raise DataError(f"{options.archive} is not a readable archive ({error}).") from error
         folders = list(result_folders(unpacked))
         for folder in with_bar(folders, "verify"):
-            reason = damage(folder)
+            reason, _ = damage(folder)
             if reason:
                 name = folder.relative_to(unpacked)
-                raise DataError(f"{options.archive}: {name} is damaged: {reason}.")
+                raise DataError(f"{options.archive}: {name} is damaged: {reason.rstrip('.')}.")
         added = 0
         for folder in folders:
             target = results / folder.relative_to(unpacked)

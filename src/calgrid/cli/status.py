@@ -19,15 +19,18 @@ from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
 from calgrid.cli.listing import read_study
 from calgrid.components import fingerprint
+from calgrid.configuration.pending import FOLLOWS, Must, pending
 from calgrid.configuration.plan import Job, Plan
 from calgrid.errors import DataError, visible_lines
 from calgrid.storage.locks import described, live_owner
-from calgrid.storage.records import Record
+from calgrid.storage.records import INPUTS, Record
 
-DONE, DAMAGED, RUNNING, QUEUED = "done", "damaged", "running", "queued"
+DONE, OUTDATED, DAMAGED = "done", "outdated", "damaged"
+RUNNING, QUEUED = "running", "queued"
 STOPPED, MISSING, FAILED, WAITING = "stopped", "missing", "failed", "waiting"
 COLOURS = {
     DONE: "green",
+    OUTDATED: "yellow",
     DAMAGED: "red",
     RUNNING: "blue",
     QUEUED: "blue",
@@ -39,6 +42,7 @@ MEANING = {
     RUNNING: "running",
     QUEUED: "in SLURM's queue",
     STOPPED: "stopped; the same command continues them",
+    OUTDATED: "outdated; the same command makes them again",
     MISSING: "missing; the same command makes them again",
     FAILED: "failed",
     DAMAGED: "with a record that cannot be read",
@@ -48,7 +52,7 @@ OLD_SECONDS = 120
 
 
 #: keys of specifications that hold fingerprints of inputs -> what these are
-INPUTS = {
+MADE_FROM = {
     "run_fingerprint": "its training",
     "first_stage": "its first stage",
     "data": "its data set",
@@ -115,18 +119,24 @@ def _difference(job: Job[Any]) -> str:
     newest = max(others, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None:
         return "there is no older result"
-    older = Record.read(newest.parent, job.record).content["spec"]
+    record = Record.read(newest.parent, job.record).content
+    older = record["spec"]
     new = json.loads(json.dumps(job.spec))
-    code = fingerprint.modules_of(new["code"])
-    changes = [*_changed_values(older, new), *_changed_code(older["code"], code)]
+    code = fingerprint.modules_of(job.code)
+    changes = [*_changed_values(older, new), *_changed_code(_code_of(record), code)]
     return f"differs from {newest.parent.name} in {'; '.join(changes) or 'nothing'}"
+
+
+def _code_of(record: Mapping[str, Any]) -> Mapping[str, str]:
+    """Modules that made a result; until version 1 of records the specification had them."""
+    return record.get(INPUTS, {}).get("code") or record["spec"].get("code", {})
 
 
 def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
     """Options in which two specifications differ, as ``alpha 0.05 -> 0.2``, and other inputs."""
-    if name in INPUTS:
+    if name in MADE_FROM:
         if older != new:
-            yield f"{INPUTS[name]} (see there)"
+            yield f"{MADE_FROM[name]} (see there)"
     elif isinstance(older, dict) and isinstance(new, dict):
         for key in sorted({*older, *new} - IMPLIED):
             yield from _changed_values(older.get(key), new.get(key), key)
@@ -151,8 +161,8 @@ def _changed_code(older: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
 
 def jobs(plan: Plan) -> list[JobState]:
     """Return the jobs of a study, except those after calibration, which take seconds."""
-    queue = slurm_queue()
-    return [_state(job, queue) for job in plan.jobs]
+    queue, must = slurm_queue(), pending(plan)
+    return [_state(job, queue, must) for job in plan.jobs]
 
 
 def slurm_queue() -> dict[str, str]:
@@ -169,7 +179,7 @@ def slurm_queue() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in answer.stdout.splitlines() if " " in line)
 
 
-def _state(job: Job[Any], queue: Mapping[str, str]) -> JobState:
+def _state(job: Job[Any], queue: Mapping[str, str], must: Mapping[str, Must]) -> JobState:
     about, log = job.about, job.log
     if job.rule == "probe":
         about = f"{about}/{job.spec['probe']['name']}"
@@ -179,6 +189,9 @@ def _state(job: Job[Any], queue: Mapping[str, str]) -> JobState:
         try:
             Record.read(Path(job.folder), job.record)
             state = DONE
+            why = must[job.result].why if job.result in must else FOLLOWS
+            if why != FOLLOWS:  # what is above it may be made again to the same bits
+                state, details = OUTDATED, {"reason": why}
         except DataError as error:
             state, details = DAMAGED, {"reason": str(error)}
     elif owner := live_owner(Path(f"{job.folder}.lock")):

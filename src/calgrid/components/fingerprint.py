@@ -8,7 +8,10 @@ cannot change results do not count.
 import ast
 import hashlib
 import json
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from calgrid.components import plugins
@@ -17,7 +20,7 @@ from calgrid.components.source import imported_from, parse
 
 LENGTH = 16
 #: version of the files between jobs; increase it when their meaning changes
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: modules that cannot change results of a job: they find, check, download (by checksum), store or
 #: print
 NEUTRAL = (
@@ -80,6 +83,11 @@ def modules_of(code: str) -> dict[str, str]:
     return _modules[code]
 
 
+def is_of_plugin(name: str) -> bool:
+    """Whether a name in the digests of code is that of a module outside calgrid."""
+    return "/" not in name and not name.startswith(f"{PACKAGE}.")
+
+
 def code_digests(roots: Iterable[str]) -> dict[str, str]:
     """Digest of each module of calgrid and of plugins that ``roots`` import, directly or not,
     including ``roots``, without neutral ones.
@@ -97,16 +105,25 @@ def code_digests(roots: Iterable[str]) -> dict[str, str]:
         if name not in digests and not (name == PACKAGE or f"{name}.".startswith(neutral)):
             digests[name], imports = _read(name)
             waiting += imports
+    for plugin in plugins.in_use():
+        if any(f"{name}.".startswith(f"{plugin.package}.") for name in digests):
+            digests |= _data_files(plugin)
     return dict(sorted(digests.items()))
 
 
 @plugins.cached
 def _read(module: str) -> tuple[str, list[str]]:
-    """Digest of a module, and the modules of calgrid and of plugins in its import statements."""
+    """Digest of a module, and the modules of calgrid and of plugins in its import statements.
+
+    Python also runs ``__init__.py`` of the packages around them. Those of calgrid only name the
+    content of their package, so they do not count.
+    """
     path = plugins.locate(module)
     if path is None:
         raise FileNotFoundError(f"module {module} has no source file")
-    tree = parse(path, plugins.shown(module))
+    content = path.read_bytes()
+    tree = parse(content, plugins.shown(module))
+    _known[_raw(content)] = found = hashlib.sha256(syntax(tree).encode()).hexdigest()[:LENGTH]
     names: set[str] = set()
     for node in _statements(tree):
         if isinstance(node, ast.Import):
@@ -116,8 +133,114 @@ def _read(module: str) -> tuple[str, list[str]]:
             names.add(package)
             # ``from package import module``: most of these names are no modules
             names.update(f"{package}.{alias.name}" for alias in node.names)
+    for name in [module, *names]:
+        if not name.startswith(f"{PACKAGE}."):
+            names.update(_packages(name))
     imports = [name for name in sorted(names) if plugins.locate(name) is not None]
-    return hashlib.sha256(syntax(tree).encode()).hexdigest()[:LENGTH], imports
+    return found, imports
+
+
+def _packages(module: str) -> list[str]:
+    """Packages that hold a module: ``a`` and ``a.b`` of ``a.b.c``."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+@plugins.cached
+def _data_files(plugin: plugins.Plugin) -> dict[str, str]:
+    """Digest of each file of a plugin that its modules may read: all but Python, Markdown and
+    hidden ones.
+    """
+    digests = {}
+    for path in sorted(plugin.folder.rglob("*")):
+        below = path.relative_to(plugin.folder)
+        hidden = any(part.startswith((".", "__pycache__")) for part in below.parts)
+        if path.is_file() and not hidden and path.suffix not in (".py", ".pyc", ".md"):
+            digests[f"{plugin.package}/{below.as_posix()}"] = _raw(path.read_bytes())
+    return digests
+
+
+# what is there when a job runs
+# ------------------------------------------------------------------------------------------------
+
+#: digest of the bytes of a file -> digest of its syntax
+_known: dict[str, str] = {}
+
+
+#: Unix time from which on this process imports modules for jobs that it becomes later
+_imports_from: list[float] = []
+
+
+def imports_begin() -> None:
+    """Note that this process imports modules from now on, for jobs that it becomes later."""
+    _imports_from.append(time.time())
+
+
+def known() -> dict[str, str]:
+    """What :func:`learn` needs, of all modules that this process has read."""
+    return dict(_known)
+
+
+def learn(known: Mapping[str, str]) -> None:
+    """Take over digests of syntax from another process, as parsing takes a second."""
+    _known.update(known)
+
+
+def changed(code: Mapping[str, str]) -> list[str]:
+    """Files of modules and of plugins' data that are now others than in ``code``, a result of
+    :func:`code_digests`, or were written since this process imported them.
+    """
+    found = []
+    for name, planned in code.items():
+        if not _is_as_planned(_file(name), planned):
+            found.append(name if "/" in name else plugins.shown(name))
+    return found
+
+
+def _is_as_planned(path: Path | None, planned: str) -> bool:
+    if path is None or not path.is_file():
+        return False
+    written = path.stat().st_ctime
+    return _digest_now(path) == planned and not any(written > begin for begin in _imports_from)
+
+
+def unknown(code: Mapping[str, str]) -> list[str]:
+    """Modules of plugins, and beside plugins, that this process has imported and that are not in
+    ``code``.
+    """
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name in code or name.split(".")[0] == PACKAGE or file is None:
+            continue
+        path = plugins.locate(name)
+        if path is not None and path.resolve() == Path(file).resolve():
+            found.append(name)
+    return found
+
+
+def _file(name: str) -> Path | None:
+    """File of a module, or of a plugin's data."""
+    if "/" not in name:
+        return plugins.locate(name)
+    package, _, below = name.partition("/")
+    folders = [plugin.folder for plugin in plugins.in_use() if plugin.package == package]
+    return folders[0] / below if folders else None
+
+
+def _digest_now(path: Path) -> str:
+    content = path.read_bytes()
+    raw = _raw(content)
+    if path.suffix != ".py":
+        return raw
+    if raw not in _known:
+        text = syntax(parse(content, str(path)))
+        _known[raw] = hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    return _known[raw]
+
+
+def _raw(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:LENGTH]
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:

@@ -215,16 +215,42 @@ def _roots() -> dict[str, Path]:
 
 @cached
 def locate(module: str) -> Path | None:
-    """File of a module of calgrid or of a plugin; None for one of any other package."""
+    """File of a module of calgrid, of a plugin or beside one; None for one of any other package."""
     top, *below = module.split(".")
     roots = {PACKAGE: PACKAGE_ROOT} if top == PACKAGE else _roots()
-    if top not in roots:
+    root = roots[top] if top in roots else _beside(top)
+    if root is None:
         return None
-    base = roots[top].joinpath(*below)
-    paths = [base / "__init__.py"]
-    if below:
-        paths.insert(0, base.with_suffix(".py"))
+    base = root.joinpath(*below)
+    paths = [base.with_suffix(".py"), base / "__init__.py"]
+    if top in roots and not below:
+        del paths[0]
     return next((path for path in paths if path.is_file()), None)
+
+
+def _origin(top: str) -> str | None:
+    """File of a package or module that is installed; None for others."""
+    spec = importlib.util.find_spec(top)
+    return spec.origin if spec else None
+
+
+@cached
+def _beside(top: str) -> Path | None:
+    """Path without suffix of a module or package beside a plugin, which the plugin can import as
+    :func:`importable` makes its folder importable; None for any other one.
+    """
+    if top in sys.stdlib_module_names:
+        return None
+    for plugin in in_use():
+        base = plugin.folder.resolve().parent / top
+        files = [base.with_suffix(".py"), base / "__init__.py"]
+        if plugin.installed or not any(map(Path.is_file, files)):
+            continue
+        loaded = sys.modules.get(top)
+        origin = getattr(loaded, "__file__", None) if loaded else _origin(top)
+        if origin is None or Path(origin).resolve() in files:
+            return base
+    return None
 
 
 def folders(package: str) -> Iterator[tuple[str, Path]]:

@@ -5,19 +5,18 @@ import builtins
 import importlib
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from calgrid.components import plugins
 from calgrid.errors import ConfigError
 
 
-def parse(path: Path, where: str) -> ast.Module:
-    """Return the syntax tree of a file; ConfigError with the name ``where`` if it is not valid
-    Python in UTF-8.
+def parse(content: bytes, where: str) -> ast.Module:
+    """Return the syntax tree of a file's content; ConfigError with the name ``where`` if it is not
+    valid Python in UTF-8.
     """
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        return ast.parse(content.decode())
     except SyntaxError as error:
         raise ConfigError(
             f"{where}, line {error.lineno}, is not valid Python ({error.msg})."
@@ -56,7 +55,7 @@ def declarations(module: str) -> dict[str, Any]:
     namespace = {"__name__": module, "__builtins__": {"__build_class__": builtins.__build_class__}}
     imports: dict[str, tuple[str, str]] = {}
     failed: dict[str, tuple[int | None, Exception]] = {}
-    for node in _statements(parse(path, where)) if path else ():
+    for node in _statements(parse(path.read_bytes(), where)) if path else ():
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 imports[alias.asname or alias.name] = (imported_from(node, module), alias.name)

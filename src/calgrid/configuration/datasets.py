@@ -14,12 +14,13 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
+from calgrid.class_names import as_names
 from calgrid.components import registry
 from calgrid.configuration import model
 from calgrid.configuration.files import is_path
 from calgrid.errors import ConfigError, DataError
 from calgrid.storage.layout import OOD_PREFIX
-from calgrid.storage.sources import identity
+from calgrid.storage.sources import source_digest
 
 #: options that name files or folders below data_root
 SOURCES = ("train", "test", "val")
@@ -135,7 +136,7 @@ class DatasetCatalog:
         for role in SOURCES if of_files else ():
             for name in as_list(options.get(role)):
                 try:
-                    sources[name] = identity(self.data_root, name)
+                    sources[name] = source_digest(self.data_root, name)
                 except ConfigError as error:
                     mend = str(error)
                     if role == "test" and "test_size" in options:
@@ -161,13 +162,23 @@ class DatasetCatalog:
             return self.describe(image_set).info.get("sizes")
         return {role: sum(of_split.values()) for role, of_split in counts.items()}
 
-    @functools.cache  # noqa: B019
     def class_counts(self, image_set: str) -> Mapping[str, Mapping[str, int]] | None:
         """Count the images of each class, by its name or number, in each split of the user's files;
         None for registered data sets, variants and shifts; errors as in :meth:`sizes`.
         """
-        if image_set not in self._of_files:
-            return None
+        return self._counted(image_set)[0] if image_set in self._of_files else None
+
+    def class_names(self, image_set: str) -> tuple[str, ...] | None:
+        """Names of the classes of the user's files in their order; None without names; errors as in
+        :meth:`sizes`.
+        """
+        return self._counted(image_set)[1] if image_set in self._of_files else None
+
+    @functools.cache  # noqa: B019
+    def _counted(
+        self, image_set: str
+    ) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...] | None]:
+        """Images of each class in each split of the user's files, and the names of the classes."""
         kind = registry.load("dataset", self.configured[image_set]["base"])(
             **self.options[image_set]
         )
@@ -175,13 +186,14 @@ class DatasetCatalog:
             sources, rows = kind.plan(None if self.data_root is None else Path(self.data_root))
         except DataError as error:
             raise ConfigError(f"datasets.{image_set}: {error}") from None
-        names = sources["train"].classes or tuple(map(str, range(kind.n_classes)))
+        classes = sources["train"].classes
+        names = classes or tuple(map(str, range(kind.n_classes)))
         counts = {}
         for role in ("train", "val", "test"):
             labels = sources["train"].labels[rows[role]] if role in rows else sources[role].labels
             of_split = collections.Counter(labels.tolist())
             counts[role] = {name: of_split[number] for number, name in enumerate(names)}
-        return counts
+        return counts, classes
 
     def _add_files(self, name: str, base: registry.Description, where: str) -> None:
         """Add a data set of the user's files."""
@@ -201,6 +213,9 @@ class DatasetCatalog:
         if options["test_size"] is not None:
             options["test"] = []
         _check_files(options, where)
+        if options["classes"] is not None:
+            options["classes"] = _checked_names(options["classes"], f"{where}.classes")
+            options["n_classes"] = options["n_classes"] or len(options["classes"])
         size = options["image_size"]
         info = {
             "role": "dataset",
@@ -341,6 +356,17 @@ def _check_below(paths: str | Iterable[str] | None, where: str) -> None:
         written = isinstance(path, str) and path and is_path(path)
         if not written or PurePosixPath(path).is_absolute() or ".." in Path(path).parts:
             raise ConfigError(f"{where} must be a path below data_root, got {path!r}.")
+
+
+def _checked_names(values: Any, where: str) -> list[str]:
+    """Names of classes as text; whole numbers are names, too."""
+    names = as_names(values)
+    if names is None:
+        raise ConfigError(
+            f"{where} must be two or more different names, in quotes where YAML reads something "
+            "else ('yes', '01')."
+        )
+    return names
 
 
 def _normalised(paths: str | list[str] | None) -> str | list[str] | None:

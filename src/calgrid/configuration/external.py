@@ -5,47 +5,55 @@ All functions raise ConfigError.
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from calgrid.configuration.checks import check_file
-from calgrid.configuration.model import Bank, CalArena, External
+from calgrid.configuration.made_runs import made_run
+from calgrid.configuration.model import Bank, CalArena, External, OfStudy, Sampled
 from calgrid.configuration.runs import ExternalRun
 from calgrid.errors import ConfigError, DataError, unknown_id
 from calgrid.files.formats import FORMATS, HEAD_FORMATS, check_format
 from calgrid.specs import EXTERNAL_FILES, Calibrator
-from calgrid.storage.layout import EXTERNAL, RunKey
+from calgrid.storage.layout import EXTERNAL, Layout, RunKey
 
 if TYPE_CHECKING:
     from calgrid.files.bank import BankRun
 
 #: keys of an entry that set its evaluation
 EVALUATED = {"protocol", "calibrators", "calibrator_seeds", "val_rows", "val_seeds"}
-Entry = Bank | CalArena | External
+Entry = Bank | CalArena | External | OfStudy
 
 
-def check_calibrators(entry: Entry, calibrators: Iterable[Calibrator], where: str) -> None:
-    """Check that an entry has what its calibrators need."""
+def check_calibrators(
+    entry: Entry, run: ExternalRun, calibrators: Iterable[Calibrator], where: str
+) -> None:
+    """Check that a run of an entry has what its calibrators need."""
     for calibrator in calibrators:
         name, needs = calibrator["name"], calibrator["needs"]
-        if not isinstance(entry, External) and needs != ["logits"]:
+        if isinstance(entry, Bank | CalArena) and needs != ["logits"]:
             raise ConfigError(
                 f"{where}.calibrators: '{name}' needs features, which these predictions do not "
                 "have; remove it."
             )
-        if isinstance(entry, External) and "head" in needs and entry.head is None:
-            raise ConfigError(
-                f"{where}.calibrators: '{name}' needs the last linear layer; give its file as "
-                "'head'."
-            )
+        if "head" in needs and "head" not in run.external:
+            mend = "give its file as 'head'"
+            if isinstance(entry, OfStudy):
+                mend = f"run '{entry.run.study}' with export_features: true, or remove it"
+            raise ConfigError(f"{where}.calibrators: '{name}' needs the last linear layer; {mend}.")
 
 
-def runs_of(name: str, entry: Entry, root: Path, where: str) -> list[ExternalRun]:
-    """Runs of an entry, whose files below ``root`` must exist."""
+def runs_of(name: str, entry: Entry, root: Path, layout: Layout, where: str) -> list[ExternalRun]:
+    """Runs of an entry, whose files below ``root`` must exist, or of a study in the same results as
+    that of ``layout``.
+    """
     if isinstance(entry, Bank):
         return _of_bank(name, entry, root, where)
     if isinstance(entry, CalArena):
         return _of_calarena(name, entry, root, where)
+    if isinstance(entry, OfStudy):
+        return _of_study(name, entry, layout, where)
     return _of_files(name, entry, root, where)
 
 
@@ -55,13 +63,42 @@ def _of_files(name: str, entry: External, root: Path, where: str) -> list[Extern
     dataset = entry.dataset or name
     key = RunKey(entry.protocol, dataset, entry.backbone, entry.method, entry.seed)
     options = {"name": name, **entry.model_dump(exclude=EVALUATED, exclude_none=True)}
+    return _subsets(entry, ExternalRun(key=key, root=root, external=options))
+
+
+def _of_study(name: str, entry: OfStudy, layout: Layout, where: str) -> list[ExternalRun]:
+    """A run that another study has made, or a run for each subset of its validation rows."""
+    made = made_run(entry.run, layout, f"{where}.run")
+    if made.disjoint_validation and entry.val_rows is not None:
+        raise ConfigError(
+            f"{where}.val_rows: {made.key.path} was trained with disjoint_validation, so only a "
+            "third of its val rows can fit calibrators; remove 'val_rows'."
+        )
+    key = made.key._replace(
+        protocol=entry.protocol,
+        dataset=entry.dataset or made.key.dataset,
+        method=entry.method or made.key.method,
+    )
+    run = ExternalRun(
+        key=key,
+        disjoint_validation=made.disjoint_validation,
+        sees_validation=made.sees_validation,
+        draws_validation=made.draws_validation,
+        root=Path(layout.results),
+        external={"name": name, **made.files, "kind": "logits", **_shown(key)},
+    )
+    return _subsets(entry, run)
+
+
+def _subsets(entry: Sampled, run: ExternalRun) -> list[ExternalRun]:
+    """A run, or a run for each subset of its validation rows."""
     if entry.val_rows is None:
-        return [ExternalRun(key=key, external=options)]
+        return [run]
     runs = []
     for rows, seed in itertools.product(entry.val_rows, entry.val_seeds):
-        subset = key._replace(dataset=f"{dataset}_n{rows}", seed=seed)
-        of_subset = {**options, "val_rows": rows, "val_seed": seed}
-        runs.append(ExternalRun(key=subset, external=of_subset))
+        key = run.key._replace(dataset=f"{run.key.dataset}_n{rows}", seed=seed)
+        options = {**run.external, "val_rows": rows, "val_seed": seed}
+        runs.append(replace(run, key=key, external=options))
     return runs
 
 
@@ -87,7 +124,7 @@ def _of_calarena(name: str, entry: CalArena, root: Path, where: str) -> list[Ext
             "kind": "probabilities",
             **_shown(key),
         }
-        runs.append(ExternalRun(key=key, external=options))
+        runs.append(ExternalRun(key=key, root=root, external=options))
     return runs
 
 
@@ -108,6 +145,7 @@ def _of_bank(name: str, entry: Bank, root: Path, where: str) -> list[ExternalRun
             disjoint_validation=taken.disjoint_validation,
             sees_validation=taken.sees_validation,
             draws_validation=taken.draws_validation,
+            root=root,
             external=options,
         )
         runs.append(run)
@@ -132,11 +170,10 @@ def _check_files(entry: External, root: Path, where: str) -> None:
             except DataError as error:
                 raise ConfigError(f"{where}.{role}: {error}") from None
             check_file(root, given[role], f"{where}.{role}")
-    for key, other in (("val_labels", "val"), ("val_seeds", "val_rows")):
-        if key in given and other not in given:
-            raise ConfigError(
-                f"{where}.{key} has no effect without '{other}'; give both or remove it."
-            )
+    if "val_labels" in given and "val" not in given:
+        raise ConfigError(
+            f"{where}.val_labels has no effect without 'val'; give both or remove it."
+        )
     if "val" not in given and "split_seed" not in given:
         raise ConfigError(
             f"{where}: give a 'val' file, or 'split_seed' to split the test rows at random."

@@ -1,7 +1,8 @@
 """Inputs, parameters and resources of the rules of the workflow.
 
-Inputs of a job are results in folders whose names identify their content, so Snakemake runs a job
-only if its own folder is missing. Functions take the wildcards of a job.
+Times of results say nothing, so the rules mark their inputs as ``ancient``. What must run follows
+from content (:mod:`calgrid.configuration.pending`); :meth:`Jobs.changed` tells Snakemake. Functions
+take the wildcards of a job.
 """
 
 import contextlib
@@ -10,29 +11,55 @@ import itertools
 import os
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from calgrid import optional
 from calgrid.components import plugins
-from calgrid.configuration.plan import RESULT_FILES, Plan
+from calgrid.configuration.pending import Must, pending
+from calgrid.configuration.plan import RESULT_FILES, STAGES, Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage import provenance
+from calgrid.storage.atomic import FULL
 from calgrid.storage.layout import MANIFEST, SUMMARIES, RunKey, image_set_of, run_key
 from calgrid.storage.records import HIDDEN, MEND, MODEL, write_record
 from calgrid.storage.schema import STUDY_FILES
 
+#: rules whose names differ from those of their jobs
+RULES = {"data": "prepare_data", "import": "import_external"}
+#: a file of this moment
+NOW = Path(".snakemake/outdated")
 #: device files of the GPU drivers; importing torch would take seconds
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+#: room that a call needs in the folder for temporary files
+TEMPORARY_BYTES = 2**20
 
 
 def gpu_here() -> bool:
     """Whether this machine has a GPU."""
     return any(map(os.path.exists, GPU_DEVICES))
+
+
+def check_temporary_folder() -> None:
+    """Raise StateError if there is no room for temporary files, which Snakemake's scheduler writes
+    before each job.
+    """
+    variable = "TMP" if "TMP" in os.environ else "TMPDIR"
+    folder = os.environ.get(variable, "/tmp")  # noqa: S108  (what the scheduler takes)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(TEMPORARY_BYTES))
+    except OSError as error:
+        if error.errno in FULL:
+            raise StateError(
+                f"The disk of the folder for temporary files, {folder}, is full; free some space, "
+                f"or set the variable {variable} to another folder."
+            ) from None
 
 
 class Jobs:
@@ -54,6 +81,7 @@ class Jobs:
             raise ConfigError(
                 "device: 'cuda' needs a GPU and this machine has none; use device: cpu or auto."
             )
+        self._settings: Callable[[], Any] | None = None
         #: GPUs of a training or prediction job
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
         self.resources = Resources(study, self.gpus)
@@ -177,35 +205,74 @@ class Jobs:
 
     def record(self, name: str) -> str:
         """Record of files of the study; its name says from what they were made."""
-        return self.layout.summary_record(name, self.plan.summary_fingerprint(name))
+        return self.plan.stage_record(name)
 
     def aggregated_files(self) -> list[str]:
         """Files of the study beside the record of their aggregation."""
         names = itertools.chain(STUDY_FILES, *self.plan.paper_modules.diagnostics.values())
         return list(map(self.layout.file, names))
 
-    def outdated(self, name: str) -> list[str]:
-        """A file of this moment, if files of the study are there without their record, or with
-        records of several versions, as after a copy from a backup.
+    # what must run ------------------------------------------------------------------------------
 
-        As an input it makes Snakemake replace these files, which other options or code made, even
-        where a call names only them. Their names have no fingerprint. It is with Snakemake's own
-        files, because a dry run changes no results.
+    def compare_inputs(self, settings: Callable[[], Any]) -> None:
+        """Find out which results must be made, for :meth:`changed`.
+
+        ``settings`` returns Snakemake's options of the call, which it knows after this.
+
+        Raises
+        ------
+        StateError : a result that must be made again is in a folder that is not writable.
         """
-        hidden = Path(self.layout.file(HIDDEN))
-        if not hidden.is_dir() or list(hidden.glob(f"{name}-*.json")) == [Path(self.record(name))]:
-            return []
-        now = Path(".snakemake/outdated")
-        try:
-            now.parent.mkdir(exist_ok=True)
-            # Snakemake compares the content of small files that it has seen before
-            now.write_text(str(time.time()))
-        except OSError:  # the working folder of somebody else, where nothing can run
-            return []
-        if name == "aggregate":
-            return [str(now)]
-        # Snakemake overlooks a missing output if all inputs from a job that runs are `ancient`
-        return [str(now), self.record("aggregate")]
+        self._settings = settings
+        found = pending(self.plan)
+        self._check_writable(Path(path).parent for path, must in found.items() if must.there)
+
+    @functools.cached_property
+    def _pending(self) -> Mapping[str, Must]:
+        """Records of results that must be made; none in the processes of jobs."""
+        if self._settings is None:
+            return {}
+        settings = self._settings()
+        names = [*settings.forcerun, *(settings.targets if settings.forcetargets else [])]
+        forced = set()
+        for job in self.plan.jobs:
+            inside = any(name.startswith(f"{job.folder}/") for name in names)
+            if settings.forceall or inside or RULES.get(job.rule, job.rule) in names:
+                forced.add(job.result)
+        for stage in STAGES:
+            record = self.record(stage)
+            if settings.forceall or not {stage, record}.isdisjoint(names):
+                forced.add(record)
+        return pending(self.plan, forced)
+
+    def changed(self, rule: str) -> Callable[[Any], list[str]]:
+        """Input function of a rule: inputs that make Snakemake run a job that must run.
+
+        These are the records above it that are made again, and a file of this moment, because
+        records may have the times of a backup. What is missing, Snakemake knows.
+        """
+
+        def of_job(wildcards: Any) -> list[str]:
+            record = self.record(rule) if rule in STAGES else self._records[wildcards.id]
+            if record not in self._pending:
+                return []
+            must = self._pending[record]
+            return [*must.above, *([self._now] if must.there else [])]
+
+        return of_job
+
+    @functools.cached_property
+    def _records(self) -> dict[str, str]:
+        """Record of each result by the id of its job."""
+        return {job.id: job.result for job in self.plan.jobs}
+
+    @functools.cached_property
+    def _now(self) -> str:
+        """A file of this moment; with Snakemake's own, because a dry run changes no results."""
+        NOW.parent.mkdir(exist_ok=True)
+        # Snakemake compares the content of small files that it has seen before
+        NOW.write_text(str(time.time()))
+        return str(NOW)
 
     def write_plan(self, path: str) -> None:
         """Write the specifications of all jobs and the manifest of the study."""
@@ -217,7 +284,10 @@ class Jobs:
         for job in self.plan.jobs:
             if not Path(job.result).is_file():
                 folders |= {Path(job.folder).parent, Path(job.log).parent}
-        for folder in sorted(folders):
+        self._check_writable(folders)
+
+    def _check_writable(self, folders: Iterable[Path]) -> None:
+        for folder in sorted(set(folders)):
             existing = next(filter(Path.exists, (folder, *folder.absolute().parents)))
             if not os.access(existing, os.W_OK):
                 raise StateError(

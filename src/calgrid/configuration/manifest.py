@@ -2,9 +2,12 @@
 papers. :meth:`calgrid.configuration.plan.Plan.manifest` creates it.
 """
 
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
 from calgrid.specs import Key, NamedComponent
+from calgrid.storage.records import HIDDEN
 
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
@@ -125,11 +128,8 @@ class Tuning(TypedDict):
 
 
 class ManifestPaper(Paper):
-    """A paper and the checksum of the file with its numbers; ``own_protocols``: see
-    :func:`calgrid.configuration.papers.own_protocols`.
-    """
+    """A paper; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`."""
 
-    sha256: str
     own_protocols: list[str]
 
 
@@ -137,7 +137,8 @@ class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
     ``statistics`` and ``configuration`` have the keys of :mod:`calgrid.configuration.model` that
-    have a value. ``protocols`` maps protocols to descriptions of what they do (see
+    have a value. ``published`` lists files of numbers, ``published_sha256`` their content.
+    ``protocols`` maps protocols to descriptions of what they do (see
     :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
     ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
     """
@@ -145,6 +146,7 @@ class Manifest(TypedDict):
     study: str
     statistics: dict[str, Any]
     published: list[str]
+    published_sha256: NotRequired[dict[str, str]]
     papers: NotRequired[list[ManifestPaper]]
     protocols: NotRequired[dict[str, str]]
     lines: NotRequired[dict[str, str]]
@@ -154,3 +156,13 @@ class Manifest(TypedDict):
     folders: list[str]
     configuration: dict[str, Any]
     fingerprint: str
+
+
+def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
+    """Path of a folder of a manifest below the folder of all results."""
+    return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
+
+
+def plans(study: Path) -> list[Path]:
+    """Plans of a study, each with its manifest; the newest is the last."""
+    return sorted(study.glob(f"{HIDDEN}/plan-*.json"), key=lambda path: path.stat().st_mtime)

@@ -33,6 +33,7 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Seeds = Annotated[list[Seed], Field(min_length=1), Distinct]
 #: name of an external run in a column of the results
 Column = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+Method = Annotated[str, Field(pattern="^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=100)]
 
 
 @with_config(ConfigDict(extra="allow", strict=True))
@@ -140,12 +141,7 @@ class Evaluated(Model):
 class Shown(Evaluated):
     """Predictions made elsewhere that are named here."""
 
-    method: str = Field(
-        "ce",
-        max_length=100,
-        pattern="^[A-Za-z0-9_][A-Za-z0-9_.+-]*$",
-        description="Method shown in the tables.",
-    )
+    method: Method = Field("ce", description="Method shown in the tables.")
     seed: Seed = Field(0, description="Seed shown in the tables.")
 
 
@@ -203,7 +199,63 @@ class Ensembles(Evaluated):
     )
 
 
-class External(Shown):
+class Sampled(Evaluated):
+    """Logits made elsewhere, also with subsets of their validation rows."""
+
+    val_rows: Annotated[list[Annotated[int, Field(ge=1, le=10**9)]], Distinct] | None = Field(
+        None,
+        min_length=1,
+        description="Sizes of the set that the calibrators are fitted on: each is a separate run, "
+        "data set NAME_nROWS, with the first rows of a random order of the val rows, so that "
+        "smaller sets are subsets of larger ones.",
+    )
+    val_seeds: Seeds = Field(
+        [1], description="Seeds of these random orders, one run each; they replace seed."
+    )
+    protocol: Column = Field(
+        "external",
+        description="Protocol shown in the tables; runs of one protocol, data set and backbone are "
+        "compared, also with those of a bank.",
+    )
+    dataset: Column | None = Field(
+        None, description="Data set shown in the tables; default that of 'run', or else the name."
+    )
+
+    @model_validator(mode="after")
+    def _orders_of_subsets(self) -> Self:
+        if "val_seeds" in self.model_fields_set and self.val_rows is None:
+            raise InvalidOptionError(
+                ".val_seeds has no effect without 'val_rows'; give both or remove it"
+            )
+        return self
+
+
+class NamedRun(Model):
+    """A run of another study; of the keys beside ``study``, those are needed that tell it from the
+    other runs there.
+    """
+
+    study: StudyName = Field(description="Study in the same folder of results.")
+    protocol: str | None = Field(None, description="Protocol of the run.")
+    dataset: str | None = Field(None, description="Data set of the run.")
+    backbone: str | None = Field(None, description="Backbone of the run.")
+    method: str | None = Field(None, description="Method of the run.")
+    seed: Seed | None = Field(None, description="Seed of the run.")
+    checkpoint: str | None = Field(
+        None, description="Tested checkpoint of the run - best, refined or last."
+    )
+
+
+class OfStudy(Sampled):
+    """A run that another study has made, which keeps its data set, backbone, method and seed."""
+
+    run: NamedRun = Field(description="The study, and what tells the run from others there.")
+    method: Method | None = Field(
+        None, description="Method shown in the tables; default that of the run."
+    )
+
+
+class External(Sampled, Shown):
     """Logits made elsewhere, which are calibrated and compared like those of a trained run."""
 
     test: str = Field(
@@ -243,16 +295,6 @@ class External(Shown):
         0.5,
         description="Fraction of the test rows for fitting the calibrators, without a val file.",
     )
-    val_rows: Annotated[list[Annotated[int, Field(ge=1, le=10**9)]], Distinct] | None = Field(
-        None,
-        min_length=1,
-        description="Sizes of the set that the calibrators are fitted on: each is a separate run, "
-        "data set NAME_nROWS, with the first rows of a random order of the val rows, so that "
-        "smaller sets are subsets of larger ones.",
-    )
-    val_seeds: Seeds = Field(
-        [1], description="Seeds of these random orders, one run each; they replace seed."
-    )
     head: str | None = Field(
         None,
         description="File below data_root with weight (K, d) and bias (K,) of the last layer "
@@ -260,14 +302,6 @@ class External(Shown):
     )
     kind: Literal["logits", "probabilities"] = Field(
         description="Kind of the values in the files; never guessed."
-    )
-    protocol: Column = Field(
-        "external",
-        description="Protocol shown in the tables; runs of one protocol, data set and backbone are "
-        "compared, also with those of a bank.",
-    )
-    dataset: Column | None = Field(
-        None, description="Data set shown in the tables; default the name."
     )
     backbone: str = Field(
         "unknown",
@@ -281,8 +315,10 @@ class External(Shown):
 FORMS: dict[str, type[Bank | CalArena]] = {"bank": Bank, "calarena": CalArena}
 
 
-def _source_of(value: Any, _: object) -> Bank | CalArena | External:
-    """Entry of ``external``, whose key ``base`` names a form of file."""
+def _source_of(value: Any, _: object) -> Bank | CalArena | External | OfStudy:
+    """Entry of ``external``: a run of another study, or files whose form the key ``base`` names."""
+    if isinstance(value, dict) and "run" in value:
+        return OfStudy.model_validate(value)
     if not isinstance(value, dict) or "base" not in value:
         return External.model_validate(value)
     if value["base"] not in list(FORMS):
@@ -465,7 +501,9 @@ class Config(Model):
         description="Hyper-parameters for some methods, data sets, backbones or protocols; later "
         "entries win.",
     )
-    external: dict[Name, Annotated[Bank | CalArena | External, WrapValidator(_source_of)]] = Field(
+    external: dict[
+        Name, Annotated[Bank | CalArena | External | OfStudy, WrapValidator(_source_of)]
+    ] = Field(
         {},
         min_length=1,
         description="Logits made elsewhere, by name; they are calibrated and compared like trained "

@@ -6,9 +6,10 @@ there is no such folder.
 
 import functools
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from calgrid import specs
@@ -35,7 +36,7 @@ from calgrid.configuration.runs import Ensemble, ExternalRun, Run
 from calgrid.configuration.slow_checks import rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
-from calgrid.storage import sources
+from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import (
     ID_LENGTH,
     MANIFEST,
@@ -47,16 +48,15 @@ from calgrid.storage.layout import (
     probe_job,
     sharing_rows,
 )
-from calgrid.storage.records import CALIBRATE, HISTORY, PREDICT, PREPARE, PROBE, TRAIN, sha256_of
+from calgrid.storage.records import CALIBRATE, HISTORY, PREDICT, PREPARE, PROBE, TRAIN
 from calgrid.storage.schema import DRAWN, METRICS
+from calgrid.storage.sources import source_digest
 from calgrid.training.protocol import TrainingProtocol
 
 #: keys of the statistics that affect the scores of a run
 SCORING_KEYS = {"bins", "bootstrap", "level", "seed", "metrics", "conformal"}
 #: keys of a configuration that do not affect results
 OF_THE_MACHINE = {"device", "keep_models"}
-#: external files of at most so many bytes are read when a study is planned
-READ_BYTES = 2**24
 #: rule -> record and further files of its result that are missed if they are deleted
 RESULT_FILES = {
     "data": (PREPARE, MANIFEST),
@@ -67,7 +67,8 @@ RESULT_FILES = {
     "calibrate": (CALIBRATE, METRICS),
     "probe": (PROBE, PROBE_TABLE),
 }
-REPORT_MODULES = {
+#: stage of the study -> its module
+STAGES = {
     "aggregate": "calgrid.jobs.aggregate",
     "tables": "calgrid.reporting.tables",
     "figures": "calgrid.reporting.figures",
@@ -86,6 +87,9 @@ class Job(Generic[specs.Spec]):
     folder : folder of its result, whose name ends in the start of the fingerprint.
     log : its log, as the rules name it.
     spec : specification, with its fingerprint.
+    code : digest of its code (:func:`calgrid.components.fingerprint.modules_of`).
+    files : path -> SHA-256 of each file or folder of the user that it reads.
+    above : jobs whose results it reads.
     """
 
     rule: str
@@ -93,6 +97,9 @@ class Job(Generic[specs.Spec]):
     folder: str
     log: str
     spec: specs.Spec
+    code: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    above: "tuple[Job[Any], ...]" = ()
 
     @property
     def fingerprint(self) -> str:
@@ -141,7 +148,6 @@ class Plan:
             "image_set": image_set,
             "base": None if base is None else base.folder,
             "configured": None,
-            "code": fingerprint.code_digest(modules),
             "fingerprint": "",
         }
         if val_seed is not None:
@@ -157,7 +163,17 @@ class Plan:
             }
             spec["configured"] = cast(specs.ConfiguredData, configured)
         folder, log = layout.data(image_set, digest), layout.log("data", image_set, digest)
-        return Job("data", image_set, folder, log, spec)
+        sources = definition.get("sources", {})
+        return Job(
+            "data",
+            image_set,
+            folder,
+            log,
+            spec,
+            fingerprint.code_digest(modules),
+            {str(self.study.data_root / name): sha256 for name, sha256 in sources.items()},
+            () if base is None else (base,),
+        )
 
     @functools.cache
     def train(self, key: RunKey) -> Job[specs.TrainSpec]:
@@ -165,17 +181,20 @@ class Plan:
         key = self.study.training[key]
         run = self.study.trained[key]
         method, modules = run.method, ["calgrid.jobs.published"]
+        above: list[Job[Any]] = [self._data_of(key)]
+        files = {}
         spec: specs.TrainSpec = {
             "key": _key(key),
             "protocol": training_options(run.protocol),
             "procedure": {"id": method.procedure, "options": dict(method.procedure_options)},
-            "data": self.data(key.dataset, self.study.val_seed(key)).fingerprint,
+            "data": above[0].fingerprint,
             "first_stage": None,
             "fingerprint": "",
         }
         if run.first_stage is not None:
+            above.append(first := self.train(run.first_stage))
             spec["first_stage"] = {
-                "fingerprint": self.train(run.first_stage).fingerprint,
+                "fingerprint": first.fingerprint,
                 "checkpoint": self.study.trained[run.first_stage].checkpoints[0],
             }
         if isinstance(run.protocol, TrainingProtocol):
@@ -184,14 +203,23 @@ class Plan:
             modules = [f"calgrid.jobs.{job}", registry.describe("loss", method.loss).module]
         if run.checkpoint is not None:
             spec["checkpoint"] = run.checkpoint
-        return self._job("train", key, spec, [*modules, *_network_modules(run)])
+            if "source" in run.checkpoint:
+                path = self.study.data_root / run.checkpoint["name"]
+                files[str(path)] = run.checkpoint["source"]
+        modules += _network_modules(run)
+        return self._job("train", key, spec, modules, files=files, above=above)
+
+    def _data_of(self, key: RunKey) -> Job[specs.DataSpec]:
+        """Job of the data set of a trained run."""
+        return self.data(key.dataset, self.study.val_seed(key))
 
     @functools.cache
     def predict(self, key: RunKey) -> Job[specs.PredictSpec]:
         """Prediction of a trained run."""
         tested = self._of_test(key)
         run, families = self.study.trained[key], self.study.families(key)
-        shifts = {name: self.data(image_set_of(name)).fingerprint for name in families}
+        prepared = [self.data(image_set_of(name)) for name in families]
+        shifts = {name: job.fingerprint for name, job in zip(families, prepared, strict=True)}
         constants = self._test_constants(key, [key.dataset, *map(image_set_of, families)])
         modules = ["calgrid.jobs.predict", *_network_modules(run)]
         shared = {**tested, **run.protocol.model_dump(include={"export_features", "test_views"})}
@@ -208,7 +236,8 @@ class Plan:
             files[name] = fingerprint.of_job({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})
         spec["test_normalisation"] = constants
-        return self._job("predict", key, spec, modules)
+        above: list[Job[Any]] = [self.train(key), self._data_of(key), *prepared]
+        return self._job("predict", key, spec, modules, above=above)
 
     @functools.cache
     def probe(self, key: RunKey, name: str) -> Job[specs.ProbeSpec]:
@@ -222,7 +251,8 @@ class Plan:
         module = registry.describe("probe", probe["id"]).module
         network = _network_modules(self.study.trained[key])
         modules = ["calgrid.jobs.probe", module, *network]
-        return self._job("probe", key, spec, modules, probe_job(name))
+        above: list[Job[Any]] = [self.train(key), self._data_of(key)]
+        return self._job("probe", key, spec, modules, probe_job(name), above=above)
 
     def _of_test(self, key: RunKey) -> specs.TestSpec:
         """What predictions and probes of a run share."""
@@ -246,13 +276,14 @@ class Plan:
     @functools.cache
     def external(self, key: RunKey) -> Job[specs.ExternalSpec]:
         """Import of external logits."""
+        files = {str(path): self._digest(path) for path in self.study.external_files(key)}
         spec: specs.ExternalSpec = {
             "key": _key(key),
             "external": self.study.external[key].external,
-            "sources": list(map(self._source, self.study.external_files(key))),
+            "sources": list(files.values()),
             "fingerprint": "",
         }
-        return self._job("import", key, spec, ["calgrid.jobs.import_logits"])
+        return self._job("import", key, spec, ["calgrid.jobs.import_logits"], files=files)
 
     @functools.cache
     def ensemble(self, key: RunKey) -> Job[specs.EnsembleSpec]:
@@ -275,7 +306,8 @@ class Plan:
             "disjoint_validation": made.disjoint_validation,
             "fingerprint": "",
         }
-        return self._job("ensemble", key, spec, modules)
+        above = list(map(self.predicted, made.members))
+        return self._job("ensemble", key, spec, modules, above=above)
 
     def predicted(self, key: RunKey) -> Job[Any]:
         """Job that makes the logits of a run: prediction, import or pooling."""
@@ -314,8 +346,10 @@ class Plan:
         run, wanted = self.study.runs[key], self.study.evaluations[key]
         statistics, seeds = self.study.config.statistics, wanted.calibrator_seeds
         label_counts: specs.LabelCounts | None = None
+        files = {}
         if (counts := self.study.label_counts(key)) is not None:
-            label_counts = {"file": str(counts), "sha256": self._file_digest(counts)}
+            files[str(counts)] = self._digest(counts)
+            label_counts = {"file": str(counts), "sha256": files[str(counts)]}
         spec: specs.CalibrateSpec = {
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
@@ -332,7 +366,10 @@ class Plan:
             "fingerprint": "",
         }
         modules = ["calgrid.jobs.calibrate", *self._diagnostics, *self._metric_modules]
-        return self._job("calibrate", key, spec, modules)
+        for entry in spec["calibrators"]:
+            modules.append(registry.describe("calibrator", entry["id"]).module)
+        above = [self.predicted(key)]
+        return self._job("calibrate", key, spec, modules, files=files, above=above)
 
     def _job(
         self,
@@ -341,20 +378,22 @@ class Plan:
         spec: specs.Spec,
         modules: Iterable[str],
         name: str | None = None,
+        *,
+        files: Mapping[str, str] = MappingProxyType({}),
+        above: Iterable[Job[Any]] = (),
     ) -> Job[specs.Spec]:
-        """Job of a run; sets code digest and fingerprint of its specification, from the other keys
-        and the modules. Folder and log have the ``name`` of a probe, or else that of the rule.
+        """Job of a run; sets the fingerprint of its specification, from the other keys and the
+        modules. Folder and log have the ``name`` of a probe, or else that of the rule.
         """
         modules = tuple(sorted(set(modules)))
         content = {option: value for option, value in spec.items() if option != "fingerprint"}
         digest = spec["fingerprint"] = fingerprint.of_job(content, modules)
-        code: Any = {"code": fingerprint.code_digest(modules)}
-        spec.update(code)
         layout, name = self.study.layout, name or rule
         # logits are in such a folder wherever they come from
         made = "predict" if rule in ("import", "ensemble") else name
         folder, log = layout.result(key, made, digest), layout.log(name, key.path, digest)
-        return Job(rule, key.path, folder, log, spec)
+        code = fingerprint.code_digest(modules)
+        return Job(rule, key.path, folder, log, spec, code, files, tuple(above))
 
     @functools.cached_property
     def paper_modules(self) -> PaperModules:
@@ -374,15 +413,8 @@ class Plan:
         }
 
     @functools.cache
-    def _source(self, path: Path) -> str:
-        """Identity of a file of external logits: large ones are not read completely."""
-        if path.is_file() and path.stat().st_size <= READ_BYTES:
-            return self._file_digest(path)
-        return sources.identity(None, str(path))
-
-    @functools.cache
-    def _file_digest(self, path: Path) -> str:
-        return sha256_of(path)
+    def _digest(self, path: Path) -> str:
+        return source_digest(None, str(path))
 
     @functools.cache
     def manifest(self) -> Manifest:
@@ -393,10 +425,12 @@ class Plan:
         papers = list(map(self._manifest_paper, self.study.papers))
         published = list(map(str, self.study.published()))
         published += [paper["published"] for paper in papers]
+        digests = {path: self._digest(Path(path)) for path in published}
         content = {
             "study": self.study.layout.study,
             "statistics": dict(config["statistics"]),
-            "published": list(dict.fromkeys(published)),
+            "published": list(digests),
+            "published_sha256": digests,
             "papers": papers,
             "protocols": self._described(),
             "lines": line_of(self.study.config),
@@ -406,14 +440,13 @@ class Plan:
             "folders": [job.folder for job in self.jobs],
             "configuration": config,
         }
-        digest = fingerprint.digest({"content": content, "code": self._code("aggregate")})
+        digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
         return cast(Manifest, {**content, "fingerprint": digest})
 
     def _manifest_paper(self, paper: Paper) -> ManifestPaper:
         found = own_protocols(self.study.home, paper["name"], self.study.config)
         return {
             **paper,
-            "sha256": self._file_digest(Path(paper["published"])),
             "own_protocols": [name for name in found if name not in self._imported],
         }
 
@@ -501,23 +534,44 @@ class Plan:
         return keys
 
     def file(self) -> dict[str, Any]:
-        """Content of the plan file, from which a job reads its specification by its folder.
+        """Content of the plan file, from which a job reads what it is to do and to read.
 
-        ``code`` has the digests of the modules of each code digest that a specification names.
+        ``jobs`` has specifications by their folders. ``inputs`` has, by folder or stage, the digest
+        of the code, whose modules ``code`` lists, and the user's ``files``, which records name
+        relative to ``root``. ``known`` spares jobs the parsing of code.
         ``rows`` has the identities of val and test of runs of banks, by the folders of the
         trainings whose networks are compared with them.
         """
-        specifications, code = {}, {}
+        jobs: dict[str, Any] = {}
+        inputs: dict[str, dict[str, Any]] = {}
         for job in self.jobs:
-            specifications[job.folder] = dict(job.spec)
-            digest = job.spec["code"]
-            code[digest] = fingerprint.modules_of(digest)
+            jobs[job.folder] = dict(job.spec)
+            root = str(self.study.data_root)
+            inputs[job.folder] = {"code": job.code, "files": dict(job.files), "root": root}
+        for name in STAGES:
+            files, code = self._stage_files(name), self._stage_code(name)
+            inputs[name] = {"code": code, "files": files, "root": ""}
+        codes: set[str] = set()
+        for each in inputs.values():
+            codes.add(each["code"])
         return {
             "manifest": self.manifest(),
-            "jobs": specifications,
-            "code": code,
+            "jobs": jobs,
+            "inputs": inputs,
+            "code": {code: fingerprint.modules_of(code) for code in codes},
+            "known": fingerprint.known(),
             "rows": self._rows_of_banks(),
         }
+
+    def inputs(self, job: Job[Any]) -> Inputs:
+        """What a job reads beside results."""
+        code = fingerprint.modules_of(job.code)
+        return Inputs(files=job.files, code=code, root=str(self.study.data_root))
+
+    def stage_inputs(self, name: str) -> Inputs:
+        """What a stage of the study reads beside results."""
+        code = fingerprint.modules_of(self._stage_code(name))
+        return Inputs(files=self._stage_files(name), code=code)
 
     def _rows_of_banks(self) -> dict[str, dict[str, str]]:
         known = rows_of_banks(self.study)
@@ -538,6 +592,10 @@ class Plan:
             candidates[name] = [[candidate.protocol, candidate.method] for candidate in listed]
         return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
+    def stage_record(self, name: str) -> str:
+        """Record of files of the study; its name says from what they were made."""
+        return self.study.layout.summary_record(name, self.summary_fingerprint(name))
+
     def summary_fingerprint(self, name: str) -> str:
         """Fingerprint of files of the study: ``plan``, ``aggregate``, ``tables``, ``figures``,
         ``report``.
@@ -546,21 +604,35 @@ class Plan:
             return self.manifest()["fingerprint"]
         made_from = ("tables", "figures") if name == "report" else ("aggregate",)
         inputs = list(map(self.summary_fingerprint, made_from))
-        return fingerprint.digest({"inputs": inputs, "code": self._code(name)})
+        return fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
 
-    def _code(self, name: str) -> str:
-        """Digest of the code of files of the study."""
+    def _stage(self, name: str) -> str:
+        """Digest of the code and files of a stage of the study."""
+        files = list(self._stage_files(name).values()) if name != "aggregate" else []
+        content = {"stage": name, "files": files, "code": self._stage_code(name)}
+        return fingerprint.digest({"format": fingerprint.FORMAT_VERSION, **content})
+
+    def _stage_files(self, name: str) -> dict[str, str]:
+        """SHA-256 of the files that a stage of the study reads beside results."""
         files: list[Path] = []
-        modules = [REPORT_MODULES[name], *self._metric_modules]
+        if name == "report":  # its templates are no modules
+            files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
+        elif name != "aggregate":
+            files = figure_files(self.study.home)
+        digests = {str(path): self._digest(path) for path in files}
+        return {**self.manifest()["published_sha256"], **digests}
+
+    def _stage_code(self, name: str) -> str:
+        """Digest of the code of a stage of the study."""
+        modules = [STAGES[name], *self._metric_modules]
         if name == "aggregate":
             modules += self._diagnostics
-        elif name == "report":  # its templates are no modules
-            files = sorted((PACKAGE_ROOT / "reporting").glob("*.j2"))
+        elif name == "report":  # it shows what plugins say of their components
+            for code in {job.code for job in self.jobs}:
+                modules += filter(fingerprint.is_of_plugin, fingerprint.modules_of(code))
         else:  # tables and figures import modules of papers by name
-            files = figure_files(self.study.home)
             modules += [*self.paper_modules.figures, *self.paper_modules.tables]
-        digests = [fingerprint.digest(path.read_text(encoding="utf-8")) for path in files]
-        return fingerprint.of_job({"stage": name, "files": digests}, modules)
+        return fingerprint.code_digest(tuple(sorted(set(modules))))
 
 
 def _key(key: RunKey) -> specs.Key:

@@ -8,6 +8,7 @@ each member.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from calgrid.configuration.components import Method
@@ -66,9 +67,10 @@ class Run(Predicted):
 @dataclass(frozen=True, kw_only=True)
 class ExternalRun(Predicted):
     """External logits, in the place of a run; ``external`` is that of
-    :class:`calgrid.specs.ExternalSpec`.
+    :class:`calgrid.specs.ExternalSpec`, and its files are below ``root``.
     """
 
+    root: Path
     external: Mapping[str, Any]
 
 

@@ -6,8 +6,9 @@ import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from calgrid.class_names import check_outputs, first_difference, is_other_order, say_unnamed
 from calgrid.components import plugins, registry
 from calgrid.configuration.checks import check_conformal
 from calgrid.configuration.model import Bank
@@ -16,9 +17,12 @@ from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
 from calgrid.specs import EXTERNAL_FILES
-from calgrid.storage.layout import RunKey, sharing_rows
+from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
 from calgrid.training.protocol import TrainingProtocol
+
+if TYPE_CHECKING:
+    from calgrid.files.bank import BankRows
 
 #: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
 #: number of classes is read from their files
@@ -26,9 +30,10 @@ EXAMPLE_ROWS, EXAMPLE_CLASSES = 8, 10
 
 
 def check_all(study: Study) -> None:
-    """Check plugins, the user's labels, banks, external logits and published weights."""
+    """Check plugins, the user's labels, banks, external logits and weights from elsewhere."""
     check_plugins(study)
     check_labels(study)
+    check_outputs_of_weights(study)
     rows_of_banks(study)
     check_external(study)
     check_weights(study)
@@ -121,12 +126,50 @@ def check_labels(study: Study) -> None:
     """Check that the user's images are enough, and that their labels fit the configuration."""
     for image_set in study.image_sets():
         study.datasets.class_counts(image_set)  # refuses labels that do not fit
+    borrowed = set()
     for key, run in study.trained.items():
         counted = study.datasets.class_counts(key.dataset)
+        for family in study.families(key) if counted is not None else ():
+            base = study.datasets.base(image_set_of(family))
+            if base not in (None, key.dataset):
+                borrowed.add((key.dataset, family, base))
         # those of registered data sets are checked with their grid
         if counted is not None and isinstance(run.protocol, TrainingProtocol):
             where = f"protocol '{key.protocol}' on '{key.dataset}'"
             check_batches(run.protocol, sum(counted["train"].values()), where)
+    for dataset, family, base in sorted(borrowed):
+        names = study.datasets.class_names(dataset) or ("0", "1", "...")
+        say_unnamed("labels", f"'{family}', a shift of '{base}',", f"'{dataset}'", names)
+
+
+def check_outputs_of_weights(study: Study) -> None:
+    """Check that the outputs of networks that were trained elsewhere have the order of the classes
+    of the user's images, and say where nothing tells it; files are not read without torch.
+    """
+    said: set[str] = set()
+    for key, run in study.trained.items():
+        name, named = key.dataset, None
+        weights = f"the published network of '{key.backbone}'"
+        if isinstance(run.protocol, TrainingProtocol):
+            continue
+        if run.protocol.weights_file is not None and run.checkpoint is not None:
+            if find_spec("torch") is None:
+                continue
+            from calgrid.backbones.weights import read_class_names  # noqa: PLC0415  (torch)
+
+            path = study.data_root / run.checkpoint["name"]
+            weights, named = str(path), read_class_names(path)
+        classes = study.datasets.class_names(name)
+        chosen = study.datasets.options.get(name, {}).get("classes") is not None
+        try:
+            check_outputs(weights, named, name, classes, chosen)
+        except DataError as error:
+            raise ConfigError(f"protocol '{key.protocol}': {error}") from None
+        if name not in said and classes and not (named or chosen):
+            say_unnamed("outputs", weights, f"'{name}'", classes)
+        if name not in said and named and not classes:
+            say_unnamed("labels", f"'{name}'", weights, named)
+        said.add(name)
 
 
 def check_weights(study: Study) -> None:
@@ -159,8 +202,8 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
     """Read all files of banks, and return the first run with each rows and the identity of these,
     by what runs have in common that share them (:func:`~calgrid.storage.layout.sharing_rows`).
 
-    Refuses damaged files, runs that are compared and have other rows, also of two banks, another
-    number of rows than that of the trained runs, and too few rows.
+    Refuses damaged files, runs that are compared and have other rows or another order of classes,
+    also of two banks, another number of rows than that of the trained runs, and too few rows.
     """
     sizes = {key[:3]: study.datasets.sizes(key.dataset) for key in study.trained}
     rows: dict[tuple[object, ...], tuple[RunKey, str]] = {}
@@ -169,7 +212,8 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
         for run, found in _read_bank(study, name, entry) if isinstance(entry, Bank) else ():
             key = run.key
             expected = sizes.get(key[:3]) or {}
-            for split, (count, identity) in found.items():
+            _check_order(study, key, found["test"].classes, where)
+            for split, (count, identity, _) in found.items():
                 first, known = rows.setdefault(sharing_rows(key, split), (key, identity))
                 if identity != known:
                     raise ConfigError(
@@ -182,7 +226,7 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
                         f"study have {here:,}; take a bank of the same split."
                     )
             if study.config.statistics.conformal is not None:
-                check_conformal(found["val"][0], run.disjoint_validation, key.path)
+                check_conformal(found["val"].size, run.disjoint_validation, key.path)
     for key, made in study.ensembles.items():
         identities = set()
         for member in made.members:
@@ -198,8 +242,8 @@ def rows_of_banks(study: Study) -> dict[tuple[object, ...], tuple[RunKey, str]]:
 
 def _read_bank(
     study: Study, name: str, entry: Bank
-) -> Iterator[tuple[ExternalRun, dict[str, tuple[int, str]]]]:
-    """Runs that are taken from a bank, each with number and identity of its val and test rows."""
+) -> "Iterator[tuple[ExternalRun, dict[str, BankRows]]]":
+    """Runs that are taken from a bank, each with its val and test rows."""
     from calgrid.files.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = study.data_root / entry.file
@@ -216,8 +260,8 @@ def _read_bank(
 
 def check_external(study: Study) -> None:
     """Read all external logits but those of banks. Refuses numbers of another kind than stated, too
-    few rows, other test rows than those of runs that they are compared with, and a run given as
-    several seeds.
+    few rows, other test rows or another order of classes than those of runs that they are compared
+    with, and a run given as several seeds.
     """
     entries: dict[tuple[str, str | None], list[ExternalRun]] = {}
     for run in study.external.values():
@@ -229,9 +273,10 @@ def check_external(study: Study) -> None:
     seeds: dict[tuple[object, ...], RunKey] = {}
     for (name, group), runs in entries.items():
         where = f"external.{name}" + (f", group {group}" if group else "")
-        identity = _test_rows(study, runs, where)
+        identity, classes = _test_rows(study, runs, where)
         for run in runs:
             key = run.key
+            _check_order(study, key, classes, where)
             first, expected = of_banks.get(sharing_rows(key, "test"), (key, identity))
             if identity != expected:
                 raise ConfigError(
@@ -254,27 +299,59 @@ def check_external(study: Study) -> None:
                 )
 
 
-def _test_rows(study: Study, runs: Sequence[ExternalRun], where: str) -> str:
+@functools.cache
+def _orders(study: Study) -> dict[tuple[str, ...], tuple[RunKey, Sequence[str]]]:
+    """The first run with names of classes among those that are compared, and these names; without
+    those of banks and external logits, which are added as they are read.
+    """
+    orders: dict[tuple[str, ...], tuple[RunKey, Sequence[str]]] = {}
+    for key in study.trained:
+        names = study.datasets.class_names(key.dataset)
+        if names is not None:
+            orders.setdefault(key[:3], (key, names))
+    return orders
+
+
+def _check_order(study: Study, key: RunKey, classes: Sequence[str] | None, where: str) -> None:
+    """Refuse another order of the classes than that of the runs that a run is compared with."""
+    if classes is None:
+        return
+    first, known = _orders(study).setdefault(key[:3], (key, classes))
+    if is_other_order(classes, known):
+        raise ConfigError(
+            f"{where}: {key.path} has the classes of {first.path} in another order "
+            f"({first_difference(classes, known)}), so they cannot be compared; write columns and "
+            "labels of both in one order, or name it in 'classes' where columns have names."
+        )
+
+
+def _test_rows(
+    study: Study, runs: Sequence[ExternalRun], where: str
+) -> tuple[str, Sequence[str] | None]:
     """Read the files of runs that differ in their subset of the validation rows alone, and return
-    the identity of their test rows.
+    the identity of their test rows, and the names of their classes, if known.
     """
     from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
 
     whole = dict(runs[0].external)
     whole.pop("val_rows", None)
     whole.pop("val_seed", None)
-    given = {}
-    for role in EXTERNAL_FILES:
-        if role in whole:
-            given[role] = study.data_root / whole[role]
+    roles = [role for role in EXTERNAL_FILES if role in whole]
+    given = dict(zip(roles, study.external_files(runs[0].key), strict=True))
     try:
-        val, test, _ = read_external(whole, given)
+        val, test, classes = read_external(whole, given)
+        for calibrator in study.evaluations[runs[0].key].calibrators.values():
+            if "features" in calibrator["needs"] and val.features is None:
+                raise DataError(
+                    f"'{calibrator['name']}' needs features, which {given['test']} does not "
+                    "have; add them or remove it."
+                )
         for run in runs:
             rows, subset = val, run.external
             if "val_rows" in subset:
                 rows = first_rows(val, subset["val_rows"], subset["val_seed"])
             if study.config.statistics.conformal is not None:
-                check_conformal(len(rows), False, where)
+                check_conformal(len(rows), run.disjoint_validation, where)
     except DataError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return test.identity()
+    return test.identity(), classes

@@ -43,7 +43,7 @@ from calgrid.configuration.runs import (
 from calgrid.errors import ConfigError, unknown_id
 from calgrid.specs import EXTERNAL_FILES, Calibrator, CheckpointFile
 from calgrid.storage.layout import Layout, RunKey, image_set_of
-from calgrid.storage.sources import identity
+from calgrid.storage.sources import source_digest
 from calgrid.training.protocol import Protocol, TrainingProtocol
 
 
@@ -297,7 +297,7 @@ class Study:
             )
         name = pattern.format(**key._asdict())
         try:
-            source = identity(self.config.data_root, name)
+            source = source_digest(self.config.data_root, name)
         except ConfigError as error:
             raise ConfigError(f"{where}: weights_file: {error}") from None
         return {"name": name, "folder": "", "source": source}
@@ -338,9 +338,9 @@ class Study:
     def _add_external(self, name: str, entry: Entry) -> None:
         where = f"external.{name}"
         calibrators = self._resolved_calibrators(entry.calibrators, where)
-        check_calibrators(entry, calibrators.values(), where)
         evaluation = Evaluation(calibrators, entry.calibrator_seeds, fit_on=["val"])
-        for run in runs_of(name, entry, self.data_root, where):
+        for run in runs_of(name, entry, self.data_root, self.layout, where):
+            check_calibrators(entry, run, calibrators.values(), where)
             key = run.key
             if key in self.trained and key not in self.evaluations:
                 raise ConfigError(
@@ -362,8 +362,8 @@ class Study:
 
     def external_files(self, key: RunKey) -> list[Path]:
         """Files of an external run, in the order of ``EXTERNAL_FILES``."""
-        external = self.external[key].external
-        return [self.data_root / external[name] for name in EXTERNAL_FILES if name in external]
+        run = self.external[key]
+        return [run.root / run.external[name] for name in EXTERNAL_FILES if name in run.external]
 
     def published(self) -> list[Path]:
         """Files with published numbers."""

@@ -20,11 +20,12 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.class_names import say_unnamed
 from calgrid.datasets._pictures import counted, decode
 from calgrid.datasets._splits import draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
-from calgrid.errors import DataError
+from calgrid.errors import DataError, visible
 from calgrid.parallel import in_threads
 
 Rows = NDArray[np.int64]
@@ -55,10 +56,17 @@ class Source(ABC):
     ----------
     labels : int64 ``(N,)``.
     classes : names of the classes, if known.
+    unnamed : files whose labels are numbers without names.
     """
 
     labels: Rows
     classes: tuple[str, ...] | None = None
+    unnamed: tuple[Path, ...] = ()
+
+    def say_unnamed(self, classes: Sequence[str] | None, named: str) -> None:
+        """Warn of files whose labels are taken in the order of the names of others, if known."""
+        for path in self.unnamed if classes else ():
+            say_unnamed("labels", path, named, classes or ())
 
     @abstractmethod
     def read(self, rows: Rows) -> Iterator[NamedImage]:
@@ -107,6 +115,8 @@ class ImageFiles(Dataset):
     image_size : pixels of a side; None if all images have the same size.
     resize : pixels of the shorter side before the central square is cut out; image_size if None.
     n_classes : number of classes; that of the training files if None.
+    classes : names of the classes, in the order of the outputs of the network; that of the training
+        files if None.
     mean, std : lists of three numbers, the normalisation of pixels in [0, 1]; those of the training
         images if None.
     duplicates : for images of equal content in two splits, raise an error or count them in the
@@ -129,6 +139,7 @@ class ImageFiles(Dataset):
         image_size: int | None = None,
         resize: int | None = None,
         n_classes: int | None = None,
+        classes: list[str] | None = None,
         mean: list[float] | None = None,
         std: list[float] | None = None,
         duplicates: Literal["refuse", "count"] = "refuse",
@@ -141,13 +152,18 @@ class ImageFiles(Dataset):
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
         self.keep_encoded = keep_encoded
+        self.classes = None if classes is None else tuple(classes)
 
     @abstractmethod
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the files of one split; ``train`` is the source of the training split when another
-        one is opened.
+        one is opened. Classes are in the order of :meth:`known_classes`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define open().")
+
+    def known_classes(self, train: Source | None) -> tuple[str, ...] | None:
+        """Names of the classes by the option, or else of the training split; None if unknown."""
+        return self.classes or (None if train is None else train.classes)
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
         """Return ``train``, ``val`` and ``test``; see :class:`Dataset`."""
@@ -181,11 +197,13 @@ class ImageFiles(Dataset):
             if self.paths[role]:
                 sources[role] = self.open(data_root, self.paths[role], train)
         files = ", ".join(self.paths["train"])
-        if train.classes and self.n_classes and len(train.classes) < self.n_classes:
+        if train.classes and self.n_classes not in (None, len(train.classes)):
             raise DataError(
                 f"{files} has images of {len(train.classes):,} classes, but n_classes is "
                 f"{self.n_classes:,}; complete it, or correct n_classes."
             )
+        for source in sources.values() if self.classes is None else ():
+            source.say_unnamed(train.classes, files)
         self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
@@ -320,8 +338,14 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
 
 
 def _count_classes(train: Source, files: str) -> int:
-    """Number of class names, or else of the training labels, which must then be 0 to K - 1."""
+    """Number of class names, or else of the training labels, 0 to K - 1; each class must occur."""
     if train.classes is not None:
+        absent = np.setdiff1d(np.arange(len(train.classes)), train.labels)
+        if len(absent):
+            raise DataError(
+                f"{files} has no image of the class '{visible(train.classes[absent[0]])}'; add "
+                f"some, or give n_classes: {len(train.classes)}."
+            )
         return len(train.classes)
     present = np.unique(train.labels[train.labels >= 0])
     missing = np.flatnonzero(present != np.arange(len(present)))

@@ -90,6 +90,8 @@ class Images:
     scratch: Path | None = None
     #: threads that decode images, set by the preparation
     threads = 1
+    #: names of the classes of the data set of a shift family, if known, set by the preparation
+    classes: tuple[str, ...] | None = None
     #: facts that :meth:`build` sets, for the manifest; they override registered ones
     facts: Mapping[str, Any] = MappingProxyType({})
 

@@ -1,6 +1,7 @@
 """Images in one folder per class: ``train/cat/001.jpg``, ``train/dog/...``, ``test/cat/...``.
 
-Classes are the folders of the training split in sorted order. Images are the files with an image
+Classes are the folders of the training split, in the order of the option ``classes`` or else sorted
+as text (1, 10, 2). Images are the files with an image
 suffix anywhere below them, in sorted order of their paths, as in torchvision's ``ImageFolder``.
 Hidden files are ignored. Links to files and folders are followed; a link to a folder that is
 already read, or to one of its parents, is an error.
@@ -16,7 +17,7 @@ import numpy as np
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
 from calgrid.datasets._pictures import SUFFIXES
-from calgrid.errors import DataError
+from calgrid.errors import DataError, visible
 from calgrid.storage.sources import files_below
 
 
@@ -39,7 +40,14 @@ class ImageFolder(ImageFiles):
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """List the images of one split; see :class:`ImageFiles`."""
-        return FolderSource(data_root, names, None if train is None else train.classes)
+        source = FolderSource(data_root, names, self.known_classes(train))
+        for name in source.classes if train is None else ():
+            if name not in source.present:
+                raise DataError(
+                    f"{', '.join(names)} has no folder of the class '{visible(name)}'; add it, or "
+                    "correct 'classes' of the data set."
+                )
+        return source
 
 
 class FolderSource(Source):
@@ -48,7 +56,11 @@ class FolderSource(Source):
     Parameters
     ----------
     data_root, names : the folders are ``data_root/name``.
-    classes : classes of the training split; None if this is the training split.
+    classes : classes in their order; None: those of the folders, sorted.
+
+    Attributes
+    ----------
+    present : classes that have a folder.
 
     Raises
     ------
@@ -67,17 +79,18 @@ class FolderSource(Source):
                 listed.append((_class_of(picture), folder, picture))
         # by class first, because a class may be in several folders
         listed.sort(key=lambda one: one[0])
+        self.present = tuple(dict.fromkeys(name for name, _, _ in listed))
         if classes is None:
-            classes = tuple(dict.fromkeys(name for name, _, _ in listed))
-        self.classes = classes
+            classes = self.present
+        self.classes: tuple[str, ...] = classes
         number = {name: index for index, name in enumerate(classes)}
         labels = []
         self.paths = []
         for name, folder, picture in listed:
             if name not in number:
                 raise DataError(
-                    f"{', '.join(map(str, self.folders.values()))}: the class '{name}' has no "
-                    "folder in the training split."
+                    f"{', '.join(map(str, self.folders.values()))}: the class '{visible(name)}' "
+                    "has no folder in the training split, or is not in 'classes' of the data set."
                 )
             labels.append(number[name])
             self.paths.append(folder / picture)

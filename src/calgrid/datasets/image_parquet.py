@@ -2,7 +2,8 @@
 
 Each row has an encoded image, in a column of structs ``{bytes, path}`` or of plain bytes, and an
 integer label from 0. Nothing is unpickled. The columns are found by their usual names unless the
-options name them.
+options name them. Where the datasets library has written the names of the classes, labels go by
+them.
 """
 
 import contextlib
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calgrid.class_names import names_of_labels, shown_names
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
-from calgrid.errors import DataError
+from calgrid.errors import DataError, visible
 from calgrid.storage.sources import record
 
 IMAGE_COLUMNS = ("image", "img")
@@ -60,7 +62,8 @@ class ImageParquet(ImageFiles):
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the Parquet files of one split; see :class:`ImageFiles`."""
-        return ParquetSource(data_root, names, self.image_column, self.label_column)
+        columns = self.image_column, self.label_column
+        return ParquetSource(data_root, names, *columns, self.known_classes(train))
 
 
 class ParquetSource(Source):
@@ -70,10 +73,11 @@ class ParquetSource(Source):
     ----------
     data_root, names : the files are ``data_root/name``.
     image_column, label_column : names of the columns; the usual ones if None.
+    classes : names of the classes in their order; those of the first file that has names if None.
 
     Raises
     ------
-    DataError : a file cannot be read, or has not the columns.
+    DataError : a file cannot be read, or has not the columns, or other classes.
     """
 
     def __init__(
@@ -82,10 +86,20 @@ class ParquetSource(Source):
         names: Sequence[str],
         image_column: str | None,
         label_column: str | None,
+        classes: tuple[str, ...] | None = None,
     ) -> None:
         self.image_column = image_column
         self.paths = {name: Path(data_root or "", name) for name in names}
-        self.labels_of = {name: _labels(path, label_column) for name, path in self.paths.items()}
+        self.labels_of: dict[str, Rows] = {}
+        for name, path in self.paths.items():
+            labels, named = _labels(path, label_column)
+            if named is None:
+                self.unnamed += (path,)
+            else:
+                classes = classes or tuple(named)
+                labels = _by_name(labels, named, classes, path)
+            self.labels_of[name] = labels
+        self.classes = classes
         self.labels = np.concatenate(list(self.labels_of.values()))
 
     def read(self, rows: Rows) -> Iterator[NamedImage]:
@@ -102,9 +116,11 @@ class ParquetSource(Source):
         return [record(path, name) for name, path in self.paths.items()]
 
 
-def _labels(path: Path, column: str | None) -> Rows:
+def _labels(path: Path, column: str | None) -> tuple[Rows, list[str] | None]:
+    """Labels of a file, and the names of their classes if it has these."""
     with _opened(path) as file:
         name = _column(file, path, column, LABEL_COLUMNS, "label_column")
+        named = names_of_labels(file.schema_arrow.metadata, name)
         labels = file.read(columns=[name]).column(name)
     if not pa.types.is_integer(labels.type) or labels.null_count:
         raise DataError(
@@ -112,12 +128,29 @@ def _labels(path: Path, column: str | None) -> Rows:
             f"{labels.type}."
         )
     try:
-        return labels.cast(pa.int64()).to_numpy()
+        return labels.cast(pa.int64()).to_numpy(), named
     except pa.ArrowInvalid as error:
         raise DataError(
             f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}); correct "
             "them."
         ) from None
+
+
+def _by_name(labels: Rows, named: Sequence[str], classes: Sequence[str], path: Path) -> Rows:
+    """Places in ``classes`` of labels, which are places in ``named``."""
+    unknown = [name for name in named if name not in classes]
+    if unknown:
+        raise DataError(
+            f"{path} has the class '{visible(unknown[0])}', which is none of the data set's "
+            f"({shown_names(classes)}); correct its names, or 'classes' of the data set."
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(named)))
+    if len(wrong):
+        raise DataError(
+            f"Row {wrong[0]} of {path} has the label {labels[wrong[0]]}, but the file has names of "
+            f"{len(named)} classes, 0..{len(named) - 1}; correct it."
+        )
+    return np.array([classes.index(name) for name in named])[labels]
 
 
 def _pictures(path: Path, column: str | None, rows: Rows) -> Iterator[NamedImage]:

@@ -23,7 +23,6 @@ from calgrid.storage.atomic import flush
 from calgrid.storage.layout import MANIFEST
 from calgrid.storage.logits import NO_LABEL, validate_distribution
 from calgrid.storage.records import FILES, FileFacts, write_record
-from calgrid.storage.sources import identity
 
 
 def prepare(
@@ -58,7 +57,7 @@ def prepare(
     """
     root = Path(data_root) if data_root is not None else None
     folder = Path(out_dir)
-    entry, component = _component(dataset_id, configured, root)
+    entry, component = _component(dataset_id, configured)
     component.scratch, component.threads = folder, threads
     if isinstance(component, Dataset):
         component.val_seed = val_seed
@@ -70,6 +69,8 @@ def prepare(
                 f"Shift family '{entry.id}' is computed from '{entry.info['base']}'; prepare that "
                 "and give its folder as base_dir."
             )
+        classes = base.manifest.get("classes")
+        component.classes = classes and tuple(classes)
         conditions = component.build(root, base.splits)
         parts = {SHIFT_SPLIT: [condition.split for condition in conditions]}
         of_base = {fact: base.manifest[fact] for fact in ("n_classes", "image_shape")}
@@ -103,7 +104,7 @@ def prepare(
 
 
 def _component(
-    dataset_id: str, configured: ConfiguredData | None, data_root: Path | None
+    dataset_id: str, configured: ConfiguredData | None
 ) -> tuple[Description, Dataset | ShiftFamily]:
     """Return the specification of a data set under its own id, and its component."""
     if configured is None:
@@ -118,11 +119,6 @@ def _component(
         raise ConfigError(
             f"The specification is that of '{configured['image_set']}', not of '{dataset_id}'."
         )
-    for name, planned in configured["sources"].items():
-        if identity(data_root, name) != planned:
-            raise DataError(
-                f"The source {name} of '{dataset_id}' has changed since it was planned; run again."
-            )
     entry = dataclasses.replace(
         describe("dataset", configured["kind"]), id=dataset_id, info=configured["info"]
     )

@@ -28,7 +28,7 @@ from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.encoded import Encoded, EncodedImages, Scaling
 from calgrid.errors import DataError, StateError
 from calgrid.storage.layout import MANIFEST
-from calgrid.storage.records import FILES, Record, digest_of, read_record
+from calgrid.storage.records import Record, read_record, sha256_of
 
 FORMAT = 2
 #: name of the only split of a shift family, in ``Prepared.splits`` and in the manifest
@@ -91,8 +91,8 @@ class Prepared:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the digests of all files in the manifest; the files are not read."""
-        return digest_of(self.manifest.get(FILES, {}))
+        """SHA-256 of the manifest, which lists that of each array; the arrays are not read."""
+        return sha256_of(self.folder / MANIFEST)
 
     def verify(self) -> "Prepared":
         """Read every file, and return the object.

@@ -1,4 +1,7 @@
-"""Test images of your own under a shift, in Parquet files as in ``image_parquet.py``."""
+"""Test images of your own under a shift, in Parquet files as in ``image_parquet.py``.
+
+Labels go by the names of their classes where these and the data set have names.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,9 +58,12 @@ class ShiftedParquet(ShiftFamily):
 
         Raises
         ------
-        DataError : a file cannot be read, or an image has not the size of the data set.
+        DataError : a file cannot be read, or an image has not the size of the data set, or a class
+            is none of it.
         """
-        source = ParquetSource(data_root, self.test, self.image_column, self.label_column)
+        columns = self.image_column, self.label_column
+        source = ParquetSource(data_root, self.test, *columns, self.classes)
+        source.say_unnamed(self.classes, f"'{self.of}'")
         shape = base["test"].images.shape[1:]
         images = scratch_array((len(source.labels), *shape), self.scratch)
         pictures = in_threads(

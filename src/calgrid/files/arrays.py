@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file
 
+from calgrid.class_names import as_names
 from calgrid.errors import CalgridError, DataError, visible
 from calgrid.files.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
@@ -24,6 +25,8 @@ from calgrid.storage.logits import read_column, read_metadata, read_table, refus
 
 #: name of a tensor that is the whole content of its file
 UNNAMED = ""
+#: name of an array of text with the names of the classes, in the order of the columns
+CLASSES = "classes"
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 #: a file is refused if it unpacks to more bytes than this, and to more than this multiple of its
 #: size
@@ -54,8 +57,11 @@ class Arrays(Mapping[str, np.ndarray]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Metadata that calgrid wrote."""
-        return {}
+        """Names of the classes, key ``classes``, if an array of text has this name."""
+        if CLASSES not in self or self[CLASSES].dtype.kind != "U":
+            return {}
+        names = as_names(self[CLASSES].tolist())
+        return {} if names is None else {CLASSES: names}
 
 
 class Columns(Arrays):

@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import json
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -12,15 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from calgrid.calibrators._probabilities import resemble_probabilities
+from calgrid.class_names import as_names
 from calgrid.errors import DataError
+from calgrid.storage.atomic import parse_json
 from calgrid.storage.layout import SPLITS, RunKey, logits_file
-from calgrid.storage.logits import identity_of_rows, read_matrix
-from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of
+from calgrid.storage.logits import identity_of_rows, read_matrix, read_metadata
+from calgrid.storage.records import BANK, CHECKSUM, FILES, PREDICT, digest_of, outside
 
 #: folder of the logits of a run: its names become names of folders here
 FOLDER = re.compile(r"runs/((?!\.\.?/)[^/\\]+/){4}seed[0-9]+/predict-[0-9a-f]+")
@@ -51,6 +52,14 @@ class BankRun:
     def checkpoints(self) -> tuple[str, ...]:
         """Tested checkpoints."""
         return tuple(dict.fromkeys(Path(name).parent.name for name in self.files))
+
+
+class BankRows(NamedTuple):
+    """Rows of a split: their number and identity, and the names of their classes, if known."""
+
+    size: int
+    identity: str
+    classes: list[str] | None
 
 
 class Bank:
@@ -98,8 +107,8 @@ class Bank:
             raise self._damaged(path, "its SHA-256 differs from the record")
         return content
 
-    def identity(self, run: BankRun) -> dict[str, tuple[int, str]]:
-        """Number and identity of the rows of val and test; all files of the run are verified."""
+    def identity(self, run: BankRun) -> dict[str, BankRows]:
+        """The rows of val and test; all files of the run are verified."""
         found = {}
         for name in run.files:
             columns = ["index", "label", "logits"]
@@ -107,18 +116,22 @@ class Bank:
             if resemble_probabilities(read_matrix(table, "logits", self.path)):
                 raise self._damaged(f"{run.folder}/{name}", "its logits are probabilities")
             rows = table["index"].to_numpy(), table["label"].to_numpy()
-            found[Path(name).stem] = len(table), identity_of_rows(*rows)
+            names = as_names(read_metadata(table).get("classes"))
+            found[Path(name).stem] = BankRows(len(table), identity_of_rows(*rows), names)
         return found
 
     def _record(self, name: str) -> dict[str, Any]:
         """Content of a record, without its checksum."""
         try:
-            content = json.loads(self._content(name))
-            if content.pop(CHECKSUM) == digest_of(content):
-                return content
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-            pass
-        raise self._damaged(name, "it has been changed since it was written")
+            content = parse_json(self._content(name))
+            right = content.pop(CHECKSUM) == digest_of(content)
+        except (ValueError, LookupError, AttributeError, TypeError):
+            right = False
+        if not right:
+            raise self._damaged(name, "it has been changed since it was written")
+        if outer := outside(content):
+            raise self._damaged(name, f"it lists {outer!r}, outside of its folder")
+        return content
 
     def _content(self, name: str) -> bytes:
         try:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.class_names import say_unnamed
 from calgrid.errors import DataError
 from calgrid.files.calarena import read_group
-from calgrid.files.logits import read_any, say_unnamed, share_rows
+from calgrid.files.logits import read_any, share_rows
 from calgrid.specs import EXTERNAL_READING
 from calgrid.storage.logits import Logits, validate_logits
 
@@ -36,7 +37,7 @@ def read_external(
         val = read_any(given["val"], external["kind"], given.get("val_labels"), **how)
         validate_logits(val, str(given["val"]), n_classes=test.logits.shape[1])
         if not classes and "classes" in val.metadata:
-            say_unnamed(given["test"], given["val"], val.metadata["classes"])
+            say_unnamed("columns", given["test"], given["val"], val.metadata["classes"])
         if share_rows(val, test):
             raise DataError(
                 f"{given['val']} and {given['test']} share rows: calibrators would be scored on "

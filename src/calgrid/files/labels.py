@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calgrid.class_names import shown_names
 from calgrid.errors import DataError, visible
 from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL
@@ -15,8 +16,6 @@ LARGEST_EXACT = 2**53
 #: digits of a class number as text; more do not fit into int64
 MOST_DIGITS = 15
 INTEGER = re.compile(rf"-?\d{{1,{MOST_DIGITS}}}")
-#: names of classes that a message lists
-SHOWN_NAMES = 10
 
 
 def class_numbers(
@@ -167,9 +166,3 @@ def _is_only_order(names: Sequence[str]) -> bool:
 
     by_case = sorted(names, key=str.casefold)
     return sorted(names) == by_case == sorted(names, key=by_number)
-
-
-def shown_names(names: Sequence[str]) -> str:
-    """The names of classes for a message, without control characters; many are cut short."""
-    shown = visible(", ".join(names[:SHOWN_NAMES]))
-    return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."

@@ -16,16 +16,23 @@ from calgrid.calibrators._probabilities import (
     softmax,
 )
 from calgrid.calibrators._validation import check_logits
+from calgrid.class_names import (
+    SHOWN_NAMES,
+    as_names,
+    first_difference,
+    is_other_order,
+    names_of_labels,
+    say_unnamed,
+    shown_names,
+)
 from calgrid.errors import DataError, visible
-from calgrid.files.arrays import UNNAMED, Arrays, Columns, load
+from calgrid.files.arrays import CLASSES, UNNAMED, Arrays, Columns, load
 from calgrid.files.formats import HEAD_FORMATS
 from calgrid.files.labels import (
-    SHOWN_NAMES,
     as_text,
     class_numbers,
     is_text,
     numbers_of_values,
-    shown_names,
 )
 from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
 from calgrid.progress import log
@@ -74,23 +81,23 @@ def read_any(
     labelled : if False, labels may be absent; they are then all -1.
     exact : whether a table must have no columns of further classes than ``classes``.
 
-    Names of the classes are in the metadata, key ``classes``, if the file or the caller knows them.
+    Names of the classes are in the metadata, key ``classes``, if a file or the caller knows them.
 
     Raises
     ------
     DataError : the file is missing or damaged, its numbers are not of the kind (also logits
         that are probabilities in every row), rows have no label, an index is repeated, the file
         of the labels has other indices, or with ``exact``, columns have the beginning of those of
-        the classes and no class.
+        the classes and no class, or a file has these in another order.
     """
-    arrays = load(path)
-    classes = _known_classes(arrays, classes, path)
+    arrays, given = load(path), classes
     label_names = (label_key,) if label_key else LABEL_NAMES
-    label_values = (
-        _array_named(arrays, label_names, path)
-        if labels is None
-        else _labels_of_file(labels, label_names, arrays, path)
-    )
+    classes = _known_classes(arrays, label_names, classes, path)
+    is_named = classes is not given
+    of_others = exact and given is not None
+    is_told = of_others or classes is None
+    label_values, classes = _read_labels(labels, label_names, arrays, path, classes)
+    told = classes if is_told else None
     values = arrays[UNNAMED] if UNNAMED in arrays else _values(arrays, kind, values_key, path)
     if values is None and isinstance(arrays, Columns):
         others = (*label_names, *EXTRAS, *VALUE_NAMES["logits"], *VALUE_NAMES["probabilities"])
@@ -98,8 +105,9 @@ def read_any(
             values_key = _single_column(arrays, others)
             names = [values_key] if values_key else []
         else:
-            given = values_key, classes, exact
-            names, classes = _class_columns(arrays, others, label_values, *given)
+            about = values_key, classes, exact
+            names, classes = _class_columns(arrays, others, label_values, *about)
+            is_named |= _have_names(names, classes or ())
             label_values = _numbers_by_name(label_values, names, classes, path)
         values = arrays.stacked(names) if names else None
     if values is None:
@@ -126,6 +134,8 @@ def read_any(
             "scored; if -1 is a class, number the classes from 0."
         )
     _refuse_repeated_rows(data, path)
+    if told and not (is_named or binary):
+        say_unnamed("columns", path, "the other file" if of_others else labels, told)
     return data
 
 
@@ -166,21 +176,22 @@ def _check_class_of_column(column: str, classes: Sequence[str], path: Path) -> N
     )
 
 
-def say_unnamed(path: Path, named: Path, classes: Sequence[str]) -> None:
-    """Warn that a file without names of classes has its columns in the order of another one."""
-    log(
-        f"Warning: {path} does not name its classes: its columns are taken in the order of "
-        f"{named}, {shown_names(classes)}."
-    )
-
-
 def _known_classes(
-    arrays: Arrays, classes: Sequence[str] | None, path: Path
+    arrays: Arrays, label_names: Sequence[str], classes: Sequence[str] | None, path: Path
 ) -> Sequence[str] | None:
-    """Names of the classes that are given, or that calgrid wrote; if they differ, DataError."""
-    written = arrays.metadata.get("classes")
-    if not isinstance(written, list) or not all(isinstance(name, str) for name in written):
+    """Names of the classes that are given, or that the file has; if they differ, DataError."""
+    written = as_names(arrays.metadata.get(CLASSES))
+    if written is None and isinstance(arrays, Columns):
+        found = [names_of_labels(arrays.table.schema.metadata, name) for name in label_names]
+        written = next(filter(None, found), None)
+    if written is None:
         return classes
+    if classes and is_other_order(written, classes):
+        raise DataError(
+            f"{path} has the classes in another order ({first_difference(written, classes)}); "
+            f"write its columns and labels in the order {shown_names(classes)}, or, if its own is "
+            "right, name that with --classes (in a study, classes)."
+        )
     if classes and list(classes) != written:
         raise DataError(
             f"{path} has the classes {shown_names(written)}, not {shown_names(classes)}; use the "
@@ -274,11 +285,27 @@ def _values(arrays: Arrays, kind: str, key: str | None, path: Path) -> np.ndarra
     return None
 
 
+def _read_labels(
+    labels: Path | None,
+    names: Sequence[str],
+    scores: Arrays,
+    scores_path: Path,
+    classes: Sequence[str] | None,
+) -> tuple[np.ndarray | None, Sequence[str] | None]:
+    """The labels of a file of their own, or of that of the scores, if any; and the names of the
+    classes, if known now.
+    """
+    if labels is None:
+        return _array_named(scores, names, scores_path), classes
+    arrays = load(labels)
+    values = _labels_of_file(arrays, labels, names, scores, scores_path)
+    return values, _known_classes(arrays, names, classes, labels)
+
+
 def _labels_of_file(
-    path: Path, names: Sequence[str], scores: Arrays, scores_path: Path
+    arrays: Arrays, path: Path, names: Sequence[str], scores: Arrays, scores_path: Path
 ) -> np.ndarray:
     """The labels of a file of their own, for the rows of the file of the scores."""
-    arrays = load(path)
     values = arrays[UNNAMED] if UNNAMED in arrays else _array_named(arrays, names, path)
     if values is None:
         raise DataError(
@@ -286,6 +313,13 @@ def _labels_of_file(
             "their name with --label-key (in a study, label_key)."
         )
     if "index" not in arrays or "index" not in scores:
+        for file, numbered, other in ((arrays, path, scores_path), (scores, scores_path, path)):
+            index = file.get("index")
+            if index is not None and not np.array_equal(index, np.arange(len(index))):
+                log(
+                    f"Warning: {numbered} has an 'index', but {other} has none: rows are paired in "
+                    "their order."
+                )
         return values
     return _in_order_of(scores["index"], scores_path, arrays["index"], values, path)
 
@@ -471,11 +505,14 @@ def _numbers_by_name(
     labels: np.ndarray | None, names: Sequence[str], classes: Sequence[str] | None, path: Path
 ) -> np.ndarray | None:
     """Class numbers of labels that are names of columns, such as 1 to K; others are unchanged."""
-    if labels is None or not classes or len(names) != len(classes):
-        return labels
-    if not all(map(str.endswith, names, classes)):
+    if labels is None or not classes or not _have_names(names, classes):
         return labels
     return numbers_of_values(labels, classes, path)
+
+
+def _have_names(names: Sequence[str], classes: Sequence[str]) -> bool:
+    """Whether the names of columns end with those of their classes."""
+    return len(names) == len(classes) and all(map(str.endswith, names, classes))
 
 
 def _classes_without_column(names: Sequence[str], classes: Sequence[str]) -> list[str]:

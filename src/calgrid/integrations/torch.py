@@ -12,6 +12,7 @@ from calgrid.calibrators._probabilities import (
     PROBABILITY_TOLERANCE,
     ROW_SUM_TOLERANCE,
 )
+from calgrid.class_names import as_names, shown_names
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.integrations.maps import is_tracing
 
@@ -34,6 +35,7 @@ class CalibratedModule(nn.Module):
     Raises
     ------
     StateError : the calibrator is not fitted.
+    DataError : the model names its ``classes``, and they differ from those of the fit.
     """
 
     def __init__(self, model: nn.Module, calibrator: Calibrator) -> None:
@@ -41,6 +43,12 @@ class CalibratedModule(nn.Module):
         if calibrator.n_classes is None:
             raise StateError(
                 f"Calibrator '{calibrator.id}' is not fitted; call its fit(logits, labels) first."
+            )
+        names, fitted = as_names(getattr(model, "classes", None)), calibrator.class_names
+        if names and fitted and tuple(names) != fitted:
+            raise DataError(
+                f"The model has the classes {shown_names(names)}, but the calibrator was fitted on "
+                f"{shown_names(fitted)}; use the same model, with its classes in the same order."
             )
         self.model = model
         self.calibrator = calibrator

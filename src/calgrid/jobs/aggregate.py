@@ -29,7 +29,15 @@ from calgrid.jobs.summaries import (
 from calgrid.parallel import Map, processes
 from calgrid.progress import Progress
 from calgrid.storage import provenance, schema
-from calgrid.storage.layout import MANIFEST, PROBE_TABLE, SPLITS, RunKey, sharing_rows
+from calgrid.storage.inputs import NOTHING, Inputs, listing
+from calgrid.storage.layout import (
+    MANIFEST,
+    PROBE_TABLE,
+    SPLITS,
+    RunKey,
+    record_of,
+    sharing_rows,
+)
 from calgrid.storage.logits import identity_of_rows, read_table
 from calgrid.storage.publish import replace_files
 from calgrid.storage.records import (
@@ -37,6 +45,7 @@ from calgrid.storage.records import (
     HISTORY,
     MEND,
     PREDICT,
+    PREPARE,
     PROBE,
     TRAIN,
     Record,
@@ -68,7 +77,9 @@ Fit = tuple[str, ...]
 Reader = Callable[[ManifestRun], Iterable[Table]]
 
 
-def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
+def aggregate(
+    manifest: Manifest, record: Path, threads: int = 1, *, given: Inputs = NOTHING
+) -> None:
     """Collect the results of all runs of a study in its folder; ``record`` is below that folder.
 
     Raises
@@ -97,7 +108,13 @@ def aggregate(manifest: Manifest, record: Path, threads: int = 1) -> None:
         return provenance.job_record(facts, begin, "numpy", "pandas", "pyarrow")
 
     diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
-    replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce)
+    read = {}
+    for folder in map(Path, manifest["folders"]):
+        name = record_of(folder)
+        digest = listing(folder).get(name)
+        if name != PREPARE and digest:  # runs alone
+            read[folder] = {name: digest}
+    replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce, given.of(read))
 
 
 def _record(folder: str, name: str) -> Record:

@@ -29,6 +29,7 @@ from calgrid.parallel import processes
 from calgrid.progress import Progress, log
 from calgrid.specs import CalibrateSpec
 from calgrid.storage import provenance
+from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import head_file, logits_file, logits_files
 from calgrid.storage.logits import count_groups
 from calgrid.storage.publish import make_result
@@ -54,7 +55,14 @@ AVERAGED = (*(name for name in RESAMPLE_PLACE if name != "shift"), "metric")
 FITS = "fits"
 
 
-def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1) -> bool:
+def calibrate(
+    spec: CalibrateSpec,
+    predicted: Path,
+    out: Path,
+    threads: int = 1,
+    *,
+    given: Inputs = NOTHING,
+) -> bool:
     """Fit and score all calibrators of a run; return False if the result was there already.
 
     ``predicted`` is the folder of its logits. ``out`` receives ``metrics.parquet``,
@@ -69,11 +77,11 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
     extras = {**PART_EXTRAS, **diagnostic_files(spec["diagnostics"])}
     columns = {METRICS: METRIC_COLUMNS, **extras}
     logits = Record.read(predicted, PREDICT)
-    inputs = {name: logits.sha256(name) for name in names if name in logits.files}
+    read = {name: logits.sha256(name) for name in names if name in logits.files}
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(inputs))
+        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read))
         chunks = _score_all(job, logits, threads)
         results: list[Result] = []
         for chunk in chunks:
@@ -120,7 +128,7 @@ def calibrate(spec: CalibrateSpec, predicted: Path, out: Path, threads: int = 1)
         spec["fingerprint"],
         OUTPUTS,
         produce,
-        inputs=inputs,
+        inputs=given.of({predicted: read}),
         optional=[name for name in extras if name not in OUTPUTS],
     )
 

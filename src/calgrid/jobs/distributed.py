@@ -15,6 +15,8 @@ from calgrid.errors import ConfigError
 from calgrid.jobs.train import OUTPUTS, SAMPLES, build_trainer, write_outputs
 from calgrid.procedures.network import build_network
 from calgrid.specs import TrainSpec
+from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import TRAIN
 from calgrid.training import distributed, environment
@@ -49,6 +51,7 @@ def train(
     data: Path,
     out: Path,
     *,
+    given: Inputs = NOTHING,
     device: str = "auto",
     threads: int = 1,
     resume_every: float = 60.0,
@@ -81,7 +84,7 @@ def train(
             return write_outputs(folder, spec, trainer, position, where)
 
         if process == 0:
-            inputs = {"data": prepared.digest}
+            inputs = given.of({data: {MANIFEST: prepared.digest}})
             fingerprint = spec["fingerprint"]
             fresh = make_result(
                 out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from calgrid.calibrators import build_calibrator, logits_from_probabilities
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._validation import check_logits
+from calgrid.class_names import first_difference, is_other_order
 from calgrid.errors import DataError
 from calgrid.specs import EnsembleSpec
 from calgrid.storage import provenance
+from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import SPLITS, logits_file, logits_files
 from calgrid.storage.logits import Logits, count_groups, read_logits, write_logits
 from calgrid.storage.publish import make_result
@@ -27,7 +29,9 @@ Prediction = Callable[[NDArray[Any]], Array]
 SHARED = ("index", "label", "shift", "severity")
 
 
-def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
+def ensemble(
+    spec: EnsembleSpec, folders: Sequence[Path], out: Path, given: Inputs = NOTHING
+) -> bool:
     """Write the pooled logits of all splits and shift families; return False if they were there.
 
     ``folders`` are those of the members' logits, in the order of the specification. Probabilities
@@ -36,14 +40,14 @@ def ensemble(spec: EnsembleSpec, folders: Sequence[Path], out: Path) -> bool:
 
     Raises
     ------
-    DataError : members differ in their rows.
+    DataError : members differ in their rows, or in the order of their classes.
     """
     records = [Record.read(folder, PREDICT) for folder in folders]
     names = logits_files(spec["checkpoints"], spec["families"])
-    inputs = {}
-    for number, record in enumerate(records):
-        for name in names:
-            inputs[f"{number}/{name}"] = record.sha256(name)
+    read = {}
+    for folder, record in zip(folders, records, strict=True):
+        read[folder] = {name: record.sha256(name) for name in names}
+    inputs = given.of(read)
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
@@ -101,6 +105,12 @@ def _pooled(
                 raise DataError(
                     f"The rows of {name} in {folder} are others than those in {folders[0]}; "
                     "members of an ensemble must share their images; run both predictions again."
+                )
+            names, first = (each.metadata.get("classes") for each in (part, parts[0]))
+            if names and first and is_other_order(names, first):
+                raise DataError(
+                    f"{folder} has the classes of {folders[0]} in another order "
+                    f"({first_difference(names, first)}); write the files of both in one order."
                 )
         pooled = parts[0]
         pooled.logits = mean_prediction(

@@ -12,6 +12,7 @@ from calgrid.specs import EXTERNAL_FILES, ExternalSpec
 from calgrid.storage import provenance
 from calgrid.storage.arrays import write_head
 from calgrid.storage.atomic import write_bytes
+from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import (
     EXTERNAL_CHECKPOINT,
     RunKey,
@@ -21,10 +22,12 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.logits import read_logits, write_logits
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import PREDICT, sha256_of
+from calgrid.storage.records import PREDICT
 
 
-def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
+def import_run(
+    spec: ExternalSpec, files: Sequence[Path], out: Path, given: Inputs = NOTHING
+) -> bool:
     """Read, check and publish the files of an external run.
 
     Logits files contain float32; for probabilities, their logarithm. Ties may therefore break, and
@@ -38,12 +41,13 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
     """
     external = spec["external"]
     if "bank" in external:
-        return _take_from_bank(spec, files[0], out)
-    given = dict(zip((name for name in EXTERNAL_FILES if name in external), files, strict=True))
+        return _take_from_bank(spec, files[0], out, given)
+    roles = [name for name in EXTERNAL_FILES if name in external]
+    paths = dict(zip(roles, files, strict=True))
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        val, test, classes = read_external(external, given)
+        val, test, classes = read_external(external, paths)
         # all runs of a data set have their rows in the same order, and share resamples
         for name, data in (("val", val.in_order()), ("test", test.in_order())):
             data.shift = data.severity = data.probabilities = None
@@ -56,8 +60,8 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
                 **({} if classes is None else {"classes": classes}),
             }
             write_logits(folder / logits_file(EXTERNAL_CHECKPOINT, name), data)
-        if "head" in given:
-            weight, bias = read_head_arrays(given["head"])
+        if "head" in paths:
+            weight, bias = read_head_arrays(paths["head"])
             write_head(folder / head_file(EXTERNAL_CHECKPOINT), weight, bias, spec["fingerprint"])
         return provenance.job_record({"spec": dict(spec)}, begin, "numpy")
 
@@ -67,12 +71,12 @@ def import_run(spec: ExternalSpec, files: Sequence[Path], out: Path) -> bool:
         spec["fingerprint"],
         logits_files([EXTERNAL_CHECKPOINT]),
         produce,
-        inputs={str(number): sha256_of(path) for number, path in enumerate(files)},
+        inputs=given,
         optional=[head_file(EXTERNAL_CHECKPOINT)],
     )
 
 
-def _take_from_bank(spec: ExternalSpec, path: Path, out: Path) -> bool:
+def _take_from_bank(spec: ExternalSpec, path: Path, out: Path, given: Inputs) -> bool:
     """Publish the logits of a run of a bank; its record has their origin."""
     taken = spec["external"]["bank"]
     run = BankRun(RunKey(**spec["key"]), taken["folder"], taken["files"])
@@ -92,5 +96,4 @@ def _take_from_bank(spec: ExternalSpec, path: Path, out: Path) -> bool:
             facts = {"spec": dict(spec), "origin": dict(bank.origin)}
         return provenance.job_record(facts, begin, "numpy")
 
-    inputs = dict(run.files)
-    return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=inputs)
+    return make_result(out, PREDICT, spec["fingerprint"], list(run.files), produce, inputs=given)

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.errors import DataError, StateError
+from calgrid.errors import DataError
+from calgrid.progress import log
 from calgrid.specs import LabelCounts
 from calgrid.storage.logits import Logits, read_matrix, read_table
-from calgrid.storage.records import sha256_of
 
 COLUMN = "counts"
+#: share of images whose label most people chose, below which the order is doubtful
+AGREEMENT = 0.5
 
 
 def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
@@ -21,16 +23,20 @@ def label_distribution(spec: LabelCounts, data: Logits) -> np.ndarray:
     Raises
     ------
     DataError : the file is missing, damaged, or does not fit the rows.
-    StateError : it changed after planning.
     """
     path = Path(spec["file"])
     if not path.is_file():
         raise DataError(f"The label counts {path} do not exist; correct label_counts or data_root.")
-    if sha256_of(path) != spec["sha256"]:
-        raise StateError(f"The label counts {path} have changed since planning; start again.")
     counts = _read(path)
     _check(counts, data, path)
     chosen = counts[data.index]
+    agreement = float((chosen.argmax(axis=1) == data.label).mean())
+    if agreement < AGREEMENT:
+        log(
+            f"Warning: {path}: most people chose the label of only {100 * agreement:.0f} % of the "
+            "images; see that its rows have the order of the test images, and its columns that of "
+            "the classes."
+        )
     return (chosen / chosen.sum(axis=1, keepdims=True)).astype(np.float32)
 
 

@@ -7,6 +7,7 @@ second are stored in the working folder, so that a killed job continues with ide
 import functools
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,9 @@ from calgrid.specs import PredictSpec
 from calgrid.storage.arrays import read_arrays, write_arrays, write_head
 from calgrid.storage.atomic import link_or_copy
 from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import (
+    MANIFEST,
     OOD_PREFIX,
     SPLITS,
     head_file,
@@ -39,7 +42,16 @@ from calgrid.storage.layout import (
 )
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 from calgrid.storage.publish import KEPT_SECONDS, make_result
-from calgrid.storage.records import FILES, PREDICT, Record, digest_of, listed, write_record
+from calgrid.storage.records import (
+    FILES,
+    INPUTS,
+    MODEL,
+    PREDICT,
+    Record,
+    digest_of,
+    listed,
+    write_record,
+)
 from calgrid.training import environment
 from calgrid.training.data import EVALUATION_BATCH, DeviceImages, HostRows, views
 from calgrid.training.procedure import Procedure
@@ -61,6 +73,7 @@ def predict(
     out: Path,
     *,
     shifts: Mapping[str, Path],
+    given: Inputs = NOTHING,
     device: str = "auto",
     threads: int = 1,
 ) -> bool:
@@ -70,15 +83,18 @@ def predict(
     ``shifts`` are the folders of prepared images, by shift family, or ``ood/`` and a data set.
     """
     where = environment.choose_device(device)
-    inputs = {"model": model_digest(model)}
+    read = {"model": model_digest(model)}
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     protocol = read_protocol(trained["protocol"])
     environment.prepare(where, threads, protocol.deterministic)
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
     shifted = {name: open_prepared(folder, threads=threads) for name, folder in shifts.items()}
-    inputs["data"] = prepared.digest
-    inputs |= {name: images.digest for name, images in shifted.items()}
+    read["data"] = prepared.digest
+    read |= {name: images.digest for name, images in shifted.items()}
+    results = {model.parent: {MODEL: read["model"]}, data: {MANIFEST: prepared.digest}}
+    results |= {folder: {MANIFEST: read[name]} for name, folder in shifts.items()}
+    inputs = given.of(results)
     checkpoints = spec["checkpoints"]
     clock = environment.clock(where)
 
@@ -86,13 +102,13 @@ def predict(
         begin = clock()
         for images in (prepared, *shifted.values()):
             images.verify()
-        taken = _take_files(spec, out, folder)
+        taken = _take_files(spec, out, folder, inputs, shifts)
         networks = tested_networks(states, trained, checkpoints, prepared.n_classes, where)
         total = len(checkpoints) * (len(SPLITS) + len(shifted))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
                 exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
-                for _ in exporter.write(folder, checkpoint, shifted, inputs, taken):
+                for _ in exporter.write(folder, checkpoint, shifted, read, taken):
                     progress.advance()
         return environment.run_record(spec, clock() - begin, where)
 
@@ -107,19 +123,30 @@ def predict(
     )
 
 
-def _take_files(spec: PredictSpec, out: Path, folder: Path) -> set[str]:
-    """Link files with the same fingerprints from predictions of the run with other shift families.
+def _take_files(
+    spec: PredictSpec, out: Path, folder: Path, inputs: Inputs, shifts: Mapping[str, Path]
+) -> set[str]:
+    """Link files with the same fingerprints and inputs from predictions of the run with other shift
+    families.
 
     So one more shift family costs only itself. Returns the paths of these files below ``folder``.
     """
     taken = set()
+    ours = inputs.recorded(out)["results"]
+    images = {name: os.path.relpath(place, out) for name, place in shifts.items()}
     for other in sorted(out.parent.glob("predict-*/")):
         try:
             record = Record.read(other, PREDICT)
         except DataError:
             continue
-        made = record.content["spec"]["files"]
-        same = [name for name, value in spec["files"].items() if made.get(name) == value]
+        made = record.content["spec"].get("files", {})  # an import of another study has none
+        theirs = record.content[INPUTS].get("results", {})
+        same = []
+        for name, value in spec["files"].items():
+            others = {*images.values()} - {images.get(name)}
+            read = {place: files for place, files in ours.items() if place not in others}
+            if made.get(name) == value and read.items() <= theirs.items():
+                same.append(name)
         for checkpoint, name in itertools.product(spec["checkpoints"], same):
             path = logits_file(checkpoint, name)
             if path not in taken:

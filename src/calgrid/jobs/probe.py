@@ -12,16 +12,24 @@ from calgrid.probes.base import Subject
 from calgrid.procedures.network import tested_networks
 from calgrid.specs import ProbeSpec
 from calgrid.storage.checkpoint import load_checkpoint
-from calgrid.storage.layout import PROBE_TABLE
+from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.layout import MANIFEST, PROBE_TABLE
 from calgrid.storage.publish import make_result
-from calgrid.storage.records import PROBE
+from calgrid.storage.records import MODEL, PROBE
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.protocol import read_protocol
 
 
 def probe(
-    spec: ProbeSpec, model: Path, data: Path, out: Path, *, device: str = "auto", threads: int = 1
+    spec: ProbeSpec,
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    given: Inputs = NOTHING,
+    device: str = "auto",
+    threads: int = 1,
 ) -> bool:
     """Measure a trained run with a probe; return False if another process had already written the
     same table.
@@ -29,12 +37,12 @@ def probe(
     ``model`` is the run's ``model.safetensors``, with the fingerprint ``spec["run_fingerprint"]``.
     """
     where = environment.choose_device(device)
-    inputs = {"model": model_digest(model)}
+    digest = model_digest(model)
     states, description = load_checkpoint(model, spec["run_fingerprint"])
     trained = description["spec"]
     environment.prepare(where, threads, trained["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=trained.get("data"), threads=threads)
-    inputs["data"] = prepared.digest
+    inputs = given.of({model.parent: {MODEL: digest}, data: {MANIFEST: prepared.digest}})
     chosen = spec["probe"]
     measurement = build_probe(chosen["id"], **chosen["options"])
     clock = environment.clock(where)

@@ -14,7 +14,8 @@ from calgrid.backbones import Backbone
 from calgrid.backbones.catalogue import describe
 from calgrid.backbones.focal_calibration import load_checkpoint
 from calgrid.backbones.timm import check_weights
-from calgrid.backbones.weights import load_state, read_state
+from calgrid.backbones.weights import load_state, read_class_names, read_state
+from calgrid.class_names import check_outputs
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.datasets.downloads import download_pinned
 from calgrid.errors import DataError
@@ -22,9 +23,11 @@ from calgrid.jobs.network import check_images, model_description, network_record
 from calgrid.procedures.network import build_network
 from calgrid.specs import CheckpointFile, TrainSpec
 from calgrid.storage.checkpoint import save_checkpoint
+from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
-from calgrid.storage.sources import identity, record
+from calgrid.storage.sources import record
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
 from calgrid.training.protocol import read_protocol
@@ -35,6 +38,7 @@ def take_weights(
     data: Path,
     out: Path,
     *,
+    given: Inputs = NOTHING,
     data_root: Path | None = None,
     threads: int = 1,
 ) -> bool:
@@ -63,7 +67,7 @@ def take_weights(
             "weights": {"source": spec["protocol"]["weights"], **source},
         }
 
-    inputs = {"data": prepared.digest}
+    inputs = given.of({data: {MANIFEST: prepared.digest}})
     return make_result(out, TRAIN, spec["fingerprint"], (MODEL, HISTORY), produce, inputs=inputs)
 
 
@@ -102,8 +106,9 @@ def _own_network(
     """Return the network with the weights of the user's file, and their source."""
     name = spec["checkpoint"]["name"]
     path = data_root / name
-    if identity(data_root, name) != spec["checkpoint"]["source"]:
-        raise DataError(f"The weights in {path} have changed; run again, with no other change.")
+    manifest = prepared.manifest
+    classes, chosen = manifest.get("classes"), manifest.get("options", {}).get("classes")
+    check_outputs(str(path), read_class_names(path), prepared.id, classes, chosen is not None)
     network, _ = build_network(spec, prepared.n_classes)
     model = cast(Backbone, network)  # the standard procedure adds no layers
     load_state(model, read_state(path), path)

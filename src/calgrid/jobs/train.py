@@ -26,6 +26,8 @@ from calgrid.losses import build_loss
 from calgrid.procedures.network import build_network, to_device
 from calgrid.specs import TrainSpec
 from calgrid.storage.checkpoint import load_checkpoint, save_checkpoint
+from calgrid.storage.inputs import NOTHING, Inputs
+from calgrid.storage.layout import MANIFEST
 from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.tables import write_frame
@@ -45,21 +47,23 @@ def train(
     out: Path,
     *,
     first_stage: Path | None = None,
+    given: Inputs = NOTHING,
     device: str = "auto",
     threads: int = 1,
     resume_every: float = 60.0,
 ) -> bool:
     """Train a run in the folder ``out``; return False if the result was there already.
 
-    ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``resume_every``
-    are the seconds between two resume states.
+    ``first_stage`` is ``model.safetensors`` of the first stage, for second stages; ``given`` is
+    what the plan says of files and code; ``resume_every`` are the seconds between two resume
+    states.
     """
     where = environment.choose_device(device)
     environment.prepare(where, threads, spec["protocol"]["deterministic"])
     prepared = open_prepared(data, fingerprint=spec.get("data"), threads=threads)
-    inputs = {"data": prepared.digest}
+    results = {data: {MANIFEST: prepared.digest}}
     if first_stage is not None:
-        inputs["first_stage"] = model_digest(first_stage)
+        results[first_stage.parent] = {MODEL: model_digest(first_stage)}
     first = _first_stage_state(spec, first_stage)
 
     def produce(folder: Path) -> Mapping[str, Any]:
@@ -69,9 +73,8 @@ def train(
             position = trainer.run(stop)
         return write_outputs(folder, spec, trainer, position, where)
 
-    return make_result(
-        out, TRAIN, spec["fingerprint"], OUTPUTS, produce, inputs=inputs, optional=[SAMPLES]
-    )
+    inputs, fingerprint = given.of(results), spec["fingerprint"]
+    return make_result(out, TRAIN, fingerprint, OUTPUTS, produce, inputs=inputs, optional=[SAMPLES])
 
 
 def _first_stage_state(spec: TrainSpec, path: Path | None) -> Mapping[str, torch.Tensor] | None:

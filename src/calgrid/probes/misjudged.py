@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
+from calgrid.class_names import first_difference, is_other_order
 from calgrid.components.registry import register
 from calgrid.errors import ConfigError
 from calgrid.metrics import auroc
@@ -57,6 +58,12 @@ class Misjudged(Probe):
             raise ConfigError(
                 f"class_names of the probe misjudged has {len(names)} names, but the data set has "
                 f"{subject.num_classes} classes; name each of them once."
+            )
+        known = subject.prepared.manifest.get("classes")
+        if known and is_other_order(names, known):
+            raise ConfigError(
+                "class_names of the probe misjudged has the classes of the data set in another "
+                f"order ({first_difference(names, known)}); write them in its order."
             )
         features, logits = subject.outputs
         answer, confidence = logits.argmax(axis=1), np.exp(log_softmax(logits).max(axis=1))

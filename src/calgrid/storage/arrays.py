@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from calgrid.errors import StateError
-from calgrid.storage.atomic import write_bytes
+from calgrid.storage.atomic import parse_json, write_bytes
 from calgrid.storage.records import MEND, check_fingerprint
 
 #: metadata key of the description, and key of the checksum within it: safetensors writes several
@@ -45,7 +45,7 @@ def read_arrays(
     """
     try:
         with safe_open(path, framework=framework) as stream:
-            description = json.loads((stream.metadata() or {}).get(DESCRIPTION, "{}"))
+            description = parse_json((stream.metadata() or {}).get(DESCRIPTION, "{}"))
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118  (it is no mapping)
         if CHECKSUM not in description:
             raise ValueError("it has no checksum, so calgrid did not write it")

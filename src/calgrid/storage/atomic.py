@@ -13,6 +13,9 @@ from typing import Any
 
 from calgrid.errors import DataError, StateError
 
+#: error numbers of a disk on which there is no room
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -62,7 +65,7 @@ def _sibling(path: Path) -> Iterator[Path]:
 
 def disk_error(error: OSError, path: Path) -> OSError | StateError:
     """Return errors of disks and file names as one sentence, and other errors unchanged."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         return StateError(
             f"The disk is full while writing {path}: nothing was changed there; free some space "
             "and run again."
@@ -124,15 +127,23 @@ def require_file(path: Path, what: str = "file") -> None:
     path.open("rb").close()
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON of a file; raise ValueError if it is not valid, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path: Path, what: str = "file", mend: str = "delete it and run again") -> Any:
     """Read a JSON file; if it is missing or damaged, raise DataError with its name ``what`` and the
     fix ``mend``.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"The {what} {path} does not exist.") from None
     except IsADirectoryError:
         raise DataError(f"The {what} {path} is a folder; {mend}.") from None
-    except (ValueError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"The {what} {path} is not valid JSON ({error}); {mend}.") from None

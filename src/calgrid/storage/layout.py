@@ -7,9 +7,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid.storage.records import HIDDEN
+from calgrid.storage.records import HIDDEN, PREPARE
 
 #: protocol and checkpoint of external logits
 EXTERNAL = "external"
@@ -89,6 +90,12 @@ def logits_files(checkpoints: Iterable[str], families: Iterable[str] = ()) -> li
 def head_file(checkpoint: str) -> str:
     """Path of the last linear layer of a checkpoint, below a run's folder."""
     return f"logits/{checkpoint}/head.safetensors"
+
+
+def record_of(folder: Path) -> str:
+    """Name of the record in a folder of results: of a run, that of the job."""
+    job = folder.name.partition("-")[0].partition("_")[0]  # without the name of a probe
+    return PREPARE if folder.parent.name == "data" else f"{job}.json"
 
 
 @dataclass(frozen=True)

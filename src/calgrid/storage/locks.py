@@ -19,14 +19,18 @@ from typing import Any, Self
 
 from calgrid.errors import ConfigError, StateError
 from calgrid.progress import log
-from calgrid.storage.atomic import flush
+from calgrid.storage.atomic import flush, parse_json
 
 HEARTBEAT_SECONDS = 15.0
-#: an owner on another host is presumed dead after this time without a heartbeat
+#: an owner on another host is presumed dead after this time without a heartbeat, by the times of
+#: files or by our watching; a suspended job has none, and lives
 STALE_SECONDS = 600.0
 #: ... and after we have watched the lock for this time without a heartbeat: some file systems use
 #: the clock of the writing host, which may be wrong; others show a new time a minute late
 WATCH_SECONDS = 90.0
+#: default time to wait for an owner: long enough to find that it is dead, also if we saw its last
+#: heartbeat late
+WAIT_SECONDS = STALE_SECONDS + 2 * WATCH_SECONDS
 POLL_SECONDS = 0.5
 
 
@@ -90,7 +94,7 @@ class OwnerLock:
     path : the lock file; its folder is created.
     what : what it protects, for messages ("run digits/resnet8/ce/seed1").
     wait : seconds to wait for a live owner before refusing; None reads ``CALGRID_LOCK_WAIT``
-        (default 600).
+        (default ``WAIT_SECONDS``).
 
     Raises
     ------
@@ -100,7 +104,7 @@ class OwnerLock:
     def __init__(self, path: Path, what: str, wait: float | None = None) -> None:
         self.path = Path(path)
         self.what = what
-        text = os.environ.get("CALGRID_LOCK_WAIT", "600")
+        text = os.environ.get("CALGRID_LOCK_WAIT", WAIT_SECONDS)
         try:
             self.wait = float(text) if wait is None else wait
         except ValueError:
@@ -199,7 +203,7 @@ class OwnerLock:
     @staticmethod
     def _read(path: Path) -> dict[str, Any]:
         try:
-            holder = json.loads(path.read_text(encoding="utf-8"))
+            holder = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
         return holder if isinstance(holder, dict) else {}
@@ -217,14 +221,15 @@ class OwnerLock:
             return True
         finally:
             probe.unlink(missing_ok=True)
-        if holder and -STALE_SECONDS < age < STALE_SECONDS:  # an unreadable lock is only watched
-            return True
         now = time.monotonic()
         seen, since = self._watched.setdefault(path, (beat, now))
         if seen != beat:
             self._watched[path] = (beat, now)
             return True
-        return now - since < WATCH_SECONDS
+        watched = now - since
+        # an unreadable lock is only watched
+        stale = not holder or max(abs(age), watched) >= STALE_SECONDS
+        return not stale or watched < WATCH_SECONDS
 
 
 def _claim(source: Path, target: Path) -> bool:

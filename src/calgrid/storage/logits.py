@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calgrid.errors import DataError
-from calgrid.storage.atomic import replacing, require_file
+from calgrid.storage.atomic import parse_json, replacing, require_file
 from calgrid.storage.records import MEND, check_fingerprint
 
 #: Parquet files up to this size are read with one read call
@@ -246,7 +246,7 @@ def read_metadata(table: pa.Table) -> dict[str, Any]:
     """Return the ``calgrid`` metadata of a table, {} if it has none."""
     raw = (table.schema.metadata or {}).get(METADATA_KEY)
     try:
-        found = json.loads(raw) if raw else {}
+        found = parse_json(raw) if raw else {}
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -1,9 +1,10 @@
 """Results of jobs: complete and from one writer, or not there at all.
 
 A job works in ``<folder>.partial``, with its resume state, which survives a kill. Its record is
-written last and lists the SHA-256 of all files; then the folder is renamed to ``<folder>``. The
-name of a folder contains a fingerprint of all that determines its content, so that a folder with a
-record is never changed: another process that wants the same result takes it.
+written last and lists the SHA-256 of all files and of all inputs; then the folder is renamed to
+``<folder>``. The name of a folder contains a fingerprint of the options, the code and the files of
+users. A folder with a record of the same inputs is never changed: another process that wants the
+same result takes it.
 
 The files of a study (metrics, tables, figures, report) have names without fingerprints and are
 replaced; their record, below ``<study>/.calgrid``, has the fingerprint.
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.errors import DataError, StateError
-from calgrid.storage.atomic import disk_error, flush
+from calgrid.storage.atomic import disk_error, flush, read_json, write_json
+from calgrid.storage.inputs import Inputs
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.records import FILES, INPUTS, Record, listed, write_record
 
@@ -25,6 +27,8 @@ FORCED = "CALGRID_FORCED"
 #: seconds; what a job computed in more is stored in its working folder, so that a killed job
 #: continues from it
 KEPT_SECONDS = 1.0
+#: what the resume state in a working folder was made from
+INPUTS_FILE = "inputs.json"
 
 Produce = Callable[[Path], Mapping[str, Any]]
 
@@ -36,7 +40,7 @@ def make_result(
     outputs: Sequence[str],
     produce: Produce,
     *,
-    inputs: Mapping[str, str] | None = None,
+    inputs: Inputs | None = None,
     optional: Sequence[str] = (),
 ) -> bool:
     """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
@@ -45,30 +49,34 @@ def make_result(
     ----------
     folder : folder of the result; its name identifies its content.
     record : name of the record in it.
-    fingerprint : hash of all that determines the result.
+    fingerprint : hash of options, code and files of users.
     outputs : paths below ``folder`` that ``produce`` must write.
-    produce : called with the working folder, which may have resume state of an interrupted call.
-        Returns the content of the record.
-    inputs : SHA-256 of what ``produce`` reads, by name, for the record.
+    produce : called with the working folder, which may have resume state of an interrupted call
+        from the same inputs. Returns the content of the record.
+    inputs : what ``produce`` reads; compared with the plan before and after.
     optional : further paths that ``produce`` may write.
 
     Raises
     ------
-    StateError : a live process makes the same folder, the disk is full, an output was not written.
+    StateError : a live process makes the same folder, the disk is full, an output was not written,
+        or an input was changed.
     """
-    folder = Path(folder)
+    folder, inputs = Path(folder), inputs or Inputs()
     partial = folder.with_name(f"{folder.name}.partial")
+    read = inputs.recorded(folder)
     with OwnerLock(folder.with_name(f"{folder.name}.lock"), f"result {folder}") as lock:
         try:
-            if _is_complete(folder, record, fingerprint) and not _is_forced(folder / record):
+            inputs.check()
+            complete = _is_complete(folder, record, fingerprint, read)
+            if complete and not _is_forced(folder / record):
                 return False
-            fresh = not _is_complete(partial, record, fingerprint)
+            fresh = not _is_complete(partial, record, fingerprint, read)
             if fresh:
-                partial.mkdir(parents=True, exist_ok=True)
-                (partial / record).unlink(missing_ok=True)
+                _begin(partial, record, read)
                 content = {"fingerprint": fingerprint, **produce(partial)}
                 lock.check()
-                _write_record(partial, record, content, inputs, outputs, optional)
+                inputs.check()
+                _write_record(partial, record, {**content, INPUTS: read}, outputs, optional)
             lock.check()
             _remove_resume_state(partial, record)
             _rename(partial, folder)
@@ -77,23 +85,32 @@ def make_result(
     return fresh
 
 
-def replace_files(record: Path, outputs: Sequence[str], produce: Produce) -> None:
-    """Replace files or folders of a study by those that ``produce`` writes.
+def replace_files(
+    record: Path, outputs: Sequence[str], produce: Produce, inputs: Inputs | None = None
+) -> bool:
+    """Replace files or folders of a study by those that ``produce`` writes, unless they are made
+    from the same inputs; return whether ``produce`` ran.
 
     Parameters
     ----------
     record : ``<study>/.calgrid/<name>-<id>.json``; records of other versions are removed.
     outputs : files or folders below the study that ``produce`` must write.
     produce : called with an empty working folder. Returns the content of the record.
+    inputs : what ``produce`` reads; compared with the plan before and after.
     """
     study, name = record.parents[1], record.stem.rpartition("-")[0]
-    partial = record.with_name(f"{name}.partial")
+    partial, inputs = record.with_name(f"{name}.partial"), inputs or Inputs()
+    read = inputs.recorded(study)
     with OwnerLock(record.with_name(f"{name}.lock"), f"result {name} of {study}") as lock:
         try:
+            inputs.check()
+            if _is_current(study, record, name, read) and not _is_forced(record):
+                return False
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             content = produce(partial)
             lock.check()
+            inputs.check()
             for other in record.parent.glob(f"{name}-*.json"):  # the files are of no version now
                 other.unlink()
             files: list[str] = []
@@ -102,19 +119,51 @@ def replace_files(record: Path, outputs: Sequence[str], produce: Produce) -> Non
                 path = study / output
                 paths = sorted(path.rglob("*")) if path.is_dir() else [path]
                 files += [str(below.relative_to(study)) for below in paths if below.is_file()]
-            write_record(record, {**content, FILES: listed(study, files)})
+            write_record(record, {**content, INPUTS: read, FILES: listed(study, files)})
             shutil.rmtree(partial)
         except OSError as error:
             raise disk_error(error, study) from error
+    return True
 
 
-def _is_complete(folder: Path, record: str, fingerprint: str) -> bool:
-    """Whether a folder has an intact record with this fingerprint and intact files."""
+def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str, Any]) -> bool:
+    """Whether a folder has an intact record with this fingerprint and these inputs, and intact
+    files.
+    """
     try:
         found = Record.read(folder, record)
     except DataError:
         return False
-    return found.content.get("fingerprint") == fingerprint and not found.damaged()
+    same = found.content.get("fingerprint") == fingerprint and found.content.get(INPUTS) == read
+    return same and not found.damaged()
+
+
+def _is_current(study: Path, record: Path, name: str, read: Mapping[str, Any]) -> bool:
+    """Whether intact files of a study are those of this record alone, and of these inputs."""
+    if list(record.parent.glob(f"{name}-*.json")) != [record] or not read["results"]:
+        return False
+    try:
+        found = Record.read(study, f"{record.parent.name}/{record.name}")
+    except DataError:
+        return False
+    return found.content.get(INPUTS) == read and not found.damaged()
+
+
+def _begin(partial: Path, record: str, read: Mapping[str, Any]) -> None:
+    """Make the working folder, without resume state from other inputs."""
+    state = partial / INPUTS_FILE
+    if partial.is_dir() and read != _read_begun(state):
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True, exist_ok=True)
+    (partial / record).unlink(missing_ok=True)
+    write_json(state, read)
+
+
+def _read_begun(path: Path) -> object:
+    try:
+        return read_json(path)
+    except (DataError, OSError):
+        return None
 
 
 def _is_forced(record: Path) -> bool:
@@ -127,7 +176,6 @@ def _write_record(
     folder: Path,
     record: str,
     content: Mapping[str, Any],
-    inputs: Mapping[str, str] | None,
     outputs: Sequence[str],
     optional: Sequence[str],
 ) -> None:
@@ -141,7 +189,7 @@ def _write_record(
         flush(folder / name)
     # a job may know the checksums of large files that it wrote
     files = {**content.get(FILES, {}), **listed(folder, written)}
-    write_record(folder / record, {**content, FILES: files, INPUTS: dict(inputs or {})})
+    write_record(folder / record, {**content, FILES: files})
 
 
 def _remove_resume_state(folder: Path, record: str) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
 from calgrid.errors import CalgridError, DataError, StateError
@@ -63,13 +63,25 @@ def read_record(path: Path, what: str = "record") -> dict[str, Any]:
 
     Raises
     ------
-    DataError : the file is missing or damaged; the message names ``what`` it is.
+    DataError : the file is missing or damaged, or lists a file outside of its folder; the message
+        names ``what`` it is.
     """
     content = read_json(path, what, MEND)
     found = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
     if found is None or found != digest_of(content):
         raise DataError(f"The {what} {path} has been changed since it was written; {MEND}.")
+    if outer := outside(content):
+        raise DataError(f"The {what} {path} lists {outer!r}, outside of its folder; {MEND}.")
     return content
+
+
+def outside(content: Mapping[str, Any]) -> str | None:
+    """First listed file of a record that is not below its folder, or not on every system."""
+    for name in content.get(FILES, {}):
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name:
+            return name
+    return None
 
 
 def check_fingerprint(

@@ -1,41 +1,50 @@
-"""Source files of users: a cheap identity for planning, and a full checksum for the record."""
+"""Files of users: the SHA-256 of their content, and what lies below a folder."""
 
 import hashlib
+import json
 import os
 import stat
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from calgrid.components.fingerprint import digest
 from calgrid.errors import ConfigError
+from calgrid.progress import Progress
+from calgrid.storage.atomic import write_json
 from calgrid.storage.records import sha256_of
 
-#: bytes at the end of a file in its identity: a Parquet file has its metadata there
-TAIL = 65_536
 #: special files by a test of their mode; other non-regular files are devices
 SPECIAL = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+#: digests of files and folders of so many bytes are kept for the next call
+KEPT_BYTES = 2**20
+#: seconds in which a file may be changed twice with the same time; until then it is read again
+SETTLED_SECONDS = 2.0
+#: files of a folder that are read at once
+READERS = 8
+#: files of a folder from which on progress is shown
+MANY_FILES = 10_000
+#: status of a file, by its name below a folder; '' of a file itself
+Statuses = Sequence[tuple[str, os.stat_result]]
 
 
-def identity(data_root: str | Path | None, name: str) -> str:
-    """Return a hash of a source without reading it completely.
+def source_digest(data_root: str | Path | None, name: str) -> str:
+    """Return the SHA-256 of a file, or of a folder: of the names and digests of all files below it.
 
-    Of a file count its size and its last 64 KiB, of a folder the names and sizes of all files below
-    it; times do not count, so that a copied source is the same source. ``name`` is a path below
-    ``data_root``, or below the working directory if that is None.
+    Names, times and places do not count, so that a copied source is the same source. ``name`` is a
+    path below ``data_root``, or below the working directory if that is None. The digest of what is
+    large is kept in the user's cache folder (``XDG_CACHE_HOME``), and used until the size, a time
+    or the inode of a file changes.
 
     Raises
     ------
-    ConfigError : it does not exist, cannot be read, or is or holds something else than files and
-        folders.
+    ConfigError : it does not exist, cannot be read, is or holds something else than files and
+        folders, or changes while it is read.
     """
     path = Path(data_root or "", name)
     try:
-        if path.is_dir():
-            return digest(files_below(path))
-        size = _size(path.stat(), str(path))
-        with path.open("rb") as file:
-            file.seek(max(0, size - TAIL))
-            return digest([size, hashlib.sha256(file.read()).hexdigest()])
+        return _digest(path)
     except FileNotFoundError:
         raise ConfigError(
             f"the file or folder '{path}' does not exist; {name_data_root(name)}."
@@ -45,6 +54,92 @@ def identity(data_root: str | Path | None, name: str) -> str:
             f"'{error.filename or path}' cannot be read ({error.strerror}); replace it, or correct "
             "its permissions."
         ) from None
+
+
+def _digest(path: Path) -> str:
+    begin, statuses = time.time(), _statuses(path)
+    state, kept = _state(statuses), _kept_digest(path)
+    size = sum(status.st_size for _, status in statuses)
+    if size >= KEPT_BYTES and (found := _read_kept(kept)).get("state") == state:
+        return str(found["sha256"])
+    if path.is_dir():
+        digests = _digests(path, [name for name, _ in statuses])
+        content = hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+    else:
+        content = sha256_of(path)
+    if _state(_statuses(path)) != state:
+        raise ConfigError(f"'{path}' changes while it is read; wait until it is complete.")
+    newest = max((max(each.st_mtime, each.st_ctime) for _, each in statuses), default=0.0)
+    if kept is not None and size >= KEPT_BYTES and newest < begin - SETTLED_SECONDS:
+        _keep(kept, {"path": str(path.resolve()), "state": state, "sha256": content})
+    return content
+
+
+def _statuses(path: Path) -> Statuses:
+    if path.is_dir():
+        return _files_below(path)
+    status = path.stat()
+    _check_regular(status, str(path))
+    return [("", status)]
+
+
+def _state(statuses: Statuses) -> str:
+    """Hash of all that changes when a file is written."""
+    state = []
+    for name, status in statuses:
+        times = status.st_mtime_ns, status.st_ctime_ns
+        state.append([name, status.st_size, *times, status.st_ino])
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+
+
+def _digests(folder: Path, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Name and SHA-256 of each file of a folder."""
+    paths = {name: folder / name for name in names}
+    with ThreadPoolExecutor(READERS) as readers:
+        digests = readers.map(_file_digest, paths.values())
+        if len(paths) < MANY_FILES:
+            return list(zip(paths, digests, strict=True))
+        found = []
+        with Progress(f"read {folder}", len(paths), "file") as progress:
+            for each in zip(paths, digests, strict=True):
+                found.append(each)
+                progress.advance()
+    return found
+
+
+def _file_digest(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        raise ConfigError(
+            f"'{path}' cannot be read ({error.strerror}); mend or remove it."
+        ) from None
+
+
+def _kept_digest(path: Path) -> Path | None:
+    """File in the user's cache folder for the digest of a source; None without such a folder."""
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a user without a home
+        return None
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    return Path(cache, "calgrid", "sources", f"{name}.json")
+
+
+def _read_kept(path: Path | None) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes()) if path else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _keep(path: Path, content: dict[str, str]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, content)
+    except OSError:  # a cache folder that is full or of somebody else: read again next time
+        return
 
 
 def name_data_root(name: str) -> str:
@@ -67,7 +162,11 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
     ConfigError : such a link, a file that is no regular one (a FIFO, a device, a link to nothing),
         or a name that is not UTF-8.
     """
-    found: list[tuple[str, int]] = []
+    return [(name, status.st_size) for name, status in _files_below(folder)]
+
+
+def _files_below(folder: Path) -> Statuses:
+    found: list[tuple[str, os.stat_result]] = []
     waiting, read = [("", str(folder))], _with_parents(str(folder))
     for prefix, place in waiting:
         with os.scandir(place) as entries:
@@ -76,7 +175,8 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
                     continue
                 status = _status(entry)
                 if not stat.S_ISDIR(status.st_mode):
-                    found.append((f"{prefix}{entry.name}", _size(status, entry.path)))
+                    _check_regular(status, entry.path)
+                    found.append((f"{prefix}{entry.name}", status))
                     continue
                 waiting.append((f"{prefix}{entry.name}/", entry.path))
                 real = os.path.realpath(entry.path)
@@ -86,7 +186,7 @@ def files_below(folder: Path) -> list[tuple[str, int]]:
                         "holds a folder that is; remove the link."
                     )
                 read |= _with_parents(real) if entry.is_symlink() else {real}
-    return sorted(found)
+    return sorted(found, key=lambda each: each[0])
 
 
 def _with_parents(folder: str) -> set[str]:
@@ -109,14 +209,13 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result:
         raise ConfigError(f"'{entry.path}' cannot be read ({reason}); mend or remove it.") from None
 
 
-def _size(status: os.stat_result, path: str) -> int:
-    """Size of a regular file; opening a special file may block."""
+def _check_regular(status: os.stat_result, path: str) -> None:
+    """Raise ConfigError unless it is a regular file; opening a special file may block."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in SPECIAL if test(status.st_mode)), "a device")
         raise ConfigError(
             f"'{path}' is {kind} and no regular file; remove it, or name another file."
         )
-    return status.st_size
 
 
 def record(path: Path, name: str) -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""Names of classes: as messages show them, in files that carry them, and in the order of another
+party.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calgrid.errors import DataError, visible
+from calgrid.progress import log
+
+#: names of classes that a message lists
+SHOWN_NAMES = 10
+#: key of the metadata that the datasets library writes into Parquet files
+HUGGING_FACE = b"huggingface"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The names of classes for a message, without control characters; many are cut short."""
+    shown = visible(", ".join(names[:SHOWN_NAMES]))
+    return shown if len(names) <= SHOWN_NAMES else f"{shown}, ..."
+
+
+def as_names(values: Any) -> list[str] | None:
+    """Different texts or whole numbers of a list as names of classes; None for anything else."""
+    if not isinstance(values, list) or not all(type(value) in (str, int) for value in values):
+        return None
+    names = list(map(str, values))
+    return names if len(set(names)) == len(names) > 1 else None
+
+
+def names_of_labels(metadata: Mapping[bytes, bytes] | None, column: str) -> list[str] | None:
+    """Names of the classes of a column of labels that the datasets library wrote, by the metadata
+    of its table; None without.
+    """
+    try:
+        features = json.loads((metadata or {})[HUGGING_FACE])["info"]["features"]
+        return as_names(features[column]["names"])
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def say_unnamed(what: str, unnamed: object, named: object, names: Sequence[str]) -> None:
+    """Warn that the labels, columns or outputs of one party without names of classes are taken in
+    the order of another one.
+    """
+    log(
+        f"Warning: {unnamed} does not name its classes: its {what} are taken in the order of "
+        f"{named}, {shown_names(names)}."
+    )
+
+
+def check_outputs(
+    weights: str,
+    named: Sequence[str] | None,
+    dataset: str,
+    classes: Sequence[str] | None,
+    chosen: bool,
+) -> None:
+    """Raise DataError if a network that was trained elsewhere has other classes than the data set
+    on which it is tested, or if nothing tells the order of numbered ones.
+
+    Parameters
+    ----------
+    weights : the file of the network, for messages. named : names of its outputs, if known.
+    dataset : name of the data set. classes : names of its classes, if known.
+    chosen : whether the configuration gives their order.
+    """
+    if classes is None:
+        return
+    if named is None:
+        numbers = None if chosen else in_order_of_numbers(classes)
+        if numbers is not None:
+            raise DataError(
+                f"the classes of '{dataset}' are in the order of text ({shown_names(classes)}), "
+                f"and {weights} does not name its outputs; give the data set their order, such as "
+                f"classes: [{shown_names(numbers)}]."
+            )
+    elif is_other_order(named, classes):
+        raise DataError(
+            f"{weights} has the classes of '{dataset}' in another order "
+            f"({first_difference(named, classes)}); give the data set that of the network, "
+            f"classes: [{shown_names(named)}]."
+        )
+    elif list(named) != list(classes):
+        raise DataError(
+            f"{weights} has outputs for the classes {shown_names(named)}, but '{dataset}' has "
+            f"{shown_names(classes)}; use weights for these classes, or correct the names."
+        )
+
+
+def is_other_order(names: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether the same names are in another order."""
+    return list(names) != list(others) and sorted(names) == sorted(others)
+
+
+def first_difference(names: Sequence[str], others: Sequence[str]) -> str:
+    """Words for the first place at which the same names in another order differ."""
+    pairs = enumerate(zip(names, others, strict=True))
+    place, (name, other) = next(each for each in pairs if each[1][0] != each[1][1])
+    return f"class {place} is '{visible(name)}' instead of '{visible(other)}'"
+
+
+def in_order_of_numbers(names: Sequence[str]) -> list[str] | None:
+    """Names that are numbers, or differ in their numbers alone, in the order of these; None for
+    other names, and where text has the same order.
+    """
+    if len({re.sub(r"\d+", "", name) for name in names}) != 1 or list(names) != sorted(names):
+        return None
+    ordered = sorted(names, key=lambda name: list(map(int, re.findall(r"\d+", name))))
+    return ordered if ordered != list(names) else None

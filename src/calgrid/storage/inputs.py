@@ -1,0 +1,166 @@
+"""What a job reads, with the SHA-256 of its content: results above it, files of users, code.
+
+A plan names the content of the user's files and of the code, and a fingerprint follows it. A job
+compares what it reads with its plan before and after, so that no result is made from other content
+than its name says. Its record lists the content of the results above it too: planning compares
+these with the records that are there then (:mod:`calgrid.configuration.pending`).
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from calgrid.components import fingerprint
+from calgrid.errors import ConfigError, StateError
+from calgrid.storage.layout import SUMMARIES, record_of
+from calgrid.storage.records import CHECKSUM, FILES, HIDDEN, INPUTS
+from calgrid.storage.sources import source_digest
+
+#: file of a result -> SHA-256, by the folder of the result
+Results = Mapping[Path, Mapping[str, str]]
+Content = Mapping[str, Any]
+
+
+def record_content(path: Path) -> Content:
+    """Content of a record without a check of its checksum, for planning; empty if it is missing or
+    damaged.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that a job reads.
+
+    Attributes
+    ----------
+    results : results above it, as read: folder -> file -> SHA-256.
+    files : files and folders of users, as planned: path -> SHA-256.
+    code : modules and data files of plugins, as planned: name -> digest.
+    root : folder below which records name the files of users.
+    """
+
+    results: Results = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+    root: str = ""
+
+    def of(self, results: Results) -> "Inputs":
+        """These inputs, and results above the job."""
+        return replace(self, results=results)
+
+    def check(self) -> None:
+        """Raise StateError or ConfigError if something differs from the plan, or from what was
+        read.
+        """
+        for path, planned in self.files.items():
+            if source_digest(None, path) != planned:
+                raise StateError(f"{path} was changed after the study was planned; run again.")
+        for folder, files in self.results.items():
+            found = listing(folder)
+            for name, sha256 in files.items():
+                if found.get(name, sha256) != sha256:
+                    raise StateError(f"{folder / name} was made anew while it was read; run again.")
+        if changed := fingerprint.changed(self.code):
+            raise StateError(
+                f"{', '.join(changed)} was edited after the study was planned; run again."
+            )
+        if self.code and (unknown := fingerprint.unknown(self.code)):
+            raise StateError(
+                f"The plugin module {unknown[0]} was imported in a way that planning cannot see, "
+                f"so its edits would go unnoticed; add the statement 'import {unknown[0]}' to the "
+                "file that uses it."
+            )
+
+    def recorded(self, folder: Path) -> dict[str, Any]:
+        """Content of the record of a result, which names folders relative to its own."""
+        results = {}
+        for above, files in self.results.items():
+            results[os.path.relpath(above, folder)] = dict(files)
+        files = {}
+        for path, sha256 in self.files.items():
+            files[os.path.relpath(path, self.root or ".") if self.root else path] = sha256
+        return {"results": results, "files": files, "code": dict(self.code)}
+
+
+#: inputs of a job that is called without a plan
+NOTHING = Inputs()
+
+
+def listing(
+    folder: Path, parts: Iterable[str] = SUMMARIES, read: Callable[[Path], Content] = record_content
+) -> dict[str, str]:
+    """SHA-256 of the files of a result, or of some parts of a study, as their records list them
+    now; of a record itself, the checksum of its content. Empty without a record.
+    """
+    found: dict[str, str] = {}
+    hidden = folder / HIDDEN
+    records = [folder / record_of(folder)]
+    if hidden.is_dir():
+        records = [path for part in parts for path in hidden.glob(f"{part}-*.json")]
+    for path in records:
+        content = read(path)
+        for name, facts in content.get(FILES, {}).items():
+            found[name] = facts["sha256"]
+        if CHECKSUM in content:
+            found[str(path.relative_to(folder))] = content[CHECKSUM]
+    return found
+
+
+@dataclass
+class Compared:
+    """Inputs in a record, compared with what is there now.
+
+    Attributes
+    ----------
+    proved : False if the record names no inputs, as those of earlier versions.
+    same : number of files with the same content.
+    others : what has another content.
+    gone : files that are not there, so that they cannot be compared.
+    """
+
+    proved: bool = True
+    same: int = 0
+    others: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    def add(self, name: str, read: str, now: str | None) -> None:
+        """Add a file: its SHA-256 as it was read, and now."""
+        if now is None:
+            self.gone.append(name)
+        elif now == read:
+            self.same += 1
+        else:
+            self.others.append(name)
+
+
+def compare(record: Content, folder: Path, root: Path | None) -> Compared:
+    """Compare the inputs in the record of ``folder`` with the results above it and the user's files
+    below ``root``; without ``root`` these count as gone.
+    """
+    inputs = record.get(INPUTS, {})
+    found = Compared(proved="results" in inputs)
+    if not found.proved:
+        return found
+    for place, files in inputs["results"].items():
+        above = Path(os.path.normpath(folder / place))
+        now = listing(above)
+        for name, sha256 in files.items():
+            found.add(str(above / name), sha256, now.get(name))
+    for name, sha256 in inputs["files"].items():
+        found.add(name, sha256, None if root is None else _digest_or_none(root / name))
+    return found
+
+
+def _digest_or_none(path: Path) -> str | None:
+    try:
+        return source_digest(None, str(path))
+    except ConfigError:
+        return None

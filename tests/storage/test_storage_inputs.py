@@ -1,0 +1,232 @@
+"""Inputs of jobs: a result is of the content that it names, or is not made."""
+
+import hashlib
+import sys
+
+import pytest
+
+from calgrid.components import fingerprint, plugins
+from calgrid.errors import StateError
+from calgrid.storage.inputs import Inputs, compare, listing
+from calgrid.storage.publish import make_result, replace_files
+from calgrid.storage.records import Record
+
+ABOVE, BELOW = "predict-aaaaaaaaaa", "calibrate-bbbbbbbbbb"
+
+
+def sha256(content):
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def make(folder, content, inputs=None):
+    """Make a result with one file; returns whether there was something to do."""
+
+    def produce(work):
+        (work / "file").write_text(content)
+        return {}
+
+    job, _, id = folder.name.partition("-")
+    return make_result(folder, f"{job}.json", id, ["file"], produce, inputs=inputs)
+
+
+def never(_):
+    raise AssertionError("it must not be computed")
+
+
+@pytest.fixture
+def above(tmp_path):
+    folder = tmp_path / ABOVE
+    make(folder, "logits")
+    return folder
+
+
+@pytest.fixture
+def inputs(above, tmp_path):
+    """Inputs of a result from one result above it and one file."""
+    (tmp_path / "labels.csv").write_text("labels")
+    files = {str(tmp_path / "labels.csv"): sha256("labels")}
+    read = {above: {"file": sha256("logits")}}
+    return Inputs(read, files, {"calgrid.errors": "e"}, root=str(tmp_path))
+
+
+@pytest.fixture
+def known_code(monkeypatch):
+    monkeypatch.setattr(fingerprint, "changed", lambda code: [])
+
+
+def test_a_record_names_what_was_read_wherever_it_lies(tmp_path, inputs, known_code):
+    make(tmp_path / BELOW, "metrics", inputs)
+    assert Record.read(tmp_path / BELOW, "calibrate.json").content["inputs"] == {
+        "results": {f"../{ABOVE}": {"file": sha256("logits")}},
+        "files": {"labels.csv": sha256("labels")},
+        "code": {"calgrid.errors": "e"},
+    }
+
+
+def test_a_result_of_the_same_inputs_is_taken_and_of_others_made_again(
+    tmp_path, above, inputs, known_code
+):
+    below = tmp_path / BELOW
+    assert make(below, "metrics", inputs)
+    assert not make(below, "others", inputs)
+    again = Inputs({above: {"file": sha256("other logits")}}, inputs.files)
+    (above / "predict.json").unlink()
+    make(above, "other logits")
+    assert make(below, "others", again)
+    assert (below / "file").read_text() == "others"
+
+
+def test_resume_state_of_other_inputs_is_not_continued(tmp_path, above):
+    below, seen = tmp_path / BELOW, []
+
+    def stopped(work):
+        seen.append((work / "resume").exists())
+        (work / "resume").write_text("epoch 3")
+        raise KeyboardInterrupt
+
+    for content in ("a", "a", "b"):
+        read = Inputs({tmp_path / "elsewhere": {"file": content}})
+        with pytest.raises(KeyboardInterrupt):
+            make_result(below, "calibrate.json", "b", ["file"], stopped, inputs=read)
+    assert seen == [False, True, False]
+
+
+class TestWhatChangesAfterPlanning:
+    """One sentence and no result, before the computation and after it."""
+
+    @pytest.fixture(params=["before", "after"])
+    def refused(self, request, tmp_path, inputs, refuses):
+        """Make a change before or during the computation, which is refused with a message."""
+
+        def check(change, *parts):
+            def produce(work):
+                (work / "file").write_text("metrics")
+                change()
+                return {}
+
+            if request.param == "before":
+                change()
+            done = never if request.param == "before" else produce
+            folder = tmp_path / BELOW
+            with refuses(StateError, *parts):
+                make_result(folder, "calibrate.json", "b", ["file"], done, inputs=inputs)
+            assert not folder.exists()
+
+        return check
+
+    def test_a_file(self, refused, tmp_path, known_code):
+        path = tmp_path / "labels.csv"
+        refused(lambda: path.write_text("other"), "labels.csv was changed after", "run again")
+
+    def test_a_result_above(self, refused, above, known_code):
+        def change():
+            (above / "predict.json").unlink()
+            make(above, "others")
+
+        refused(change, f"{ABOVE}/file was made anew while it was read", "run again")
+
+    def test_code(self, refused, monkeypatch):
+        found = []
+        monkeypatch.setattr(fingerprint, "changed", lambda code: found)
+        refused(lambda: found.append("losses/mine.py"), "losses/mine.py was edited", "run again")
+
+
+def test_files_of_a_study_follow_their_inputs(tmp_path, above):
+    record = tmp_path / "study/.calgrid/tables-c.json"
+
+    def write(content):
+        def produce(work):
+            (work / "table").write_text(content)
+            return {}
+
+        return produce
+
+    read = Inputs({above: {"file": sha256("logits")}})
+    assert replace_files(record, ["table"], write("1"), read)
+    assert not replace_files(record, ["table"], never, read)
+    (tmp_path / "study/table").write_text("damaged")
+    assert replace_files(record, ["table"], write("1"), read)
+    (above / "predict.json").unlink()
+    make(above, "others")
+    assert replace_files(record, ["table"], write("2"), Inputs({above: {"file": sha256("others")}}))
+    assert (tmp_path / "study/table").read_text() == "2"
+    assert listing(tmp_path / "study")["table"] == sha256("2")
+
+
+class TestCompare:
+    def test_what_is_the_same_another_and_gone(self, tmp_path, above, inputs, known_code):
+        make(tmp_path / BELOW, "metrics", inputs)
+        content = Record.read(tmp_path / BELOW, "calibrate.json").content
+        found = compare(content, tmp_path / BELOW, tmp_path)
+        assert (found.same, found.others, found.gone) == (2, [], [])
+        (above / "predict.json").unlink()
+        make(above, "others")
+        (tmp_path / "labels.csv").unlink()
+        found = compare(content, tmp_path / BELOW, tmp_path)
+        assert found.others == [str(above / "file")]
+        assert found.gone == ["labels.csv"]
+
+    def test_a_record_without_inputs_is_unproved(self, tmp_path):
+        assert not compare({"inputs": {"data": "d1"}}, tmp_path, tmp_path).proved
+
+
+class TestCode:
+    """Code is compared as it is when a job has imported it."""
+
+    @pytest.fixture
+    def plugin(self, tmp_path, monkeypatch):
+        """A plugin whose calibrator imports a module beside the plugin, and has a data file."""
+        files = {
+            "mine/calibrators/mine_ts.py": "import mine.tools.inner\nimport beside\nX = 1\n",
+            "mine/tools/__init__.py": "",
+            "mine/tools/inner.py": "",
+            "mine/table.csv": "1",
+            "beside.py": "",
+        }
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv(plugins.VARIABLE, "")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        plugins.use(["mine"])
+        yield tmp_path
+        plugins.use([])
+        for name in [name for name in sys.modules if name.split(".")[0] in ("mine", "beside")]:
+            del sys.modules[name]
+
+    def code(self):
+        return fingerprint.code_digests(["mine.calibrators.mine_ts"])
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            ("mine/calibrators/mine_ts.py", "mine_ts"),
+            ("mine/tools/__init__.py", "tools"),
+            ("mine/tools/inner.py", "inner"),
+            ("mine/table.csv", "mine/table.csv"),
+            ("beside.py", "beside"),
+        ],
+    )
+    def test_each_file_that_python_runs_or_that_the_plugin_holds_counts(self, plugin, name, said):
+        code = self.code()
+        assert fingerprint.changed(code) == []
+        (plugin / name).write_text("Y = 2\n")
+        (found,) = fingerprint.changed(code)
+        assert said in found
+
+    def test_a_comment_does_not_count(self, plugin):
+        code = self.code()
+        (plugin / "mine/tools/inner.py").write_text("# a comment\n")
+        assert fingerprint.changed(code) == []
+
+    def test_a_module_that_planning_cannot_see_is_refused(self, plugin, refuses):
+        code = self.code()
+        (plugin / "mine/dynamic.py").write_text("")
+        assert fingerprint.unknown(code) == []
+        plugins.use(["mine"])
+        __import__("mine.dynamic")
+        assert fingerprint.unknown(code) == ["mine.dynamic"]
+        with refuses(StateError, "mine.dynamic was imported in a way", "import mine.dynamic"):
+            Inputs(code=code).check()

@@ -1,0 +1,280 @@
+"""Each file that a stage opens is named by its record.
+
+One study with every kind of source runs job by job under ``strace``, which sees what Python and its
+libraries open.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.datasets.pictures import draw, encoded, write_folder, write_parquet
+from tests.workflow.dag import CONFIG, Repository
+
+from calgrid.configuration.plan import STAGES
+from calgrid.storage.checkpoint import load_checkpoint
+from calgrid.storage.layout import record_of
+
+pytestmark = [
+    pytest.mark.workflow,
+    pytest.mark.skipif(not shutil.which("strace"), reason="needs strace (apt-get install strace)"),
+]
+NUMBERS = """\
+paper,table,dataset,backbone,method,calibrator,metric,shift,severity,value,std,unit,suspect
+mine,1,digits,resnet8,ce,none,ece,,0,4.34,,percent,
+"""
+MINE_TS = '''"""A fixed temperature from a file."""
+
+from pathlib import Path
+
+import beside
+from scipy.special import softmax
+
+import mine.tools.inner
+from calgrid.calibrators import Calibrator
+from calgrid.components.registry import register
+
+
+@register(source="none", parameters="0", keeps_argmax=True)
+class MineTS(Calibrator):
+    """A fixed temperature."""
+
+    def _fit(self, logits, labels, features, head):
+        text = (Path(__file__).parents[1] / "factor.txt").read_text()
+        self.factor = float(text) * mine.tools.inner.FACTOR * beside.ONE
+        return {}
+
+    def _transform(self, logits, features):
+        return softmax(self.factor * logits, axis=1)
+'''
+PLUGIN = {
+    "mine/__init__.py": "",
+    "mine/tools/__init__.py": "",
+    "mine/tools/inner.py": "FACTOR = 0.9\n",
+    "mine/factor.txt": "0.9",
+    "beside.py": "ONE = 1.0\n",
+    "mine/calibrators/__init__.py": "",
+    "mine/calibrators/mine_ts.py": MINE_TS,
+}
+#: kind of source -> file of external logits below data
+LOGITS = {"csv": "a.csv", "parquet": "b.parquet", "npz": "c.npz", "pt": "d.pt"}
+
+
+def write_sources(root, finished):
+    """Files of every kind below ``data``, and a plugin."""
+    data = root / "data"
+    data.mkdir()
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 120)
+    values = (rng.normal(size=(120, 3)) + 2 * np.eye(3)[labels]).astype(np.float32)
+    table = pd.DataFrame(values, columns=["0", "1", "2"]).assign(label=labels)
+    table.to_csv(data / "a.csv", index=False)
+    pd.DataFrame({"logits": list(values), "label": labels}).to_parquet(data / "b.parquet")
+    np.savez(data / "c.npz", logits=values, label=labels)
+    torch.save({"logits": torch.tensor(values), "label": torch.tensor(labels)}, data / "d.pt")
+    counts = np.ones((120, 3), dtype=np.int64) + 5 * np.eye(3, dtype=np.int64)[labels]
+    np.save(data / "counts.npy", counts)
+    for name, count, seed in (("train", 90, 1), ("test", 60, 2)):
+        pixels, classes = draw(count, seed=seed)
+        write_parquet(data / f"pictures/{name}.parquet", map(encoded, pixels), classes)
+        write_folder(data / f"folders/{name}", pixels, classes, ["ant", "bee", "cow"])
+    pixels, classes = draw(60, seed=3)
+    write_parquet(data / "pictures/night.parquet", map(encoded, pixels), classes)
+    states, _ = load_checkpoint(finished.result("ce", "train") / "model.safetensors")
+    save_file(states["last.model"], data / "weights.safetensors")
+    (root / "mine.csv").write_text(NUMBERS)
+    for name, content in PLUGIN.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+
+
+def configuration():
+    common = {"kind": "logits", "split_seed": 1, "calibrators": ["none", "mine_ts"]}
+    external = {}
+    for kind, name in LOGITS.items():
+        external[kind] = {**common, "test": name, "dataset": "d", "method": kind}
+    for method, place in (("ce", "bank.zip"), ("mbls", "bank")):
+        taken = {"base": "bank", "file": place, "methods": [method], "calibrators": ["none"]}
+        external[f"bank_{method}"] = taken
+    own = {**CONFIG["protocols"]["quick"], "epochs": 1}
+    taken = {"base": "published", "weights": "file", "weights_file": "weights.safetensors"}
+    place = {"backbones": ["resnet8"], "seeds": [1], "calibrators": ["none"]}
+    pictures = {"train": "pictures/train.parquet", "test": "pictures/test.parquet"}
+    folders = {"train": "folders/train", "test": "folders/test"}
+    return {
+        **CONFIG,
+        "study": "read",
+        "data_root": "data",
+        "plugins": ["mine"],
+        "protocols": {**CONFIG["protocols"], "own": own, "taken": taken},
+        "datasets": {
+            "pictures": {"base": "image_parquet", "val_size": 30, **pictures},
+            "folders": {"base": "image_folder", "val_size": 30, "image_size": 8, **folders},
+            "night": {
+                "base": "shifted_parquet",
+                "of": "pictures",
+                "test": "pictures/night.parquet",
+                "shift": "night",
+            },
+        },
+        "grids": [
+            {
+                **place,
+                "protocol": "own",
+                "datasets": ["pictures"],
+                "methods": ["ce", "ens1(ce)"],
+                "shifts": ["night"],
+                "probes": ["prototypes"],
+            },
+            {**place, "protocol": "own", "datasets": ["folders"], "methods": ["tst"]},
+            {**place, "protocol": "taken", "datasets": ["digits"], "methods": ["ce"]},
+        ],
+        "external": external,
+        "label_counts": {"d": "counts.npy"},
+        "published": ["mine.csv"],
+        "papers": ["smart"],
+    }
+
+
+class Study:
+    """The study, finished, and the command of each of its jobs."""
+
+    def __init__(self, root, finished):
+        self.repository = Repository(root)
+        self.root = root.resolve()
+        write_sources(root, finished)
+        finished.shell(
+            f"calgrid pack results/tiny {root}/data/bank.zip --creator A --licence CC0-1.0"
+        )
+        self.repository.shell("cd data; python -m zipfile -e bank.zip bank")
+        self.repository.configure(configuration(), "read.yaml")
+        self.repository.run("read.yaml")
+        said = self.repository.run("read.yaml", "-n", "-F", "-p")
+        self.commands = re.findall(r"^Shell command: (.*)$", said.stdout + said.stderr, re.M)
+
+    def opened(self, command):
+        """Files below the repository that a command has opened to read."""
+        trace = self.root / "trace.txt"
+        call = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=openat,open", "-o", trace]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.root / "src")}
+        environment |= {"OMP_NUM_THREADS": "1", "CALGRID_DEVICE": "cpu", "CALGRID_PLUGINS": "mine"}
+        shell = f"exec {' '.join(map(shlex.quote, map(str, call)))} {command}"
+        done = subprocess.run(
+            shell,
+            shell=True,
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = set()
+        for line in trace.read_text(errors="replace").splitlines():
+            match = re.search(r'open(?:at)?\((?:AT_FDCWD, )?"([^"]*)", ([A-Z_|]+).*= \d+', line)
+            if match and not {"O_DIRECTORY", "O_WRONLY"} & set(match[2].split("|")):
+                path = Path(os.path.normpath(self.root / match[1]))
+                if path.is_file() and path.is_relative_to(self.root):
+                    found.add(path.relative_to(self.root))
+        return found
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, finished):
+    return Study(tmp_path_factory.mktemp("read") / "repository", finished)
+
+
+def listed_in(path):
+    """Files that a record or manifest lists."""
+    content = json.loads(path.read_text())
+    return content.get("files", {}) if isinstance(content, dict) else {}
+
+
+def named(root, folder, record):
+    """Files and folders that a record names, and the records of results above.
+
+    A record or manifest that it names lists the digests of further files.
+    """
+    inputs = record["inputs"]
+    found = set()
+    for name in inputs["files"]:
+        found |= {Path(os.path.relpath(root / name, root)), Path("data", name)}
+    for place, files in inputs["results"].items():
+        above = Path(os.path.normpath(folder / place))
+        found |= {above / name for name in (*files, record_of(above))}
+        for name in files:
+            if name.endswith(".json"):
+                found |= {above / each for each in listed_in(root / above / name)}
+    for module in inputs["code"]:
+        if "/" in module:
+            found.add(Path(module))
+            continue
+        for base in ("src", ""):
+            path = Path(base, *module.split("."))
+            found |= {path.with_suffix(".py"), path / "__init__.py"}
+    return found
+
+
+def is_free(path, folder):
+    """Whether a file is the job's own, its plan or log, a cache of fits whose names are digests of
+    all that they are made from, or code of calgrid, whose closure other tests prove.
+    """
+    own = path.is_relative_to(folder) or f"{folder.name}.partial" in path.parts
+    log = path.is_relative_to("results/logs") or path.name.startswith("plan-")
+    fits = path.is_relative_to(folder.parent / "fits")
+    return own or log or fits or path.is_relative_to("src/calgrid")
+
+
+#: what is read -> pattern of the command that reads it
+READERS = {
+    "Parquet images": r"calgrid data .*--out results/data/pictures-",
+    "folders": r"calgrid data .*--out results/data/folders-",
+    "shifted Parquet images": r"calgrid data .*--out results/data/night-",
+    "training": r"calgrid train .*/own/pictures/resnet8/ce/",
+    "second stage": r"calgrid train .*/own/folders/resnet8/tst/",
+    "weights": r"calgrid train .*/taken/digits/",
+    "prediction": r"calgrid predict .*/own/pictures/resnet8/ce/",
+    "probe": r"calgrid probe .*/own/pictures/resnet8/ce/",
+    "ensemble": r"calgrid ensemble .*/own/pictures/",
+    "bank": r"calgrid import .*/digits/resnet8/ce/",
+    "unpacked bank": r"calgrid import .*/digits/resnet8/mbls/",
+    "label counts and a plugin": r"calgrid calibrate-run .*/external/d/.*/csv/",
+    **{kind: rf"calgrid import .*/external/d/.*/{kind}/" for kind in LOGITS},
+    **{stage: rf"calgrid {stage} " for stage in STAGES},
+}
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_record_names_every_file_that_its_job_opens(study, read):
+    command = next(each for each in study.commands if re.search(READERS[read], each))
+    output = re.search(r"--(?:out|record) '?([^\s']+)", command)[1]
+    record = study.root / output
+    if record.suffix != ".json":
+        folder = Path(output)
+        record = record / record_of(folder)
+    else:
+        folder = Path(output).parents[1]
+    content = json.loads(record.read_text())
+    record.unlink()
+    opened = study.opened(command)
+    allowed = named(study.root, folder, content)
+    unnamed = set()
+    for path in opened:
+        source = path
+        if path.suffix == ".pyc":
+            source = path.parent.parent / f"{path.name.split('.')[0]}.py"
+        below = any(source == each or source.is_relative_to(each) for each in allowed)
+        if not below and not is_free(source, folder):
+            unnamed.add(str(path))
+    assert not unnamed
