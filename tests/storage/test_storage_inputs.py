@@ -111,6 +111,7 @@ class TestWhatChangesAfterPlanning:
             with refuses(StateError, *parts):
                 make_result(folder, "calibrate.json", "b", ["file"], done, inputs=inputs)
             assert not folder.exists()
+            assert not folder.with_name(f"{folder.name}.partial").exists()
 
         return check
 

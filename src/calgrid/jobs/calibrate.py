@@ -81,7 +81,7 @@ def calibrate(
 
     def produce(folder: Path) -> dict[str, Any]:
         begin = time.monotonic()
-        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read))
+        job = ScoringJob(spec, predicted, out.parent / FITS, folder, digest_of(read), given)
         chunks = _score_all(job, logits, threads)
         results: list[Result] = []
         for chunk in chunks:

@@ -71,9 +71,11 @@ def train(
         images = _in_parts(prepared, spec)
 
         def build(folder: Path) -> Trainer:
-            return build_trainer(
+            trainer = build_trainer(
                 spec, images, None, where, folder, resume_every, distributed.DistributedTrainer
             )
+            given.check()  # of what is imported now, before a state of it is stored
+            return trainer
 
         def produce(folder: Path) -> Mapping[str, Any]:
             prepared.verify()

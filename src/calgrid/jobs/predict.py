@@ -107,6 +107,7 @@ def predict(
         total = len(checkpoints) * (len(SPLITS) + len(shifted))
         with Progress("predict", total, "file") as progress:
             for checkpoint, network, procedure in networks:
+                given.check()  # of what is imported now, before blocks of it are stored
                 exporter = _Exporter(spec, prepared, network, procedure, where, protocol)
                 for _ in exporter.write(folder, checkpoint, shifted, read, taken):
                     progress.advance()

@@ -46,6 +46,7 @@ from calgrid.metrics.table import LABELLED, OOD, SOFT
 from calgrid.progress import log
 from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
+from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
 from calgrid.storage.logits import Logits, read_logits
 from calgrid.storage.publish import KEPT_SECONDS
@@ -87,6 +88,7 @@ class ScoringJob:
     fits : folder of fitted calibrators, shared by all calibrations of the run.
     folder : working folder, which stores results of an interrupted attempt.
     inputs : digest of all input files.
+    given : files and code as planned.
     """
 
     spec: CalibrateSpec
@@ -94,6 +96,7 @@ class ScoringJob:
     fits: Path
     folder: Path
     inputs: str
+    given: Inputs
 
 
 class Chunk(NamedTuple):
@@ -192,6 +195,7 @@ class Scorer:
 
     def __init__(self, job: ScoringJob, chunk: Chunk) -> None:
         self.spec, self.predicted, self.fits = job.spec, job.predicted, job.fits
+        self.given = job.given
         self.chunk = chunk
         self.checkpoint = self.spec["checkpoints"][chunk.checkpoint]
         self.statistics = self.spec["statistics"]
@@ -287,6 +291,7 @@ class Scorer:
             for name, value in calibrator.fit_history.items()
             if name == "loss" or "trace_" in name
         }
+        self.given.check()  # of what is imported now, before a fit of it is stored
         calibrator.save(path)
         facts = {**cost, "fit": identity, "sha256": sha256_of(path)}
         write_record(record, {**facts, COURSE: course} if trace else facts)

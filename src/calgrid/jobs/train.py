@@ -69,6 +69,7 @@ def train(
     def produce(folder: Path) -> Mapping[str, Any]:
         prepared.verify()
         trainer = build_trainer(spec, prepared, first, where, folder, resume_every)
+        given.check()  # of what is imported now, before a state of it is stored
         with StopRequest() as stop:
             position = trainer.run(stop)
         return write_outputs(folder, spec, trainer, position, where)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calgrid.errors import DataError, StateError
+from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.locks import OwnerLock
@@ -75,7 +75,7 @@ def make_result(
                 _begin(partial, record, read)
                 content = {"fingerprint": fingerprint, **produce(partial)}
                 lock.check()
-                inputs.check()
+                _check_or_remove(inputs, partial)
                 _write_record(partial, record, {**content, INPUTS: read}, outputs, optional)
             lock.check()
             _remove_resume_state(partial, record)
@@ -124,6 +124,15 @@ def replace_files(
         except OSError as error:
             raise disk_error(error, study) from error
     return True
+
+
+def _check_or_remove(inputs: Inputs, partial: Path) -> None:
+    """Check the inputs; remove what was made from others, so that nothing continues from it."""
+    try:
+        inputs.check()
+    except CalgridError:
+        shutil.rmtree(partial)
+        raise
 
 
 def _is_complete(folder: Path, record: str, fingerprint: str, read: Mapping[str, Any]) -> bool:
