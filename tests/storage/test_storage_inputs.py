@@ -1,15 +1,17 @@
 """Inputs of jobs: a result is of the content that it names, or is not made."""
 
 import hashlib
+import json
+import os
 import sys
 
 import pytest
 
 from calgrid.components import fingerprint, plugins
 from calgrid.errors import StateError
-from calgrid.storage.inputs import Inputs, compare, listing
+from calgrid.storage.inputs import COMPARED, Inputs, compare, listing, record_content
 from calgrid.storage.publish import make_result, replace_files
-from calgrid.storage.records import Record
+from calgrid.storage.records import Record, write_record
 
 ABOVE, BELOW = "predict-aaaaaaaaaa", "calibrate-bbbbbbbbbb"
 
@@ -152,6 +154,30 @@ def test_files_of_a_study_follow_their_inputs(tmp_path, above):
     assert replace_files(record, ["table"], write("2"), Inputs({above: {"file": sha256("others")}}))
     assert (tmp_path / "study/table").read_text() == "2"
     assert listing(tmp_path / "study")["table"] == sha256("2")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {
+            "files": {"a": {"bytes": 1, "sha256": "0"}},
+            "inputs": {"results": {}},
+            "fingerprint": "f",
+        },
+        {"files": {}, "inputs": {"results": {"..": {"a": "0"}}}, "spec": {"files": {"b": "\n  }"}}},
+        {"spec": {"inputs": {}, "text": '\n  "files": {'}},
+    ],
+)
+def test_a_part_of_a_record_is_what_the_whole_record_says(tmp_path, content):
+    path = tmp_path / "record.json"
+    write_record(path, content)
+    whole = json.loads(path.read_text())
+    expected = {key: whole[key] for key in COMPARED if key in whole}
+    assert record_content(path) == expected
+    for size in range(path.stat().st_size):
+        os.truncate(path, path.stat().st_size - 1)
+        assert record_content(path).items() <= expected.items(), size
+    assert record_content(tmp_path / "no.json") == {}
 
 
 class TestCompare:

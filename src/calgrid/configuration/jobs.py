@@ -82,6 +82,7 @@ class Jobs:
                 "device: 'cuda' needs a GPU and this machine has none; use device: cpu or auto."
             )
         self._settings: Callable[[], Any] | None = None
+        self._unforced: Mapping[str, Must] = {}
         #: GPUs of a training or prediction job
         self.gpus = 0 if self.device == "cpu" or (local and not gpu_here()) else 1
         self.resources = Resources(study, self.gpus)
@@ -224,8 +225,9 @@ class Jobs:
         StateError : a result that must be made again is in a folder that is not writable.
         """
         self._settings = settings
-        found = pending(self.plan)
-        self._check_writable(Path(path).parent for path, must in found.items() if must.there)
+        self._unforced = pending(self.plan)
+        there = [record for record, must in self._unforced.items() if must.there]
+        self._check_writable(Path(record).parent for record in there)
 
     @functools.cached_property
     def _pending(self) -> Mapping[str, Must]:
@@ -243,7 +245,7 @@ class Jobs:
             record = self.record(stage)
             if settings.forceall or not {stage, record}.isdisjoint(names):
                 forced.add(record)
-        return pending(self.plan, forced)
+        return pending(self.plan, forced) if forced else self._unforced
 
     def changed(self, rule: str) -> Callable[[Any], list[str]]:
         """Input function of a rule: inputs that make Snakemake run a job that must run.

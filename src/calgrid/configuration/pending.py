@@ -5,6 +5,7 @@ Fingerprints, and so the names of records and folders, cover options, code and f
 Records also list the content of the results above them, which another computation may change.
 """
 
+import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from calgrid.storage.inputs import Content, listing, record_content
 from calgrid.storage.records import CHECKSUM, INPUTS, MODEL
 
 #: stage of the study -> stages whose files it reads; the first one reads results of runs
-MADE_FROM: Mapping[str, Sequence[str]] = {
+MADE_FROM: Mapping[str, tuple[str, ...]] = {
     "aggregate": (),
     "tables": ("aggregate",),
     "figures": ("aggregate",),
@@ -91,7 +92,7 @@ class _Result:
     files: Sequence[str]
     above: Mapping[str, str]
     needs: Mapping[str, Sequence[str]]
-    parts: Sequence[str] = ()
+    parts: tuple[str, ...] = ()
     versions: str = ""
 
 
@@ -147,18 +148,9 @@ class _Reader:
     """Looks for each file, and reads each record, once."""
 
     def __init__(self) -> None:
-        self._contents: dict[Path, Content] = {}
-        self._there: dict[str, bool] = {}
+        self.is_there = functools.cache(lambda name: Path(name).exists())
+        self.content = functools.cache(record_content)
+        self.listing = functools.cache(self._listing)
 
-    def is_there(self, name: str) -> bool:
-        if name not in self._there:
-            self._there[name] = Path(name).exists()
-        return self._there[name]
-
-    def content(self, path: Path) -> Content:
-        if path not in self._contents:
-            self._contents[path] = record_content(path)
-        return self._contents[path]
-
-    def listing(self, folder: str, parts: Sequence[str]) -> dict[str, str]:
+    def _listing(self, folder: str, parts: tuple[str, ...]) -> dict[str, str]:
         return listing(Path(folder), parts, self.content)

@@ -22,17 +22,29 @@ from calgrid.storage.sources import source_digest
 #: file of a result -> SHA-256, by the folder of the result
 Results = Mapping[Path, Mapping[str, str]]
 Content = Mapping[str, Any]
+#: keys of records that planning compares
+COMPARED = (CHECKSUM, "fingerprint", FILES, INPUTS)
 
 
 def record_content(path: Path) -> Content:
-    """Content of a record without a check of its checksum, for planning; empty if it is missing or
-    damaged.
+    """Values of :data:`COMPARED` in a record, without a check of its checksum; empty if it is
+    missing or damaged.
+
+    Planning reads thousands of records, so the other keys, which hold most of the text, are not
+    parsed: a key of the record stands behind a line break and two spaces (``write_record``).
     """
+    content = {}
     try:
-        content = json.loads(path.read_bytes())
+        text = path.read_bytes()
+        for key in COMPARED:
+            _, found, rest = text.partition(f'\n  "{key}": '.encode())
+            end = b"\n  }" if rest.startswith(b"{\n") else b"\n"
+            value, close, _ = rest.partition(end)
+            if found:
+                content[key] = json.loads(value.rstrip(b",") + close)
     except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return content
 
 
 @dataclass(frozen=True)
