@@ -77,9 +77,12 @@ def record(device="cpu"):
 
 def write_calibration(folder, rows, fingerprint, fits=()):
     write_frame(folder / "metrics.parquet", rows, {"fingerprint": fingerprint})
-    write_record(
-        folder / "calibrate.json", {"fits": list(fits), FILES: listed(folder, ["metrics.parquet"])}
-    )
+    write_calibration_record(folder, ["metrics.parquet"], fits)
+
+
+def write_calibration_record(folder, files, fits=()):
+    content = {"environment": {"scipy": "1.17.1"}, "fits": list(fits)}
+    write_record(folder / "calibrate.json", {**content, FILES: listed(folder, files)})
 
 
 def aggregated(manifest, study, threads=1):
@@ -104,9 +107,9 @@ def study(tmp_path):
         run, fingerprint = tmp_path / f"run{number}", f"calibration{number}"
         fit = {"calibrator": "ts", "fit_seed": 4, "seconds": 0.1}
         write_calibration(run / "calibrate", numbers(key), fingerprint, [fit])
+        write_record(run / "predict/predict.json", record())
         if not external:
             write_record(run / "train/train.json", {**record(), FILES: {}})
-            write_record(run / "predict/predict.json", record())
         runs.append(
             {
                 "key": dict(zip(KEY, key, strict=True)),
@@ -188,8 +191,7 @@ def test_a_mean_over_shifts_with_resamples_has_an_interval(study):
     drawn = pd.DataFrame([{**place, "draws": [-0.01, 0.0, 0.01], "pairs": []}])
     folder = Path(run["calibrate"])
     write_frame(folder / "resamples.parquet", drawn, {"fingerprint": run["fingerprint"]})
-    files = listed(folder, ["metrics.parquet", "resamples.parquet"])
-    write_record(folder / "calibrate.json", {"fits": [], FILES: files})
+    write_calibration_record(folder, ["metrics.parquet", "resamples.parquet"])
     aggregated(manifest, study.parent)
     means = read_frame(study.parent / "shift_means.parquet").dropna(subset="ci_low")
     assert means[list(place)].to_dict("records") == [place]
@@ -235,8 +237,7 @@ def test_resamples_are_stored_a_batch_of_runs_and_used_a_test_set_at_a_time(stud
         expected.append(rows.assign(**run["key"]))
         footer = {"fingerprint": run["fingerprint"]}
         write_frame(folder / "resamples.parquet", rows, footer, RESAMPLE_COLUMNS)
-        files = listed(folder, ["metrics.parquet", "resamples.parquet"])
-        write_record(folder / "calibrate.json", {"fits": [], FILES: files})
+        write_calibration_record(folder, ["metrics.parquet", "resamples.parquet"])
     monkeypatch.setattr("calgrid.jobs.aggregate.BATCH_RUNS", 3)
     monkeypatch.setattr("calgrid.storage.tables.PIECE_BYTES", 2**14)
     monkeypatch.setattr("calgrid.jobs.summaries.SUMMARISED_ROWS", 1)
@@ -288,6 +289,16 @@ def test_the_record_says_what_was_aggregated_and_where(small_batches):
     assert {"commit", "python", "pandas", "cpu", "machine"} <= set(found["environment"])
     assert found["seconds"] > 0
     assert found["peak_memory_mb"] > 50
+
+
+def test_environments_of_all_jobs_of_a_run_are_kept(small_batches):
+    *trained, external = read_json(small_batches / "runs.json")["runs"]
+    assert {run["environment"]["threads"] for run in trained} == {1}
+    assert "environment" not in external
+    for run in (*trained, external):
+        predicted, calibrated = run["environments"]
+        assert (predicted["stage"], predicted["device"]) == ("predict", "cpu")
+        assert calibrated == {"stage": "calibrate", "scipy": "1.17.1"}
 
 
 def test_files_say_of_what_study_they_are_and_in_what_units(small_batches):

@@ -77,6 +77,8 @@ INDICATORS = {
 DIAGNOSTICS = ["calgrid.papers.smart.diagnostics"]
 #: folders of the results of a run
 TRAINED, PREDICTED, CALIBRATED = "train-0", "predict-0", "calibrate-0"
+#: environment of the jobs that calibrate
+SCORED_IN = {"calgrid": "0.1.0", "python": "3.11.0", "numpy": "2.4.6", "scipy": "1.17.1"}
 
 
 _MEASURED = {}
@@ -244,7 +246,8 @@ def _score(key, run, recipe):
         write_frame(folder / name, table, footer, columns[name])
     made = {"fit_seed": 0, "seconds": 0.1 + 0.01 * key["seed"]}
     costs = [{"calibrator": name, **made} for name in recipe.calibrators]
-    write_record(folder / CALIBRATE, {"fits": costs, FILES: _files(folder, "*.parquet")})
+    files = _files(folder, "*.parquet")
+    write_record(folder / CALIBRATE, {"environment": SCORED_IN, "fits": costs, FILES: files})
 
 
 def _built(name, recipe):
@@ -333,7 +336,7 @@ def _rows(base, values, bounds, count):
 def _records(key, run, recipe):
     if recipe.external:
         files = _files(run / PREDICTED, "logits/*/*.parquet")
-        record = {"spec": {}, "fingerprint": "e" * 16, FILES: files}
+        record = {"spec": {}, "environment": {}, "fingerprint": "e" * 16, FILES: files}
         write_record(run / PREDICTED / "predict.json", record)
         return
     _history(key, run / TRAINED, recipe)

@@ -12,13 +12,14 @@ import pytest
 
 from calgrid.components.registry import describe
 from calgrid.errors import DataError
-from calgrid.papers.smart.diagnostics import FILES
+from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.reporting import captions
 from calgrid.reporting.findings import findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _sources
 from calgrid.reporting.study import StudyData
+from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import STUDY_FILES
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -231,10 +232,27 @@ def test_provenance_lists_fingerprints_versions_and_configuration(study, page):
     assert study.manifest["fingerprint"] in words
     for run in study.manifest["runs"]:
         assert run["fingerprint"] in words
-    assert "2.11.0" in words
+    assert "networks 0.1.0 3.11.0 2.11.0 cpu x86_64 1 9" in words
+    assert "calibrators and metrics 0.1.0 3.11.0 2.4.6 1.17.1 9" in words
+    assert "Made with several versions" not in words
     assert "study: synthetic" in words
     assert "MIT licence" in words
     assert describe("loss", "ls").source in words
+
+
+def test_a_stage_that_was_made_with_several_versions_is_named(build):
+    study = build(methods=("ce",), seeds=(0, 1), external=True, shifts=(), ood=())
+    path = study.folder / "runs.json"
+    runs = read_record(path)["runs"]
+    runs[1]["environments"][1]["scipy"] = "1.16.0"
+    write_record(path, {"runs": runs})
+    made = {"environment": {"scipy": "1.15.0"}, FILES: listed(study.folder, STUDY_FILES)}
+    write_record(study.folder / ".calgrid/aggregate-0.json", made)
+    words = Page(report(study)).words
+    assert "calibrators and metrics 0.1.0 3.11.0 2.4.6 1.16.0 1 calibrators" in words
+    assert "statistics 1.15.0 1" in words
+    said = "Made with several versions: calibrators and metrics with SciPy 1.16.0, 1.17.1."
+    assert said in words
 
 
 def test_sources_of_a_librarys_members_are_those_of_the_library():
@@ -285,7 +303,7 @@ def test_names_are_escaped(build):
 
 
 def test_a_missing_index_is_one_sentence(study, tmp_path):
-    for name in (*STUDY_FILES, *FILES):
+    for name in (*STUDY_FILES, *DIAGNOSED):
         (tmp_path / name).write_bytes((study.folder / name).read_bytes())
     with pytest.raises(DataError, match=r"index of tables or figures .* does not exist"):
         write_report(tmp_path, study.manifest, tmp_path / "report.html")

@@ -105,7 +105,7 @@ def aggregate(
             "rows": {"metrics": n_metrics, "summary": n_summary, "costs": n_costs},
             "warnings": warnings,
         }
-        return provenance.job_record(facts, begin, "numpy", "pandas", "pyarrow")
+        return provenance.job_record(facts, begin, "numpy", "scipy", "pandas", "pyarrow")
 
     diagnosed = diagnostic_files(manifest.get("diagnostics", ()))
     read = {}
@@ -393,9 +393,19 @@ def _probe_tables(run: ManifestRun) -> Iterator[Table]:
         yield with_columns(read_result(path, what, probe["fingerprint"]), {"probe": probe["name"]})
 
 
+def _environments(run: ManifestRun) -> Iterator[dict[str, Any]]:
+    """Environments of the jobs of a run after its training, with their stage."""
+    jobs = [("predict", run["predict"], PREDICT), ("calibrate", run["calibrate"], CALIBRATE)]
+    jobs += [("probe", probe["folder"], PROBE) for probe in run.get("probes", ())]
+    for stage, folder, name in jobs:
+        yield {"stage": stage, **_record(folder, name).content["environment"]}
+
+
 def _facts(run: ManifestRun) -> dict[str, Any]:
-    """Key; of trained runs options and environment of training, too, of a bank's the origin."""
-    facts: dict[str, Any] = dict(run["key"])
+    """Key, and environments of its jobs; of trained runs options and environment of training, too,
+    of a bank's the origin.
+    """
+    facts: dict[str, Any] = {**run["key"], "environments": list(_environments(run))}
     if run.get("bank", False):
         facts["origin"] = _record(run["predict"], PREDICT).content["origin"]
     if run["train"] is not None:

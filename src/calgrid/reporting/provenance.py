@@ -1,9 +1,9 @@
 """Where the numbers come from: configuration, versions, devices, fingerprints and sources."""
 
 import contextlib
-from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import pandas as pd
 import yaml
@@ -17,15 +17,25 @@ from calgrid.reporting.table import SHOWN_ROWS
 from calgrid.storage.layout import RunKey
 from calgrid.storage.schema import METRICS, RUN_KEY
 
-#: key of the environment in a record -> heading
-ENVIRONMENT = {
+#: stage -> what it made
+STAGES = {
+    "train": "networks",
+    "predict": "logits",
+    "probe": "probes",
+    "calibrate": "calibrators and metrics",
+    "aggregate": "statistics",
+}
+#: key of a version in a record -> name
+VERSIONS = {
     "calgrid": "calgrid",
     "python": "Python",
     "torch": "torch",
-    "device": "Device",
-    "device_name": "Name",
-    "threads": "Threads",
+    "numpy": "NumPy",
+    "scipy": "SciPy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
 }
+ENVIRONMENT_HEADER = ("What", *VERSIONS.values(), "Device", "Name", "Threads", "Jobs")
 #: what is looked up in the registry, and under which kinds of components
 KINDS = {
     "dataset": ("dataset",),
@@ -36,6 +46,8 @@ KINDS = {
 }
 RUN_HEADER = ("Run", "Origin", "Run fingerprint", "Calibration fingerprint", "Interruptions")
 CODE = Markup("<code>{}</code>")
+#: stage and environment of a job
+Job: TypeAlias = tuple[str, Mapping[str, Any]]
 
 
 def provenance(data: StudyData) -> dict[str, Any]:
@@ -43,23 +55,61 @@ def provenance(data: StudyData) -> dict[str, Any]:
     of_runs = data.distinct(METRICS, [*RUN_KEY, "fingerprint"]).groupby(list(RUN_KEY))
     fingerprints = of_runs["fingerprint"].agg(lambda values: ", ".join(sorted(values)))
     runs = data.manifest["runs"]
-    environments: Counter[tuple[str, ...]] = Counter()
-    for run in runs:
-        if environment := data.facts(run).get("environment"):
-            environments[tuple(str(environment.get(name, "")) for name in ENVIRONMENT)] += 1
+    jobs = list(_jobs(data))
     shown = runs if len(runs) <= SHOWN_ROWS else []
     rows = [_run(data, run, fingerprints) for run in shown]
     configuration = data.manifest["configuration"]
     return {
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),
-        "environment_names": (*ENVIRONMENT.values(), "Runs"),
-        "environments": [(*values, count) for values, count in sorted(environments.items())],
+        "environment_header": ENVIRONMENT_HEADER,
+        "environments": _environments(jobs),
+        "mixed": _mixed(jobs),
         "n_runs": len(runs),
         "run_header": RUN_HEADER,
         "runs": rows,
         "sources": _sources(data),
     }
+
+
+def _jobs(data: StudyData) -> Iterator[Job]:
+    """Stage and environment of each job of the study."""
+    for run in data.manifest["runs"]:
+        facts = data.facts(run)
+        if "environment" in facts:
+            yield "train", facts["environment"]
+        for environment in facts.get("environments", ()):
+            yield environment["stage"], environment
+    if data.environment:
+        yield "aggregate", data.environment
+
+
+def _environments(jobs: Iterable[Job]) -> list[tuple[object, ...]]:
+    """Different environments of each stage, and the number of jobs in each."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for stage, environment in jobs:
+        values = [environment.get(name, "") for name in (*VERSIONS, "device")]
+        name = environment.get("device_name") or environment.get("cpu", "")
+        counts[stage, *map(str, [*values, name, environment.get("threads", "")])] += 1
+    rows: list[tuple[object, ...]] = []
+    for stage, made in STAGES.items():
+        of_stage = sorted(values for values in counts if values[0] == stage)
+        rows += [(made, *values[1:], counts[values]) for values in of_stage]
+    return rows
+
+
+def _mixed(jobs: Iterable[Job]) -> list[str]:
+    """Stages of which the jobs had several versions of a library."""
+    found = defaultdict[tuple[str, str], set[str]](set)
+    for stage, environment in jobs:
+        for name in VERSIONS:
+            found[stage, name].add(environment.get(name, ""))
+    mixed = []
+    for (stage, name), versions in found.items():
+        known = sorted(versions - {""})
+        if len(known) > 1:
+            mixed.append(f"{STAGES[stage]} with {VERSIONS[name]} {', '.join(known)}")
+    return mixed
 
 
 def _run(data: StudyData, run: ManifestRun, fingerprints: pd.Series) -> list[str]:

@@ -126,13 +126,18 @@ class StudyData:
         """
         return self._record.content.get("warnings", []) if self._record is not None else []
 
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """Environment of the job that wrote the files."""
+        return self._record.content.get("environment", {}) if self._record is not None else {}
+
     @functools.cached_property
     def _record(self) -> Record | None:
         """Record of the files; None in a copy of the files alone."""
         return summary_record(self.folder, "aggregate")
 
     def facts(self, run: ManifestRun) -> Mapping[str, Any]:
-        """Training record of a run of the manifest; for an external run it holds the key alone."""
+        """Facts of a run of the manifest from the records of its jobs, as in ``runs.json``."""
         return self._facts[RunKey(**run["key"])]
 
     @functools.cached_property
