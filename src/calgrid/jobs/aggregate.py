@@ -111,8 +111,9 @@ def aggregate(
     read = {}
     for folder in map(Path, manifest["folders"]):
         name = record_of(folder)
-        digest = listing(folder).get(name)
-        if name != PREPARE and digest:  # runs alone
+        if name == PREPARE:  # of runs alone
+            continue
+        if digest := listing(folder).get(name):
             read[folder] = {name: digest}
     replace_files(record, (*schema.STUDY_FILES, *diagnosed), produce, given.of(read))
 
