@@ -8,9 +8,10 @@ import pytest
 
 from calgrid.configuration import pending as states
 from calgrid.configuration.pending import pending
-from calgrid.configuration.plan import RESULT_FILES, STAGES, Plan
+from calgrid.configuration.plan import RESULT_FILES, Plan
 from calgrid.configuration.study import Study
 from calgrid.storage.inputs import listing
+from calgrid.storage.layout import MADE_FROM, SUMMARIES
 from calgrid.storage.records import MODEL, write_record
 
 GRID = {"methods": ["ce", "tst"], "shifts": ["digits_c"]}
@@ -23,7 +24,7 @@ class Results:
         self.plan = plan
         for job in plan.jobs:
             self.write(job)
-        for stage in STAGES:
+        for stage in SUMMARIES:
             self.write_stage(stage)
 
     def write(self, job, content="first"):
@@ -52,7 +53,7 @@ class Results:
                     digest = listing(Path(job.folder))[name]
                     read[os.path.relpath(job.folder, study)] = {name: digest}
         else:
-            read["."] = listing(study, states.MADE_FROM[stage])
+            read["."] = listing(study, MADE_FROM[stage])
         record.parent.mkdir(parents=True, exist_ok=True)
         write_record(record, {"files": {stage: {"sha256": stage}}, "inputs": {"results": read}})
 
@@ -64,7 +65,7 @@ class Results:
 
     def pending(self, **options):
         """Stages and rules with methods of what must be made -> why."""
-        names = {self.plan.stage_record(stage): stage for stage in STAGES}
+        names = {self.plan.stage_record(stage): stage for stage in SUMMARIES}
         for job in self.plan.jobs:
             about = job.about if job.rule == "data" else job.spec["key"]["method"]
             names[job.result] = f"{job.rule} {about}"
@@ -136,7 +137,7 @@ def test_what_is_forced_and_what_follows_it(results):
     assert found == {
         "predict tst": states.FORCED,
         "calibrate tst": states.FOLLOWS,
-        **dict.fromkeys(STAGES, states.FOLLOWS),
+        **dict.fromkeys(SUMMARIES, states.FOLLOWS),
     }
 
 

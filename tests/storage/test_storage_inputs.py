@@ -9,7 +9,7 @@ import pytest
 
 from calgrid.components import fingerprint, plugins
 from calgrid.errors import StateError
-from calgrid.storage.inputs import COMPARED, Inputs, compare, listing, record_content
+from calgrid.storage.inputs import COMPARED, NOTHING, Inputs, inputs_now, listing, record_content
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import Record, write_record
 
@@ -20,7 +20,7 @@ def sha256(content):
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def make(folder, content, inputs=None):
+def make(folder, content, inputs=NOTHING):
     """Make a result with one file; returns whether there was something to do."""
 
     def produce(work):
@@ -97,41 +97,45 @@ class TestWhatChangesAfterPlanning:
     """One sentence and no result, before the computation and after it."""
 
     @pytest.fixture(params=["before", "after"])
-    def refused(self, request, tmp_path, inputs, refuses):
-        """Make a change before or during the computation, which is refused with a message."""
+    def said(self, request, tmp_path, inputs):
+        """What is said of a change before or during the computation, which makes no result."""
 
-        def check(change, *parts):
+        def of(change):
             def produce(work):
                 (work / "file").write_text("metrics")
                 change()
                 return {}
 
+            folder = tmp_path / BELOW
             if request.param == "before":
                 change()
-            done = never if request.param == "before" else produce
-            folder = tmp_path / BELOW
-            with refuses(StateError, *parts):
-                make_result(folder, "calibrate.json", "b", ["file"], done, inputs=inputs)
+                produce = never
+            with pytest.raises(StateError) as error:
+                make_result(folder, "calibrate.json", "b", ["file"], produce, inputs=inputs)
             assert not folder.exists()
             assert not folder.with_name(f"{folder.name}.partial").exists()
+            return str(error.value)
 
-        return check
+        return of
 
-    def test_a_file(self, refused, tmp_path, known_code):
+    def test_a_file(self, said, tmp_path, known_code):
         path = tmp_path / "labels.csv"
-        refused(lambda: path.write_text("other"), "labels.csv was changed after", "run again")
+        message = f"{path} was changed after the study was planned; run again."
+        assert said(lambda: path.write_text("other")) == message
 
-    def test_a_result_above(self, refused, above, known_code):
+    def test_a_result_above(self, said, above, known_code):
         def change():
             (above / "predict.json").unlink()
             make(above, "others")
 
-        refused(change, f"{ABOVE}/file was made anew while it was read", "run again")
+        message = f"{above}/file was made anew while it was read; run again."
+        assert said(change) == message
 
-    def test_code(self, refused, monkeypatch):
+    def test_code(self, said, monkeypatch):
         found = []
         monkeypatch.setattr(fingerprint, "changed", lambda code: found)
-        refused(lambda: found.append("losses/mine.py"), "losses/mine.py was edited", "run again")
+        message = "losses/mine.py was edited after the study was planned; run again."
+        assert said(lambda: found.append("losses/mine.py")) == message
 
 
 def test_files_of_a_study_follow_their_inputs(tmp_path, above):
@@ -180,21 +184,18 @@ def test_a_part_of_a_record_is_what_the_whole_record_says(tmp_path, content):
     assert record_content(tmp_path / "no.json") == {}
 
 
-class TestCompare:
-    def test_what_is_the_same_another_and_gone(self, tmp_path, above, inputs, known_code):
-        make(tmp_path / BELOW, "metrics", inputs)
-        content = Record.read(tmp_path / BELOW, "calibrate.json").content
-        found = compare(content, tmp_path / BELOW, tmp_path)
-        assert (found.same, found.others, found.gone) == (2, [], [])
-        (above / "predict.json").unlink()
-        make(above, "others")
-        (tmp_path / "labels.csv").unlink()
-        found = compare(content, tmp_path / BELOW, tmp_path)
-        assert found.others == [str(above / "file")]
-        assert found.gone == ["labels.csv"]
-
-    def test_a_record_without_inputs_is_unproved(self, tmp_path):
-        assert not compare({"inputs": {"data": "d1"}}, tmp_path, tmp_path).proved
+def test_inputs_of_now_are_the_same_others_or_gone(tmp_path, above, inputs, known_code):
+    make(tmp_path / BELOW, "metrics", inputs)
+    content = Record.read(tmp_path / BELOW, "calibrate.json").content
+    logits, labels = sha256("logits"), sha256("labels")
+    found = list(inputs_now(content, tmp_path / BELOW, tmp_path))
+    assert found == [(str(above / "file"), logits, logits), ("labels.csv", labels, labels)]
+    (above / "predict.json").unlink()
+    make(above, "others")
+    (tmp_path / "labels.csv").unlink()
+    found = list(inputs_now(content, tmp_path / BELOW, tmp_path))
+    assert found == [(str(above / "file"), logits, sha256("others")), ("labels.csv", labels, None)]
+    assert list(inputs_now(content, tmp_path / BELOW, None))[1] == ("labels.csv", labels, None)
 
 
 class TestCode:

@@ -13,7 +13,7 @@ from calgrid.configuration.manifest import Manifest
 from calgrid.errors import StateError
 from calgrid.storage import provenance
 from calgrid.storage.inputs import Inputs, listing
-from calgrid.storage.layout import MANIFEST, RunKey
+from calgrid.storage.layout import MADE_FROM, MANIFEST, RunKey
 from calgrid.storage.publish import make_result, replace_files
 from calgrid.storage.records import FILES, PREPARE, Record, read_record, sha256_of
 
@@ -232,8 +232,7 @@ def write_part(
     write: Callable[[Path, Manifest, Path], object],
 ) -> None:
     """Write tables, figures or report of the study with this record into its folder."""
-    study = record.parents[1]
-    made_from = ("aggregate", "tables", "figures") if Path(name).suffix else ("aggregate",)
+    study, read = record.parents[1], MADE_FROM[Path(name).stem]
 
     def produce(folder: Path) -> dict[str, Any]:
         if not Path(name).suffix:
@@ -241,4 +240,4 @@ def write_part(
         write(study, manifest, folder / name)
         return {}
 
-    replace_files(record, [name], produce, given.of({study: listing(study, made_from)}))
+    replace_files(record, [name], produce, given.of({study: listing(study, read)}))

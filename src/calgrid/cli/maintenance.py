@@ -16,10 +16,10 @@ from calgrid.configuration.manifest import below_results, plans
 from calgrid.configuration.plan import Plan
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.reporting.text import count
-from calgrid.storage.inputs import compare
+from calgrid.storage.inputs import inputs_now
 from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN, MODEL, Record, read_record
+from calgrid.storage.records import HIDDEN, INPUTS, MODEL, Record, read_record
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -57,14 +57,24 @@ class _Verified:
             if self.delete:
                 remove(path)
         elif record is not None:
-            found = compare(record.content, record.root, root)
-            self.same += found.same
-            self.gone += found.gone
-            self.unproved += not found.proved
-            if found.others:
-                self.outdated += 1
-                others = ", ".join(found.others)
-                _report(path, f"{others} had another content when it was made")
+            self._compare(path, record, root)
+
+    def _compare(self, path: Path, record: Record, root: Path | None) -> None:
+        """Compare the inputs of a result with what is there now."""
+        if "results" not in record.content.get(INPUTS, {}):
+            self.unproved += 1
+            return
+        others = []
+        for name, read, now in inputs_now(record.content, record.root, root):
+            if now is None:
+                self.gone.append(name)
+            elif now == read:
+                self.same += 1
+            else:
+                others.append(name)
+        if others:
+            self.outdated += 1
+            _report(path, f"{', '.join(others)} had another content when it was made")
 
     def text(self) -> str:
         """What was compared, in words."""
@@ -111,11 +121,6 @@ def verify(options: argparse.Namespace) -> None:
     checked = f"{count(len(folders), 'result')} and {named}"
     intact = "" if found.damaged or found.outdated else "all intact; "
     sys.stdout.write(f"{checked}: {intact}{visible_lines(found.text())}\n")
-    if found.outdated:
-        raise StateError(
-            f"{found.outdated} of {checked} were made from other inputs than are there now; run "
-            "the study again."
-        )
     if found.damaged and not options.delete:
         raise StateError(
             f"{found.damaged} of {checked} are damaged: 'calgrid verify --delete' removes them, "
@@ -123,6 +128,11 @@ def verify(options: argparse.Namespace) -> None:
         )
     if found.damaged:
         sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
+    if found.outdated:
+        raise StateError(
+            f"{found.outdated} of {checked} were made from other inputs than are there now; run "
+            "the study again."
+        )
 
 
 def _data_roots(results: Path, studies: Iterable[Path]) -> dict[Path, Path]:

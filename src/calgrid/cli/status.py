@@ -52,7 +52,7 @@ OLD_SECONDS = 120
 
 
 #: keys of specifications that hold fingerprints of inputs -> what these are
-MADE_FROM = {
+FINGERPRINTS = {
     "run_fingerprint": "its training",
     "first_stage": "its first stage",
     "data": "its data set",
@@ -134,9 +134,9 @@ def _code_of(record: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _changed_values(older: Any, new: Any, name: str = "") -> Iterator[str]:
     """Options in which two specifications differ, as ``alpha 0.05 -> 0.2``, and other inputs."""
-    if name in MADE_FROM:
+    if name in FINGERPRINTS:
         if older != new:
-            yield f"{MADE_FROM[name]} (see there)"
+            yield f"{FINGERPRINTS[name]} (see there)"
     elif isinstance(older, dict) and isinstance(new, dict):
         for key in sorted({*older, *new} - IMPLIED):
             yield from _changed_values(older.get(key), new.get(key), key)

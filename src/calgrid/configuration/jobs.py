@@ -20,7 +20,7 @@ from typing import Any
 from calgrid import optional
 from calgrid.components import plugins
 from calgrid.configuration.pending import Must, pending
-from calgrid.configuration.plan import RESULT_FILES, STAGES, Plan
+from calgrid.configuration.plan import RESULT_FILES, Plan
 from calgrid.configuration.resources import Resources
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, StateError
@@ -241,7 +241,7 @@ class Jobs:
             inside = any(name.startswith(f"{job.folder}/") for name in names)
             if settings.forceall or inside or RULES.get(job.rule, job.rule) in names:
                 forced.add(job.result)
-        for stage in STAGES:
+        for stage in SUMMARIES:
             record = self.record(stage)
             if settings.forceall or not {stage, record}.isdisjoint(names):
                 forced.add(record)
@@ -255,11 +255,11 @@ class Jobs:
         """
 
         def of_job(wildcards: Any) -> list[str]:
-            record = self.record(rule) if rule in STAGES else self._records[wildcards.id]
+            record = self.record(rule) if rule in SUMMARIES else self._records[wildcards.id]
             if record not in self._pending:
                 return []
             must = self._pending[record]
-            return [*must.above, *([self._now] if must.there else [])]
+            return [*must.above, *(self._now if must.there else [])]
 
         return of_job
 
@@ -269,12 +269,15 @@ class Jobs:
         return {job.id: job.result for job in self.plan.jobs}
 
     @functools.cached_property
-    def _now(self) -> str:
+    def _now(self) -> list[str]:
         """A file of this moment; with Snakemake's own, because a dry run changes no results."""
-        NOW.parent.mkdir(exist_ok=True)
-        # Snakemake compares the content of small files that it has seen before
-        NOW.write_text(str(time.time()))
-        return str(NOW)
+        try:
+            NOW.parent.mkdir(exist_ok=True)
+            # Snakemake compares the content of small files that it has seen before
+            NOW.write_text(str(time.time()))
+        except OSError:  # the working folder of somebody else, where nothing can run
+            return []
+        return [str(NOW)]
 
     def write_plan(self, path: str) -> None:
         """Write the specifications of all jobs and the manifest of the study."""

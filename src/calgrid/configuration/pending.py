@@ -12,17 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calgrid.configuration.plan import RESULT_FILES, STAGES, Job, Plan
+from calgrid.configuration.plan import RESULT_FILES, Job, Plan
 from calgrid.storage.inputs import Content, listing, record_content
+from calgrid.storage.layout import MADE_FROM, SUMMARIES
 from calgrid.storage.records import CHECKSUM, INPUTS, MODEL
 
-#: stage of the study -> stages whose files it reads; the first one reads results of runs
-MADE_FROM: Mapping[str, tuple[str, ...]] = {
-    "aggregate": (),
-    "tables": ("aggregate",),
-    "figures": ("aggregate",),
-    "report": ("aggregate", "tables", "figures"),
-}
 MISSING, FORCED = "files of it are missing", "its computation is forced"
 FOLLOWS = "results above it are made again"
 OTHER_NAME = "its folder holds another result"
@@ -48,7 +42,7 @@ def pending(plan: Plan, forced: Collection[str] = ()) -> dict[str, Must]:
     needs them. ``forced`` are records of results that the user wants to be made again.
     """
     results = [_of_job(plan, job) for job in plan.jobs]
-    results += [_of_stage(plan, stage) for stage in STAGES]
+    results += [_of_stage(plan, stage) for stage in SUMMARIES]
     read = _Reader()
     found: dict[str, Must] = {}
     known = -1

@@ -1,7 +1,7 @@
 """All jobs of a study: specifications (:mod:`calgrid.specs`), fingerprints, folders of results.
 
-A fingerprint covers everything that determines a result and names its folder, so a job runs if
-there is no such folder.
+A fingerprint covers the options, the code and the user's files that determine a result, and names
+its folder. Which jobs must run says :mod:`calgrid.configuration.pending`.
 """
 
 import functools
@@ -39,6 +39,7 @@ from calgrid.errors import ConfigError
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import (
     ID_LENGTH,
+    MADE_FROM,
     MANIFEST,
     OOD_PREFIX,
     PROBE_TABLE,
@@ -602,8 +603,7 @@ class Plan:
         """
         if name in ("plan", "aggregate"):
             return self.manifest()["fingerprint"]
-        made_from = ("tables", "figures") if name == "report" else ("aggregate",)
-        inputs = list(map(self.summary_fingerprint, made_from))
+        inputs = list(map(self.summary_fingerprint, MADE_FROM[name]))
         return fingerprint.digest({"inputs": inputs, "code": self._stage(name)})
 
     def _stage(self, name: str) -> str:

@@ -8,7 +8,7 @@ these with the records that are there then (:mod:`calgrid.configuration.pending`
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,49 +126,22 @@ def listing(
     return found
 
 
-@dataclass
-class Compared:
-    """Inputs in a record, compared with what is there now.
+def inputs_now(
+    record: Content, folder: Path, root: Path | None
+) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each input in the record of ``folder``: its name, its SHA-256 as it was read, and that
+    of now; None for what is gone.
 
-    Attributes
-    ----------
-    proved : False if the record names no inputs, as those of earlier versions.
-    same : number of files with the same content.
-    others : what has another content.
-    gone : files that are not there, so that they cannot be compared.
+    The user's files are below ``root``; without ``root`` they count as gone.
     """
-
-    proved: bool = True
-    same: int = 0
-    others: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-
-    def add(self, name: str, read: str, now: str | None) -> None:
-        """Add a file: its SHA-256 as it was read, and now."""
-        if now is None:
-            self.gone.append(name)
-        elif now == read:
-            self.same += 1
-        else:
-            self.others.append(name)
-
-
-def compare(record: Content, folder: Path, root: Path | None) -> Compared:
-    """Compare the inputs in the record of ``folder`` with the results above it and the user's files
-    below ``root``; without ``root`` these count as gone.
-    """
-    inputs = record.get(INPUTS, {})
-    found = Compared(proved="results" in inputs)
-    if not found.proved:
-        return found
+    inputs = record[INPUTS]
     for place, files in inputs["results"].items():
         above = Path(os.path.normpath(folder / place))
         now = listing(above)
         for name, sha256 in files.items():
-            found.add(str(above / name), sha256, now.get(name))
+            yield str(above / name), sha256, now.get(name)
     for name, sha256 in inputs["files"].items():
-        found.add(name, sha256, None if root is None else _digest_or_none(root / name))
-    return found
+        yield name, sha256, None if root is None else _digest_or_none(root / name)
 
 
 def _digest_or_none(path: Path) -> str | None:

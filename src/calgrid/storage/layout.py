@@ -5,7 +5,7 @@
 ``results/{study}``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,15 @@ EXTERNAL_CHECKPOINT = "last"
 RUN_PATH = "{protocol}/{dataset}/{backbone}/{method}/seed{seed}"
 #: ``ood/svhn`` is the test split of the data set ``svhn``, used as an out-of-distribution set
 OOD_PREFIX = "ood/"
+#: stage of a study -> stages whose files it reads; the first one reads results of runs
+MADE_FROM: Mapping[str, tuple[str, ...]] = {
+    "aggregate": (),
+    "tables": ("aggregate",),
+    "figures": ("aggregate",),
+    "report": ("aggregate", "tables", "figures"),
+}
 #: parts of a study that are made from all runs
-SUMMARIES = ("aggregate", "tables", "figures", "report")
+SUMMARIES = tuple(MADE_FROM)
 #: digits of a fingerprint in the name of a folder
 ID_LENGTH = 10
 #: facts of a prepared data set in its folder

@@ -18,7 +18,7 @@ from typing import Any
 
 from calgrid.errors import CalgridError, DataError, StateError
 from calgrid.storage.atomic import disk_error, flush, read_json, write_json
-from calgrid.storage.inputs import Inputs
+from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.locks import OwnerLock
 from calgrid.storage.records import FILES, INPUTS, Record, listed, write_record
 
@@ -40,7 +40,7 @@ def make_result(
     outputs: Sequence[str],
     produce: Produce,
     *,
-    inputs: Inputs | None = None,
+    inputs: Inputs = NOTHING,
     optional: Sequence[str] = (),
 ) -> bool:
     """Make the folder of a job's result, unless it is there; return whether ``produce`` ran.
@@ -61,7 +61,7 @@ def make_result(
     StateError : a live process makes the same folder, the disk is full, an output was not written,
         or an input was changed.
     """
-    folder, inputs = Path(folder), inputs or Inputs()
+    folder = Path(folder)
     partial = folder.with_name(f"{folder.name}.partial")
     read = inputs.recorded(folder)
     with OwnerLock(folder.with_name(f"{folder.name}.lock"), f"result {folder}") as lock:
@@ -86,7 +86,7 @@ def make_result(
 
 
 def replace_files(
-    record: Path, outputs: Sequence[str], produce: Produce, inputs: Inputs | None = None
+    record: Path, outputs: Sequence[str], produce: Produce, inputs: Inputs = NOTHING
 ) -> bool:
     """Replace files or folders of a study by those that ``produce`` writes, unless they are made
     from the same inputs; return whether ``produce`` ran.
@@ -99,7 +99,7 @@ def replace_files(
     inputs : what ``produce`` reads; compared with the plan before and after.
     """
     study, name = record.parents[1], record.stem.rpartition("-")[0]
-    partial, inputs = record.with_name(f"{name}.partial"), inputs or Inputs()
+    partial = record.with_name(f"{name}.partial")
     read = inputs.recorded(study)
     with OwnerLock(record.with_name(f"{name}.lock"), f"result {name} of {study}") as lock:
         try:

@@ -32,7 +32,7 @@ Statuses = Sequence[tuple[str, os.stat_result]]
 def source_digest(data_root: str | Path | None, name: str) -> str:
     """Return the SHA-256 of a file, or of a folder: of the names and digests of all files below it.
 
-    Names, times and places do not count, so that a copied source is the same source. ``name`` is a
+    Its own name, place and times do not count, so that a copied source is the same. ``name`` is a
     path below ``data_root``, or below the working directory if that is None. The digest of what is
     large is kept in the user's cache folder (``XDG_CACHE_HOME``), and used until the size, a time
     or the inode of a file changes.
