@@ -158,7 +158,8 @@ def add_probes(written, methods):
             table = made(np.random.default_rng(place)).assign(checkpoint="last")
             folder = Path(run["predict"]).with_name(f"probe_{id}-0")
             write_frame(folder / PROBE_TABLE, table, {"fingerprint": f"{id}-{place}"})
-            write_record(folder / PROBE, {FILES: listed(folder, [PROBE_TABLE])})
+            record = {"environment": {}, FILES: listed(folder, [PROBE_TABLE])}
+            write_record(folder / PROBE, record)
             named = {"name": id, "id": id, "options": options, "fingerprint": f"{id}-{place}"}
             named["folder"] = str(folder)
             run.setdefault("probes", []).append(named)

@@ -125,6 +125,7 @@ class TestStage:
     @pytest.fixture
     def train(self, prepared, tmp_path, monkeypatch):
         monkeypatch.setattr(stage, "open_prepared", lambda _, **_options: prepared)
+        monkeypatch.setattr(type(prepared), "digest", "0123")  # it is in no folder
         return lambda spec: stage.train(spec, tmp_path / "data", tmp_path / "run", device="cpu")
 
     def test_publishes_the_file_of_a_method_that_has_it_and_removes_that_of_an_earlier_run(
