@@ -205,10 +205,10 @@ class TestCode:
     def plugin(self, tmp_path, monkeypatch):
         """A plugin whose calibrator imports a module beside the plugin, and has a data file."""
         files = {
-            "mine/calibrators/mine_ts.py": "import mine.tools.inner\nimport beside\nX = 1\n",
-            "mine/tools/__init__.py": "",
-            "mine/tools/inner.py": "",
-            "mine/table.csv": "1",
+            "own/calibrators/own_ts.py": "import own.tools.inner\nimport beside\nX = 1\n",
+            "own/tools/__init__.py": "",
+            "own/tools/inner.py": "",
+            "own/table.csv": "1",
             "beside.py": "",
         }
         for name, content in files.items():
@@ -218,22 +218,22 @@ class TestCode:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv(plugins.VARIABLE, "")
         monkeypatch.syspath_prepend(str(tmp_path))
-        plugins.use(["mine"])
+        plugins.use(["own"])
         yield tmp_path
         plugins.use([])
-        for name in [name for name in sys.modules if name.split(".")[0] in ("mine", "beside")]:
+        for name in [name for name in sys.modules if name.split(".")[0] in ("own", "beside")]:
             del sys.modules[name]
 
     def code(self):
-        return fingerprint.code_digests(["mine.calibrators.mine_ts"])
+        return fingerprint.code_digests(["own.calibrators.own_ts"])
 
     @pytest.mark.parametrize(
         ("name", "said"),
         [
-            ("mine/calibrators/mine_ts.py", "mine_ts"),
-            ("mine/tools/__init__.py", "tools"),
-            ("mine/tools/inner.py", "inner"),
-            ("mine/table.csv", "mine/table.csv"),
+            ("own/calibrators/own_ts.py", "own_ts"),
+            ("own/tools/__init__.py", "tools"),
+            ("own/tools/inner.py", "inner"),
+            ("own/table.csv", "own/table.csv"),
             ("beside.py", "beside"),
         ],
     )
@@ -246,15 +246,15 @@ class TestCode:
 
     def test_a_comment_does_not_count(self, plugin):
         code = self.code()
-        (plugin / "mine/tools/inner.py").write_text("# a comment\n")
+        (plugin / "own/tools/inner.py").write_text("# a comment\n")
         assert fingerprint.changed(code) == []
 
     def test_a_module_that_planning_cannot_see_is_refused(self, plugin, refuses):
         code = self.code()
-        (plugin / "mine/dynamic.py").write_text("")
+        (plugin / "own/dynamic.py").write_text("")
         assert fingerprint.unknown(code) == []
-        plugins.use(["mine"])
-        __import__("mine.dynamic")
-        assert fingerprint.unknown(code) == ["mine.dynamic"]
-        with refuses(StateError, "mine.dynamic was imported in a way", "import mine.dynamic"):
+        plugins.use(["own"])
+        __import__("own.dynamic")
+        assert fingerprint.unknown(code) == ["own.dynamic"]
+        with refuses(StateError, "own.dynamic was imported in a way", "import own.dynamic"):
             Inputs(code=code).check()
