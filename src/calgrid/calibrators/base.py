@@ -257,6 +257,11 @@ class Calibrator(ABC):
         """
         self._require_fitted()
         chosen = kind or self.kind
+        if np.ndim(logits) == 1 and self.n_classes != 2:
+            raise DataError(
+                f"logits have the shape ({len(logits)},), but the calibrator was fitted on "
+                f"{self.n_classes} classes; give one row as logits[None, :]."
+            )
         values = as_logits(logits, chosen)
         # a few logits lie between 0 and 1 by chance
         if np.ndim(logits) == 1 and chosen == "logits" and len(values) >= FEWEST_ROUNDED:
@@ -290,7 +295,7 @@ class Calibrator(ABC):
 
         It can be scripted, traced, exported and compiled, runs on its device, and has its numbers
         as float64 buffers; its output is that of :meth:`predict_proba` within 1e-6. Another number
-        of classes raises ValueError; values are not checked.
+        of classes is an error; rows that :meth:`predict_proba` refuses are NaN.
 
         Raises
         ------
@@ -307,7 +312,8 @@ class Calibrator(ABC):
             unit=self._scale,
             kind=self.kind,
             binary=self.binary,
-            lowest=-np.inf if self.maps_impossible else -IMPOSSIBLE,
+            lowest=-IMPOSSIBLE,
+            maps_impossible=self.maps_impossible,
         )
 
     def _module(self, maps: Any) -> Any:

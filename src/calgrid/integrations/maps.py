@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calgrid.calibrators._probabilities import ROW_SUM_TOLERANCE
+
 Array = NDArray[np.float64]
 #: without a type, because TorchScript reads no comments about types
 is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
@@ -26,8 +28,10 @@ class CalibratorModule(nn.Module):
     """Logits or probabilities, as of the fit, to calibrated probabilities of their dtype.
 
     Arithmetic and buffers are float64, also for lower precision and after ``half()``. Another
-    number of columns raises ValueError; values are not checked: NaN gives NaN. Classes whose logit
-    is further below the row's largest than ``lowest`` get probability 0.
+    number of columns is an error. A row that NumPy refuses becomes NaN: one with NaN or +inf,
+    without a finite logit, or that is not probabilities where the fit was. Classes whose logit is
+    below the row's largest plus ``lowest`` are impossible: their probability is 0, unless
+    ``maps_impossible``.
     """
 
     def __init__(
@@ -39,13 +43,17 @@ class CalibratorModule(nn.Module):
         kind: str,
         binary: bool,
         lowest: float,
+        maps_impossible: bool,
     ) -> None:
         super().__init__()
         self.n_classes = n_classes
         self.map = map
         self.of_probabilities = kind == "probabilities"
         self.binary = binary
+        self.maps_impossible = maps_impossible
         self.least = float(np.finfo(np.float32).tiny)
+        self.tolerance = ROW_SUM_TOLERANCE
+        self.nan = float("nan")
         self.unit: Tensor
         self.register_buffer("unit", _tensor(unit))
         # a plain number would become float32 in ONNX
@@ -69,19 +77,38 @@ class CalibratorModule(nn.Module):
             is_column = logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)
             if not is_tracing() and not is_column:
                 raise ValueError("The calibrator was fitted on one column, class 1 of two.")
-            logits = logits.reshape(-1)
+            # to (rows,) and not (-1,): an error in a traced module, too, if there are more columns
+            logits = logits.reshape(logits.shape[0])
             other = 1.0 - logits if self.of_probabilities else torch.zeros_like(logits)
             logits = torch.stack([other, logits], dim=1)
-        if not is_tracing() and logits.shape[1] != self.n_classes:
+        if not is_tracing() and (logits.dim() != 2 or logits.shape[1] != self.n_classes):
             raise ValueError("The calibrator was fitted on another number of classes.")
+        logits = logits.reshape(logits.shape[0], self.n_classes)
+        usable = self.usable(logits)
         if self.of_probabilities:
             logits = logits.clamp(min=self.least).log()
         logits = logits - logits.amax(dim=1, keepdim=True)
+        impossible = logits < self.lowest
+        logits = torch.where(impossible, torch.full_like(logits, -float("inf")), logits)
         probabilities: Tensor = self.map(logits / self.unit)
-        possible = torch.where(logits < self.lowest, torch.zeros_like(logits), probabilities)
-        total = possible.sum(dim=1, keepdim=True)
-        probabilities = torch.where(total > 0.0, possible / total, probabilities)
+        if not self.maps_impossible:
+            possible = torch.where(impossible, torch.zeros_like(logits), probabilities)
+            total = possible.sum(dim=1, keepdim=True)
+            probabilities = torch.where(total > 0.0, possible / total, probabilities)
+        probabilities = torch.where(usable, probabilities, torch.full_like(probabilities, self.nan))
         return probabilities.to(values.dtype if values.is_floating_point() else torch.float32)
+
+    def usable(self, values: Tensor) -> Tensor:
+        """Return whether each row of values ``(N, K)`` is one that NumPy takes, ``(N, 1)``."""
+        # comparisons with NaN are false in all runtimes; some pass it over in maxima and sums
+        if self.of_probabilities:
+            valid = (values >= 0.0) & (values <= 1.0 + self.tolerance)
+            total = torch.where(valid, values, torch.zeros_like(values)).sum(dim=1, keepdim=True)
+            some = (total - 1.0).abs() <= self.tolerance
+        else:
+            valid = values < float("inf")
+            some = (values > -float("inf")).to(torch.float64).sum(dim=1, keepdim=True) > 0.0
+        return some & (valid.to(torch.float64).sum(dim=1, keepdim=True) > self.n_classes - 0.5)
 
 
 class Mixture(nn.Module):

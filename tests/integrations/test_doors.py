@@ -1,0 +1,200 @@
+"""Bad rows at each door of a fitted calibrator: an error or NaN, never a plausible probability."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from calgrid import CalibratedEstimator, CalibratedModule
+from calgrid.calibrators import build_calibrator
+from calgrid.cli import main
+from calgrid.errors import DataError
+from tests.integrations.test_modules import FORMS, IDS, drawn
+
+CLASSES = 12
+GOOD = np.linspace(-2.0, 3.0, CLASSES)
+
+
+def with_value(value, row=GOOD):
+    """Rows with one value in the place of each number in turn."""
+    rows = np.tile(row, (len(row), 1))
+    np.fill_diagonal(rows, value)
+    return rows
+
+
+BAD = np.vstack(
+    [
+        with_value(np.nan),
+        with_value(np.inf),
+        np.full((1, CLASSES), np.nan),
+        np.full((1, CLASSES), np.inf),
+        np.full((1, CLASSES), -np.inf),
+    ]
+)
+EXAMPLE = torch.tensor(drawn(1, 9)[0])
+#: a good row before and after bad ones
+BATCH = np.vstack([GOOD, BAD, GOOD])
+
+
+def fitted(id, options=None):
+    logits, labels = drawn(0, 400)
+    return build_calibrator(id, **(options or {})).fit(logits, labels)
+
+
+def assert_only_good_rows(found, calibrator, batch=BATCH, good=GOOD):
+    assert np.isnan(found[1:-1]).all()
+    expected = calibrator.predict_proba(good[None])
+    np.testing.assert_allclose(found[[0, -1]], np.repeat(expected, 2, axis=0), atol=1e-6)
+
+
+def onnx_session(calibrator, folder):
+    for module in ("onnx", "onnxscript"):
+        pytest.importorskip(module, reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    calibrator.save(folder / "fitted.safetensors")
+    path = folder / "model.onnx"
+    assert main(["export", str(folder / "fitted.safetensors"), "--onnx", str(path)]) == 0
+    return runtime.InferenceSession(path)
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)), ids=[id for id, _ in FORMS])
+def test_bad_rows_of_a_module_are_nan_and_the_others_as_without_them(form):
+    calibrator = fitted(*FORMS[form])
+    module = calibrator.module()
+    batch = torch.tensor(BATCH)
+    assert_only_good_rows(module(batch).numpy(), calibrator)
+    assert_only_good_rows(torch.jit.script(module)(batch).numpy(), calibrator)
+    traced = torch.jit.trace(module, EXAMPLE, check_trace=False)
+    assert_only_good_rows(traced(batch).numpy(), calibrator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", range(len(FORMS)), ids=[id for id, _ in FORMS])
+def test_bad_rows_in_onnx_runtime_are_nan(form, tmp_path):
+    calibrator = fitted(*FORMS[form])
+    session = onnx_session(calibrator, tmp_path)
+    (found,) = session.run(None, {"logits": BATCH.astype(np.float32)})
+    assert_only_good_rows(found, calibrator)
+    for row in BATCH.astype(np.float32):
+        (alone,) = session.run(None, {"logits": row[None]})
+        assert np.isnan(alone).all() == (not np.array_equal(row, GOOD.astype(np.float32)))
+
+
+def test_a_nan_logit_does_not_become_a_class_in_onnx_runtime(tmp_path):
+    # vs gave 0.36 to another class, because ONNX Runtime passes NaN over in a maximum
+    session = onnx_session(fitted("vs"), tmp_path)
+    row = GOOD.astype(np.float32)
+    row[-1] = np.nan
+    (found,) = session.run(None, {"logits": row[None]})
+    assert np.isnan(found).all()
+    (none,) = session.run(None, {"logits": np.empty((0, CLASSES), np.float32)})
+    assert none.shape == (0, CLASSES)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_numpy_refuses_bad_rows(id, refuses):
+    calibrator = fitted(id, {**dict(FORMS)[id], "max_epochs": 20} if id in ("pts", "smart") else {})
+    for row in BAD:
+        with refuses(DataError, "row 1 has NaN, +inf or no finite value"):
+            calibrator.predict_proba(np.vstack([GOOD, row]))
+    with refuses(DataError, "logits must be (N, K)"):
+        calibrator.predict_proba(np.empty((0, CLASSES)))
+    with refuses(DataError, "11 classes, but the calibrator was fitted on 12"):
+        calibrator.predict_proba(GOOD[None, 1:])
+    with refuses(DataError, "shape (12,)", "one row as logits[None, :]"):
+        calibrator.predict_proba(GOOD)
+
+
+@pytest.mark.parametrize("id", ["ts", "vs", "iso_ova", "smart"])
+def test_low_precision_and_huge_logits_give_what_numpy_gives(id):
+    calibrator = fitted(id)
+    module = calibrator.module()
+    for dtype in (torch.float16, torch.bfloat16):
+        values = torch.tensor(GOOD[None]).to(dtype)
+        expected = calibrator.predict_proba(values.double())
+        assert module(values).dtype == dtype
+        np.testing.assert_allclose(module(values).double(), expected, atol=1e-2)
+        np.testing.assert_allclose(module(values.double()), expected, atol=1e-6)
+    huge = np.vstack([1e30 * GOOD, 1e300 * GOOD, -1e300 * GOOD])
+    expected = calibrator.predict_proba(huge)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(module(torch.tensor(huge)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 6, 11, 24])
+def test_another_number_of_classes_is_an_error_in_each_module(columns):
+    module = fitted("ts").module()
+    traced = torch.jit.trace(module, EXAMPLE, check_trace=False)
+    values = torch.zeros(4, columns, dtype=torch.float64)
+    with pytest.raises(ValueError, match="another number of classes"):
+        module(values)
+    for recorded in (traced, torch.jit.script(module)):
+        with pytest.raises(Exception, match="number of classes|invalid for input"):
+            recorded(values)
+
+
+def test_numbers_that_are_no_probabilities_are_nan_where_the_fit_was_of_probabilities():
+    logits, labels = drawn(0, 400)
+    shares = torch.tensor(logits).softmax(1)
+    calibrator = build_calibrator("ts").fit(shares, labels, kind="probabilities")
+    good = torch.tensor(GOOD).softmax(0).numpy()
+    negative = good + np.eye(CLASSES)[0] * 0.2 - np.eye(CLASSES)[1] * 0.2
+    bad = np.vstack([with_value(np.nan, good), good[None] / 2, negative[None], GOOD[None]])
+    batch = np.vstack([good, bad, good])
+    module = calibrator.module()
+    assert_only_good_rows(module(torch.tensor(batch)).numpy(), calibrator, batch, good)
+    alone = build_calibrator("ts").fit(shares[:, 0], (labels == 0).astype(int), kind="probabilities")
+    found = alone.module()(torch.tensor([0.5, np.nan, -0.1, 1.2, np.inf]))
+    assert np.isfinite(found[0]).all()
+    assert np.isnan(found[1:]).all()
+
+
+def test_one_column_of_more_rows_is_no_row_of_more_columns():
+    logits = np.random.default_rng(0).normal(scale=3, size=200)
+    calibrator = build_calibrator("ts").fit(logits, (logits > 1).astype(int))
+    traced = torch.jit.trace(calibrator.module(), torch.tensor(logits[:3]), check_trace=False)
+    with pytest.raises(RuntimeError, match="invalid for input"):
+        traced(torch.zeros(4, 2, dtype=torch.float64))
+    found = calibrator.module()(torch.tensor([1.0, np.nan, np.inf, -np.inf]))
+    assert np.isfinite(found[[0, 3]]).all()
+    assert np.isnan(found[[1, 2]]).all()
+
+
+@pytest.mark.parametrize("id", ["ts", "vs"])
+def test_a_network_with_a_calibrator_refuses_bad_rows_and_returns_nan_once_recorded(id, refuses):
+    network = CalibratedModule(nn.Identity(), fitted(id))
+    for row in BAD:
+        with refuses(DataError, "a row with NaN, +inf or no finite number"):
+            network(torch.tensor(np.vstack([GOOD, row])))
+    exported = torch.export.export(
+        network,
+        (EXAMPLE,),
+        dynamic_shapes=(({0: torch.export.Dim("rows", min=2)},),),
+    )
+    assert_only_good_rows(exported.module()(torch.tensor(BATCH)).numpy(), network.calibrator)
+
+
+def test_scikit_learn_refuses_scores_that_are_nan(refuses):
+    class Broken(LogisticRegression):
+        def decision_function(self, X):
+            scores = super().decision_function(X)
+            return np.where(X[:, :1] > 90, np.nan, scores)
+
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(90, 4))
+    estimator = CalibratedEstimator(Broken(), "vs").fit(rows, np.arange(90) % 3)
+    with refuses(DataError, "row 0 has NaN"):
+        estimator.predict_proba(np.full((1, 4), 100.0))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_commands_refuse_bad_rows(bad, tmp_path, capsys):
+    logits, labels = drawn(0, 100)
+    np.savez(tmp_path / "fit.npz", logits=logits, labels=labels)
+    np.savez(tmp_path / "new.npz", logits=np.vstack([GOOD, np.where(GOOD > 2, bad, GOOD)]))
+    files = ["--fit", str(tmp_path / "fit.npz"), "--apply", str(tmp_path / "new.npz")]
+    assert main(["calibrate", "--calibrator", "vs", *files]) != 0
+    said = capsys.readouterr().err
+    assert "row 1" in said
+    assert "NaN" in said
