@@ -45,7 +45,7 @@ def test_with_a_calibrator_it_is_exported_for_any_number_of_images(ours):
     val = ours.logits("val", "last")
     calibrator = build_calibrator("ts").fit(val.logits, val.label)
     both = CalibratedModule(TrainedNetwork(ours, "last"), calibrator)
-    images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
+    images = torch.randint(256, (8, *both.model.image_shape), dtype=torch.uint8)
     rows = torch.export.Dim("rows", min=1)
     exported = torch.export.export(both, (images[:3],), dynamic_shapes=(({0: rows},),))
     torch.testing.assert_close(exported.module()(images), both(images))

@@ -1,11 +1,16 @@
 """A network that a study trained, for new images."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from calgrid.datasets import open_prepared
+from calgrid.datasets._pictures import decode
+from calgrid.datasets.encoded import Scaling
 from calgrid.errors import DataError, unknown_id
 from calgrid.integrations.torch import is_recorded
 from calgrid.procedures.network import tested_networks
@@ -17,15 +22,18 @@ from calgrid.training.data import Batch, centre_crop
 
 #: floats of resized images leave [0, 1] by less than this
 OVERSHOOT = 0.5
+#: pictures that :meth:`TrainedNetwork.predict` holds at once
+BLOCK = 256
 
 
 class TrainedNetwork(nn.Module):
     """The network of a run with its normalisation: images to the logits that the study has.
 
-    Images are those of the data set: for folders of pictures, RGB of its ``image_size``. The module
-    is in evaluation mode, normalises as in training, computes one view of each image in float32,
-    and can be joined to a calibrator by :class:`~calgrid.integrations.torch.CalibratedModule`. The
-    noise of ``vtst`` is that of the first images of a split.
+    Images have the size of those of the data set; :meth:`read` and :meth:`predict` take files of
+    pictures, scaled and cropped as those of the study. The module is in evaluation mode, normalises
+    as in training, computes one view of each image in float32, and can be joined to a calibrator by
+    :class:`~calgrid.integrations.torch.CalibratedModule`. The noise of ``vtst`` is that of the
+    first images of a split.
 
     Parameters
     ----------
@@ -36,6 +44,7 @@ class TrainedNetwork(nn.Module):
     Attributes
     ----------
     classes : names of the classes in the order of the logits; None if the data set has no names.
+    image_shape : channels, height and width of the images that it takes.
 
     Raises
     ------
@@ -58,6 +67,8 @@ class TrainedNetwork(nn.Module):
         layout = Layout(str(results), study="")
         prepared = open_prepared(layout.data(spec["key"]["dataset"], spec["data"]))
         self.classes: list[str] | None = prepared.manifest.get("classes")
+        self.image_shape: tuple[int, ...] = tuple(prepared.manifest["image_shape"])
+        self.scaling = scaling_of(prepared.manifest)
         self.crop_size: int | None = spec["protocol"]["crop_size"]
         cpu = torch.device("cpu")
         ((_, self.network, self.procedure),) = tested_networks(
@@ -75,18 +86,92 @@ class TrainedNetwork(nn.Module):
 
         Raises
         ------
-        DataError : floats are far outside [0, 1].
+        DataError : images of another size or type, or floats far outside [0, 1].
         """
-        if images.is_floating_point() and images.numel() and not is_recorded():
-            least, most = images.min().item(), images.max().item()
-            if least < -OVERSHOOT or most > 1 + OVERSHOOT:
-                raise DataError(
-                    f"images are floats from {least:.3g} to {most:.3g} instead of 0 to 1; divide "
-                    "those of 0 to 255 by 255, or give them as uint8, and do not normalise them."
-                )
+        if not is_recorded():
+            self._check(images)
+        # an error, in a traced network too, for another number of pixels
+        images = images.reshape(images.shape[0], *self.image_shape)
         pixels = images if images.is_floating_point() else images.float() / 255
         pixels = centre_crop(pixels, self.crop_size)
         index = torch.arange(pixels.shape[0], device=pixels.device)
         batch = Batch((pixels - self.mean) / self.std, torch.zeros_like(index), index)
         logits: Any = self.procedure.predict(self.network, batch)[0]
         return logits
+
+    def read(self, paths: Sequence[str | Path]) -> Tensor:
+        """Return the images of picture files, uint8 (N, C, H, W), as the study reads them: RGB,
+        scaled and cropped if its data set is.
+
+        Raises
+        ------
+        DataError : a file cannot be read or decoded, or has another size and is not scaled.
+        """
+        images = np.empty((len(paths), *self.image_shape), np.uint8)
+        for position, path in enumerate(paths):
+            images[position] = self._read(Path(path))
+        return torch.from_numpy(images)
+
+    def predict(self, paths: Sequence[str | Path]) -> Tensor:
+        """Return logits (N, K) of picture files (:meth:`read`), on the device of the network."""
+        if not paths:
+            raise DataError("There are no pictures; give the paths of one or more.")
+        logits = []
+        with torch.no_grad():
+            for start in range(0, len(paths), BLOCK):
+                images = self.read(paths[start : start + BLOCK])
+                logits.append(self(images.to(self.mean.device)))
+        return torch.cat(logits)
+
+    def _read(self, path: Path) -> np.ndarray:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}); correct the path."
+            ) from None
+        scaling = self.scaling
+        image = decode(
+            content, scaling.size, scaling.resize, str(path), interpolation=scaling.interpolation
+        )
+        if image.shape != self.image_shape:
+            raise DataError(
+                f"{path} has {_size(image.shape)} pixels, but the network was trained on images of "
+                f"{_size(self.image_shape)}; scale it as those were."
+            )
+        return image
+
+    def _check(self, images: Tensor) -> None:
+        """Raise DataError for images of another size, type or range."""
+        if tuple(images.shape[1:]) != self.image_shape or images.ndim != 4:
+            raise DataError(
+                f"images have the shape {tuple(images.shape)}, but the network was trained on "
+                f"(N, {', '.join(map(str, self.image_shape))}); scale them as those of the data "
+                "set, or read files of pictures with read(paths)."
+            )
+        if not images.is_floating_point():
+            if images.dtype != torch.uint8:
+                raise DataError(f"images are {images.dtype}; give uint8, or floats in [0, 1].")
+            return
+        if not images.numel():
+            return
+        least, most = images.min().item(), images.max().item()
+        # false for NaN, too
+        if not (least >= -OVERSHOOT and most <= 1 + OVERSHOOT):
+            raise DataError(
+                f"images are floats from {least:.3g} to {most:.3g} instead of 0 to 1; divide "
+                "those of 0 to 255 by 255, or give them as uint8, and do not normalise them."
+            )
+
+
+def scaling_of(manifest: Mapping[str, Any]) -> Scaling:
+    """How the pictures of a prepared data set were scaled."""
+    encoded = manifest["splits"]["test"]["images"].get("scaling")
+    if encoded is not None:
+        return Scaling(**encoded)
+    options = manifest.get("options", {})
+    return Scaling(options.get("image_size"), options.get("resize"))
+
+
+def _size(shape: Sequence[int]) -> str:
+    return f"{shape[1]}x{shape[2]}"

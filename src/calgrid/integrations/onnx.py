@@ -24,8 +24,8 @@ def write_onnx(calibrator: Calibrator, path: Path) -> None:
     """Write the map of a fitted calibrator, atomically, after ONNX Runtime has computed it.
 
     Its input is named ``logits`` or ``probabilities``, float32 ``(rows, K)``, or ``(rows,)`` of a
-    fit on one column; its output ``calibrated``, float32 ``(rows, K)``. Metadata ``calgrid`` holds
-    the calibrator and its classes as JSON.
+    fit on one column; its output ``calibrated``, float32 ``(rows, K)``. Rows that NumPy refuses are
+    NaN. Metadata ``calgrid`` holds the calibrator and its classes as JSON.
 
     Raises
     ------
