@@ -31,8 +31,7 @@ help: ## list the targets
 setup: $(READY) ## install the pinned release into .venv (once; again when the pins change)
 
 demo: $(READY) ## run the default grid and write its report
-	"$(BIN)/snakemake" --cores $(CORES)
-	@printf '\nReport:  %s\nNumbers: %s\n' "$(CURDIR)/$(STUDY)/report.html" "$(CURDIR)/$(STUDY)/metrics.parquet"
+	"$(BIN)/calgrid" run config/config.yaml --cores $(CORES)
 
 test: $(READY) ## run the tests of every unit and one small workflow (some minutes)
 	$(PYTEST) -m "not ($(REST))" $(PYTEST_ARGS)

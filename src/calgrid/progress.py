@@ -23,7 +23,8 @@ def log(message: str) -> None:
         sys.stderr.write(f"{visible_lines(message)}\n")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a duration as ``1:05`` or ``2:01:05``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
@@ -75,4 +76,4 @@ class Progress:
         self._last = now
         left = (now - self._begin) / max(self.done - self._initial, 1) * (self.total - self.done)
         numbers = "".join(f", {name} {value:.4g}" for name, value in shown.items())
-        log(f"{self.title}: {self.unit} {self.done}/{self.total}{numbers}, {_duration(left)} left")
+        log(f"{self.title}: {self.unit} {self.done}/{self.total}{numbers}, {duration(left)} left")

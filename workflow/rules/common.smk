@@ -10,6 +10,7 @@ from snakemake.settings.types import DeploymentMethod
 # Use the code of this checkout, if it is one, instead of an installed package.
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
+from calgrid.cli import events
 from calgrid.configuration.files import read_configuration
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
@@ -48,6 +49,7 @@ try:
         JOBS.check_files()
         JOBS.compare_inputs(lambda: workflow.dag_settings)
 except (CalgridError, OSError) as error:
+    events.say(str(error))
     raise WorkflowError(str(error)) from None
 
 JOBS.export_environment()

@@ -12,7 +12,7 @@ from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from calgrid import forkserver
-from calgrid.cli import joblogs
+from calgrid.cli import events, joblogs
 from calgrid.configuration.jobs import check_temporary_folder
 from calgrid.storage.publish import FORCED
 
@@ -52,6 +52,7 @@ ERRORS = Errors()
 logger.addFilter(is_news)
 if workflow.is_main_process:
     logger.addHandler(ERRORS)
+    logger.addHandler(events.Writer())
 
 
 onstart:
@@ -59,6 +60,7 @@ onstart:
         JOBS.check_writable()
         check_temporary_folder()
     except CalgridError as error:
+        events.say(str(error))
         raise WorkflowError(str(error)) from None
     JOBS.bring_times_to_now()
     JOBS.write_plan(PLAN)
@@ -91,9 +93,11 @@ onerror:
         job for job in workflow.dag.needrun_jobs() if not job.is_norun and job not in failed
     ]
     rules = Counter(sorted(job.rule.name for job in left if job in blocked))
-    logger.error(
-        joblogs.report(ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:])
+    summary = joblogs.report(
+        ERRORS.reasons(failed), rules, len(left) - rules.total(), sys.argv[1:]
     )
+    logger.error(summary)
+    events.say(summary)
 
 
 onsuccess:

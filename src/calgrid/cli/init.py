@@ -71,7 +71,7 @@ def init(options: argparse.Namespace) -> None:
     sys.stdout.write(
         f"wrote {folder}\nStudy:   config/config.yaml (check it: calgrid check "
         f"config/config.yaml)\n"
-        f"Run it:  cd {folder} && snakemake --cores all\n"
-        "Cluster: slurm/config.yaml, then snakemake --profile slurm\n"
+        f"Run it:  cd {folder} && calgrid run config/config.yaml\n"
+        "Cluster: slurm/config.yaml, then calgrid run config/config.yaml --profile slurm\n"
         "Methods: plugins/ (add one: calgrid new loss my_loss)\n"
     )

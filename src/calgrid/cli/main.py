@@ -326,6 +326,14 @@ def _data_root_option(parser: argparse.ArgumentParser) -> None:
     _path(parser, "--data-root", "FOLDER", "replaces data_root of the configuration")
 
 
+def _run_command(commands: Commands) -> None:
+    help = "Run a study with Snakemake, and show one line for each stage."
+    parser = _command(commands, "run", "run:run", help)
+    _path(parser, "configuration", "CONFIG", "configuration file (YAML)")
+    further = "options of Snakemake, such as --cores 4 or --profile slurm (--cores all)"
+    parser.add_argument("snakemake", nargs=argparse.REMAINDER, metavar="...", help=further)
+
+
 def _study_commands(commands: Commands) -> None:
     help = "Create a folder for studies: configuration, Snakemake profiles, plugins."
     parser = _command(commands, "init", "init:init", help)
@@ -454,7 +462,7 @@ def _job_command(commands: Commands, name: str, run: str, help: str) -> argparse
     return parser
 
 
-def _run_commands(commands: Commands) -> None:
+def _result_commands(commands: Commands) -> None:
     help = "Prepare a data set or shift family (memory-mapped arrays)."
     parser = _job_command(commands, "data", "data", help)
     _path(parser, "--data-root", None, "folder with downloaded data")
@@ -530,8 +538,8 @@ def _total_commands(commands: Commands) -> None:
 #: commands by purpose, in the order of the help
 GROUPS = {
     "files of logits": (_file_commands,),
-    "studies": (_study_commands,),
+    "studies": (_run_command, _study_commands),
     "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
-    "commands of the workflow rules": (_run_commands, _total_commands),
+    "commands of the workflow rules": (_result_commands, _total_commands),
 }

@@ -1,0 +1,47 @@
+"""What happens to the jobs of Snakemake, as lines of JSON, from its process to ``calgrid run``."""
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+#: environment variable with the file of the lines
+VARIABLE = "CALGRID_EVENTS"
+#: events that are written, and their attributes
+ATTRIBUTES = {
+    LogEvent.RUN_INFO: ("stats",),
+    LogEvent.JOB_INFO: ("jobid", "rule_name", "log"),
+    LogEvent.JOB_FINISHED: ("job_id",),
+    LogEvent.JOB_ERROR: ("jobid", "rule_msg", "log"),
+}
+#: event of :func:`say`
+SAID = "said"
+
+
+class Writer(logging.Handler):
+    """Writes the events of Snakemake's logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record if it is one of these events."""
+        event = getattr(record, "event", None)
+        if event in ATTRIBUTES:
+            # the name of the number of a job differs between events
+            values = {name.replace("_", ""): getattr(record, name) for name in ATTRIBUTES[event]}
+            _write(str(event), values)
+
+
+def say(text: str) -> None:
+    """Hand a message to the user of ``calgrid run``, if that has started Snakemake."""
+    _write(SAID, {"text": text})
+
+
+def _write(event: str, values: dict[str, Any]) -> None:
+    path = os.environ.get(VARIABLE)
+    if path:
+        line = json.dumps({"event": event, "time": time.time(), **values}, default=str)
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")

@@ -1,0 +1,265 @@
+"""``calgrid run``: Snakemake with one line for each stage; its own output goes to a log."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from calgrid.cli import events, joblogs
+from calgrid.cli.colours import coloured
+from calgrid.configuration.files import read_configuration
+from calgrid.configuration.home import home
+from calgrid.configuration.model import Config
+from calgrid.errors import StateError, visible_lines
+from calgrid.progress import duration
+
+#: rules that only collect others
+COLLECTING = ("all", "default")
+#: seconds between two looks at the jobs, and between two pictures of them in a log
+LOOK, LOG_INTERVAL = 0.5, 30.0
+#: options of Snakemake that say how many jobs run at once
+CORES = ("-c", "--cores", "-j", "--jobs", "--profile", "--workflow-profile")
+DRY_RUN = {"-n", "--dry-run", "--dryrun"}
+#: last lines of the log that are shown if Snakemake fails without a message of ours
+SHOWN_LINES = 12
+
+
+@dataclass
+class Running:
+    """A job that was handed to the executor."""
+
+    begin: float
+    log: str
+
+
+@dataclass
+class Stage:
+    """Jobs of a rule."""
+
+    total: int
+    done: int = 0
+    running: dict[int, Running] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    #: of finished jobs
+    seconds: float = 0.0
+
+    def text(self, now: float) -> str:
+        """``7 of 12 done, 2 running, 1 failed, 3:20 left``, or ``12 to do``."""
+        if not (self.done or self.running or self.failed):
+            return f"{self.total} to do"
+        parts = [f"{self.done} of {self.total} done"]
+        started = [job for job in self.running.values() if Path(job.log).exists()]
+        queued = len(self.running) - len(started)
+        for number, state in ((len(started), "running"), (queued, "queued")):
+            if number:
+                parts.append(f"{number} {state}")
+        if self.failed:
+            parts.append(coloured(f"{len(self.failed)} failed", "red", sys.stdout))
+        left = self.seconds_left(now, started)
+        if left is not None:
+            parts.append(f"{duration(left)} left")
+        return ", ".join(parts)
+
+    def seconds_left(self, now: float, started: Sequence[Running]) -> float | None:
+        """Seconds until the last job of the stage, if all run as those that finished, or as the
+        running ones say; None without any.
+        """
+        if not self.running:
+            return None
+        if self.done:
+            each = self.seconds / self.done
+        else:
+            told = [now - job.begin + left for job in started if (left := _left(job.log))]
+            if not told:
+                return None
+            each = max(told)
+        waiting = self.total - self.done - len(self.failed) - len(self.running)
+        of_running = sum(max(each - (now - job.begin), 0.0) for job in self.running.values())
+        return (of_running + waiting * each) / len(self.running)
+
+
+def _left(log: str) -> float | None:
+    """Seconds left by the last line of progress in the log of a job."""
+    found = joblogs.progress(joblogs.last_attempt(log))
+    if found is None:
+        return None
+    seconds = 0
+    for part in found["left"].split(":"):
+        seconds = 60 * seconds + int(part)
+    return float(seconds)
+
+
+class Stages:
+    """All stages, from the events of Snakemake; of a dry run only their totals."""
+
+    def __init__(self, dry_run: bool = False) -> None:
+        self.dry_run = dry_run
+        self.stages: dict[str, Stage] = {}
+        self._rule_of: dict[int, str] = {}
+
+    def take(self, event: Mapping[str, Any]) -> str:
+        """Count an event; return what the user should read of it."""
+        kind = event["event"]
+        if kind == events.SAID:
+            return str(event["text"])
+        if kind == LogEvent.RUN_INFO:
+            for rule, total in event["stats"].items():
+                if rule not in (*COLLECTING, "total"):
+                    self.stages.setdefault(rule, Stage(0)).total = total
+            return ""
+        if self.dry_run:
+            return ""
+        job, now = event["jobid"], event["time"]
+        if kind == LogEvent.JOB_INFO and event["rulename"] in self.stages:
+            self._rule_of[job] = event["rulename"]
+            stage = self.stages[event["rulename"]]
+            stage.failed.discard(job)  # another attempt
+            stage.running[job] = Running(now, event["log"][0] if event["log"] else "")
+        elif job in self._rule_of:
+            stage = self.stages[self._rule_of[job]]
+            running = stage.running.pop(job, None)
+            if kind == LogEvent.JOB_ERROR:
+                stage.failed.add(job)
+                return f"{event['log'][0]}: {joblogs.why(event['log'], event['rulemsg'] or '')}"
+            if running is not None:
+                stage.done += 1
+                stage.seconds += now - running.begin
+        return ""
+
+    def lines(self) -> list[str]:
+        """One line for each stage."""
+        width = max(map(len, self.stages), default=0)
+        now = time.time()
+        return [f"  {rule:{width}s}  {stage.text(now)}" for rule, stage in self.stages.items()]
+
+
+class Screen:
+    """The stages in a terminal, drawn again in their place; in a log, those that changed."""
+
+    def __init__(self, output: TextIO) -> None:
+        self.output = output
+        self.in_place = output.isatty()
+        self._shown: list[str] = []
+        self._last = -LOG_INTERVAL
+
+    def say(self, text: str) -> None:
+        """Write lines that stay."""
+        self._clear()
+        self.output.write(f"{visible_lines(text)}\n")
+        self.output.flush()
+
+    def draw(self, lines: Sequence[str], last: bool = False) -> None:
+        """Draw the stages; in a log only now and then, and at the ``last`` time."""
+        now = time.monotonic()
+        if self.in_place:
+            self._clear()
+            columns = shutil.get_terminal_size().columns
+            shown = [line[: columns - 1] for line in lines]
+            self.output.write("".join(f"{line}\n" for line in shown))
+            self._shown = [] if last else shown
+        elif last or now - self._last >= LOG_INTERVAL:
+            changed = [line for line in lines if line not in self._shown]
+            self.output.write("".join(f"{line}\n" for line in changed))
+            self._shown, self._last = list(lines), now
+        self.output.flush()
+
+    def _clear(self) -> None:
+        if self.in_place and self._shown:
+            self.output.write(f"\x1b[{len(self._shown)}A\x1b[J")
+            self._shown = []
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run Snakemake on a study and show its stages.
+
+    Raises
+    ------
+    ConfigError : the configuration cannot be read.
+    StateError : Snakemake fails; what failed was shown before.
+    """
+    values = read_configuration(options.configuration)
+    results = values.get("results") or Config.model_fields["results"].default
+    study = Path(str(results), str(values.get("study")))
+    now = datetime.now().astimezone()
+    log = Path(".snakemake/log", f"{now:%Y-%m-%dT%H%M%S}.run-{os.getpid()}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    screen = Screen(sys.stdout)
+    screen.say(f"{options.configuration}: planning; all messages go to {log}")
+    command = _command(options.configuration, options.snakemake)
+    with tempfile.TemporaryDirectory() as folder, log.open("w", encoding="utf-8") as output:
+        file = Path(folder, "events")
+        file.touch()
+        environment = {**os.environ, events.VARIABLE: str(file)}
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        stages = Stages(dry_run=bool(DRY_RUN.intersection(options.snakemake)))
+        said = _follow(process, file, stages, screen)
+    if process.returncode == 0:
+        for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
+            if (study / path).is_file():
+                screen.say(f"{name + ':':8s} {(study / path).resolve()}")
+        return
+    if not said:
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
+        screen.say("\n".join(last))
+    raise StateError(f"Snakemake ended with exit code {process.returncode}; its messages: {log}")
+
+
+def _command(configuration: Path, further: Sequence[str]) -> list[str]:
+    """Command line of Snakemake, with the workflow of this folder or else that of calgrid."""
+    command = [sys.executable, "-m", "snakemake", "--configfile", str(configuration)]
+    if not any(Path(name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
+        command += ["--snakefile", str(home() / "workflow/Snakefile")]
+    if not any(option.split("=")[0] in CORES for option in further):
+        command += ["--cores", "all"]
+    return [*command, *further]
+
+
+def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen: Screen) -> bool:
+    """Show the events of a process until it ends; return whether it said something."""
+    said = False
+    # Ctrl-C reaches Snakemake, too, which ends its jobs and then itself; a scheduler's SIGTERM does
+    # not
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    term = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        with file.open(encoding="utf-8") as lines:
+            ended = False
+            while not ended:
+                ended = process.poll() is not None
+                for event in _complete(lines):
+                    text = stages.take(event)
+                    if text:
+                        screen.say(text)
+                        said = True
+                screen.draw(stages.lines(), last=ended)
+                if not ended:
+                    time.sleep(LOOK)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, term)
+    return said
+
+
+def _complete(lines: TextIO) -> Iterator[dict[str, Any]]:
+    """Yield the events whose lines are complete."""
+    while True:
+        place = lines.tell()
+        line = lines.readline()
+        if not line.endswith("\n"):
+            lines.seek(place)
+            return
+        yield json.loads(line)
