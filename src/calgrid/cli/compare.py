@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
@@ -18,6 +17,7 @@ from calgrid.cli.files import read
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
+from calgrid.metrics import Output
 from calgrid.reporting.text import format_with_unit
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
@@ -48,7 +48,7 @@ def compare(options: argparse.Namespace) -> None:
     first = _read(next(iter(methods.values()))[0], options)
     runs = {}
     for name, paths in methods.items():
-        runs[name] = [_probabilities(path, first, options) for path in paths]
+        runs[name] = [_output(path, first, options) for path in paths]
     frame = paired_bootstrap(
         runs,
         first.label,
@@ -80,7 +80,7 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
     return ordered
 
 
-def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
+def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
     classes = first.metadata.get("classes")
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:

@@ -16,6 +16,8 @@ from calgrid.files.logits import predicted, read_any
 from calgrid.metrics import (
     METRICS,
     Metric,
+    Output,
+    Predictions,
     bootstrap,
     bootstrap_soft,
     check_probabilities,
@@ -44,7 +46,7 @@ def read(
     """
     return read_any(
         path,
-        options.kind or "logits",
+        options.kind,
         labels,
         values_key=options.values_key,
         label_key=options.label_key,
@@ -70,7 +72,7 @@ def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
 
 
 def estimates(
-    probabilities: np.ndarray,
+    probabilities: Output | Predictions,
     truth: np.ndarray,
     options: argparse.Namespace,
     measure: Callable[..., Mapping[str, float]] = evaluate,
@@ -103,9 +105,10 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
-    further = _metrics_of_plugins(probabilities, data.label, options.bins)
+    predictions = check_probabilities(probabilities, data.label)
+    further = _metrics_of_plugins(predictions, options.bins)
     measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)
-    scores = estimates(probabilities, data.label, options, measure, resample)
+    scores = estimates(predictions, data.label, options, measure, resample)
     if data.distribution is not None:
         scores |= estimates(
             probabilities, data.distribution, options, evaluate_soft, bootstrap_soft
@@ -119,9 +122,8 @@ def metrics(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
 
 
-def _metrics_of_plugins(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> list[Metric]:
+def _metrics_of_plugins(predictions: Predictions, bins: int) -> list[Metric]:
     """Metrics of plugins that can be computed for a file; others are reported and left out."""
-    predictions = check_probabilities(probabilities, labels)
     working, problems = [], registry.broken("metric")
     for name in metric_names():
         if name in METRICS:

@@ -27,9 +27,9 @@ def reliability(options: argparse.Namespace) -> None:
     parts = {}
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
-        probabilities = predicted(data)
-        scores = estimates(probabilities, data.label, options)
-        parts[name] = (probabilities, data.label, line_of(scores))
+        output = predicted(data)
+        scores = estimates(output, data.label, options)
+        parts[name] = (output.probs, data.label, line_of(scores))
     if options.plot:
         write_figure(options.plot, parts, options.bins)
         return

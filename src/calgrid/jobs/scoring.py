@@ -25,6 +25,7 @@ from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_ca
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
     Metric,
+    Output,
     Predictions,
     check_probabilities,
     evaluate,
@@ -418,11 +419,11 @@ class Scorer:
         calibrator = self.fitted(entry, seed, self.fit.rows(first)).calibrator
         held = self.fit.rows(second)
         drawn = uniform(len(held), seeding, "thresholds")
-        probs, names = self._predict(calibrator, held), self.statistics["conformal"]
+        probs, names = self._predict(calibrator, held).probs, self.statistics["conformal"]
         rules = fit_sets(probs, held.label, drawn, names)
         clean = self.chunk.family < 0
         data = self.test if clean else self.shifted
-        probs = self._predict(calibrator, data)
+        probs = self._predict(calibrator, data).probs
         conditions = data.conditions()
         severest = max(severity for _, severity, _ in conditions)
         for shift, severity, rows in conditions:
@@ -452,15 +453,15 @@ class Scorer:
         return False
 
     @staticmethod
-    def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
-        """Probabilities (N, K), computed in blocks of rows."""
+    def _predict(calibrator: Calibrator, data: Logits) -> Output:
+        """Output (N, K), computed in blocks of rows."""
         width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
-        result, most = np.empty(data.logits.shape), max(1, PREDICTED_NUMBERS // width)
-        for begin in range(0, len(result), most):
+        blocks, most = [], max(1, PREDICTED_NUMBERS // width)
+        for begin in range(0, len(data), most):
             rows = slice(begin, begin + most)
             features = None if data.features is None else data.features[rows]
-            result[rows] = calibrator.predict_proba(data.logits[rows], features=features)
-        return result
+            blocks.append(calibrator.predict_output(data.logits[rows], features=features))
+        return Output.joined(blocks)
 
     @property
     def _draws(self) -> dict[str, Any]:
@@ -472,7 +473,7 @@ class Scorer:
         self,
         result: Result,
         place: dict[str, Any],
-        probs: np.ndarray | Predictions,
+        probs: Output | Predictions,
         labels: np.ndarray,
         on_test: bool = False,
     ) -> None:

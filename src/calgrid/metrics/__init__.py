@@ -7,7 +7,7 @@
 A new metric is a function here and a row of :data:`METRICS` (``metrics/table.py``).
 """
 
-from calgrid.metrics._inputs import Predictions, check_probabilities
+from calgrid.metrics._inputs import Output, Predictions, check_probabilities, from_logits
 from calgrid.metrics.calibration import (
     aece,
     aece_eq,
@@ -67,6 +67,7 @@ from calgrid.metrics.table import METRICS, Metric
 __all__ = [
     "METRICS",
     "Metric",
+    "Output",
     "Predictions",
     "accuracy",
     "aece",
@@ -100,6 +101,7 @@ __all__ = [
     "fpr95",
     "fpr95_failure",
     "fpr95_oodpos",
+    "from_logits",
     "kl_human",
     "ks",
     "l1_iso",

@@ -137,7 +137,7 @@ def function_estimator(
 
     def of_resample(weights: Floats) -> list[float]:
         drawn = np.repeat(rows, weights.astype(np.int64))
-        resample = Predictions(predictions.probs[drawn], predictions.labels[drawn])
+        resample = predictions.rows(drawn)
         return [metric.function(resample, resample.labels, n_bins) for metric in metrics]
 
     def estimate(weights: Floats) -> Draws:

@@ -10,16 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import DataError
-from calgrid.metrics._inputs import as_array, check_rows
+from calgrid.metrics._inputs import TINY, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
-from calgrid.metrics.scoring import PROBABILITY_FLOOR
 
 Floats = NDArray[np.float64]
 
 
 def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     """Mean Kullback-Leibler divergence from people to model in nats, ``mean_i sum_k h_ik ln(h_ik /
-    max(p_ik, 1e-12))``.
+    p_ik)``; a p of exactly 0 counts as the smallest positive float64.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 
 def kl_per_sample(rows: Floats, shares: Floats) -> Floats:
     """Kullback-Leibler divergence of each image (N,), from the output of :func:`check_votes`."""
-    return special.rel_entr(shares, np.maximum(rows, PROBABILITY_FLOOR)).sum(axis=1)
+    return special.rel_entr(shares, np.where(rows == 0, TINY, rows)).sum(axis=1)
 
 
 def tv_per_sample(rows: Floats, shares: Floats) -> Floats:

@@ -284,7 +284,7 @@ _ENTRIES = (
     Metric(
         "nll",
         scoring.nll,
-        "negative log-likelihood, of probabilities of at least 1e-12",
+        "negative log-likelihood",
         "log score",
         True,
         "labelled",
