@@ -12,7 +12,7 @@ from calgrid.calibrators._temperature import decade, fit_rescaled, temperature_r
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
-from calgrid.metrics.binning import bin_index
+from calgrid.metrics.binning import bin_index, inner_edges
 from calgrid.metrics.moments import row_blocks
 
 Indices = NDArray[np.intp]
@@ -85,7 +85,7 @@ class ClassTemperatures:
         n_samples = len(labels)
         self._first, self._second, self._total = np.empty((3, n_samples))
         self._first_class, self._second_class = np.empty((2, n_samples), dtype=np.intp)
-        self._edges = np.linspace(0.0, 1.0, n_bins + 1)
+        self._edges = np.concatenate([[0.0], inner_edges(n_bins), [1.0]])
         self.refresh()
 
     def refresh(self) -> None:

@@ -21,6 +21,7 @@ from calgrid.cli.files import (
     interval_text,
     left_out_lines,
     read,
+    say_impossible,
 )
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
@@ -373,6 +374,7 @@ def _apply(
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
         for name, output in columns.items():
+            say_impossible(output, target.label, name)
             scores[name] = estimates(output, target.label, options)
     _write(options, calibrator, target, columns, scores)
     if not scores:

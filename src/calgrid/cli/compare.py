@@ -13,7 +13,7 @@ import pandas as pd
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
-from calgrid.cli.files import read
+from calgrid.cli.files import read, say_impossible
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
@@ -97,7 +97,9 @@ def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
             f"{path} has other labels than the first file for the same samples; compare files for "
             f"the same test set."
         )
-    return predicted(data)
+    output = predicted(data)
+    say_impossible(output, data.label, path)
+    return output
 
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:

@@ -71,6 +71,16 @@ def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
     return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
 
 
+def say_impossible(output: Output, labels: np.ndarray, name: str | Path) -> None:
+    """Log how many labels have the probability 0, for which the NLL would be infinite."""
+    predictions = check_probabilities(output, labels)
+    if predictions.n_impossible:
+        log(
+            f"Warning: {name}: {predictions.n_impossible} of {len(labels)} rows give their label "
+            f"the probability 0; the NLL counts it as {predictions.least:.2g}."
+        )
+
+
 def estimates(
     probabilities: Output | Predictions,
     truth: np.ndarray,
@@ -105,6 +115,7 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
+    say_impossible(probabilities, data.label, options.file)
     predictions = check_probabilities(probabilities, data.label)
     further = _metrics_of_plugins(predictions, options.bins)
     measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read
+from calgrid.cli.files import estimates, read, say_impossible
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted
 from calgrid.metrics.intervals import Estimate
@@ -28,6 +28,7 @@ def reliability(options: argparse.Namespace) -> None:
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
         output = predicted(data)
+        say_impossible(output, data.label, path)
         scores = estimates(output, data.label, options)
         parts[name] = (output.probs, data.label, line_of(scores))
     if options.plot:

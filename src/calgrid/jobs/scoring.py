@@ -351,14 +351,19 @@ class Scorer:
     ) -> None:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
-        warnings = calibrator.fit_history["warnings"]
-        result.fits.append({**about, **fitted.cost, "warnings": warnings})
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
             self._add_labelled(result, {**base, "split": "val"}, probs, choice.label)
         on_test = {**base, "split": "test"}
         predictions = check_probabilities(self._predict(calibrator, test), test.label)
+        warnings = list(calibrator.fit_history["warnings"])
+        if predictions.n_impossible:
+            warnings.append(
+                f"{predictions.n_impossible} test rows give their label the probability 0; the NLL "
+                f"counts it as {predictions.least:.2g}."
+            )
+        result.fits.append({**about, **fitted.cost, "warnings": warnings})
         self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
             self._add_soft(result, on_test, predictions.probs, test.distribution)

@@ -261,7 +261,7 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
     """
     confidence, correct = sorted_correct(predictions)
     residual, n = confidence - correct, predictions.n_samples
-    ends = _weighted.tie_ends(confidence)
+    ends = predictions.tie_ends
     borders = binning.bin_borders(confidence, n_bins)
     binned = _binned(predictions, n_bins)
 

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from calgrid.errors import ConfigError, DataError
 from calgrid.metrics.moments import row_blocks
@@ -18,6 +19,8 @@ R = TypeVar("R")
 #: tolerance of row sums and of the range [0, 1] for float64 input
 TOLERANCE = 1e-6
 TOLERANCE_LOW_PRECISION = 1e-4
+#: confidence from which its distance to 1 has lost digits
+CERTAIN = 1 - 1e-6
 #: smallest positive float64
 TINY = math.ulp(0.0)
 
@@ -143,9 +146,29 @@ class Predictions:
         return {}
 
     @cached_property
+    def certainty(self) -> NDArray[np.float64]:
+        """Minus ln of the rest, 1 - confidence, (N,), which orders samples whose confidence rounds
+        to one number; 0 below ``CERTAIN`` and without ``logs``.
+        """
+        certainty = np.zeros(self.n_samples)
+        if self.logs is not None:
+            near = np.flatnonzero(self.confidence > CERTAIN)
+            others = self.logs[near]
+            others[np.arange(len(near)), self.probs[near].argmax(axis=1)] = -np.inf
+            certainty[near] = -special.logsumexp(others, axis=1)
+        return certainty
+
+    @cached_property
     def order(self) -> NDArray[np.intp]:
-        """Stable order of ascending confidence, (N,)."""
-        return np.argsort(self.confidence, kind="stable")
+        """Stable order of ascending confidence, then certainty, (N,)."""
+        return np.lexsort((self.certainty, self.confidence))
+
+    @cached_property
+    def tie_ends(self) -> NDArray[np.intp]:
+        """Position in this order after the last of each run of equal samples, (G,)."""
+        confidence, certainty = self.confidence[self.order], self.certainty[self.order]
+        differ = (confidence[1:] != confidence[:-1]) | (certainty[1:] != certainty[:-1])
+        return np.flatnonzero(np.append(differ, True)) + 1
 
 
 Probabilities = ArrayLike | Output | Predictions

@@ -47,8 +47,10 @@ class BinSums:
 
 
 def inner_edges(n_bins: int) -> Floats:
-    """The M - 1 edges between M equal bins of [0, 1]."""
-    return np.linspace(0, 1, check_bins(n_bins) + 1)[1:-1]
+    """The M - 1 edges between M equal bins of [0, 1]; i / M is rounded once, as in a caller's
+    value.
+    """
+    return np.arange(1, check_bins(n_bins)) / n_bins
 
 
 def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from calgrid.errors import ConfigError
 from calgrid.metrics import _ordered, binning
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
-from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie_ends
+from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative
 from calgrid.metrics.classwise import classwise_sums
 
 
@@ -208,8 +208,7 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
         all metrics.
     """
     predictions = check_probabilities(probs, labels)
-    ends = tie_ends(predictions.confidence[predictions.order])
-    sums = np.cumsum(_sorted_residual(predictions))[ends - 1]
+    sums = np.cumsum(_sorted_residual(predictions))[predictions.tie_ends - 1]
     return float(np.abs(sums).max() / predictions.n_samples)
 
 

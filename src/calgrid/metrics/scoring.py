@@ -100,12 +100,14 @@ def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -
 @computed_once
 def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
-    of_label = predictions.label_probs[:, None]
-    ahead = np.count_nonzero(predictions.probs > of_label, axis=1)
-    not_below = np.count_nonzero(predictions.probs >= of_label, axis=1)
+    # probabilities of 0 tie, their logarithms need not
+    values = predictions.probs if predictions.logs is None else predictions.logs
+    of_label = values[np.arange(len(values)), predictions.labels][:, None]
+    ahead = np.count_nonzero(values > of_label, axis=1)
+    not_below = np.count_nonzero(values >= of_label, axis=1)
     tied = np.flatnonzero((ahead < 5) & (not_below > ahead + 1))
-    earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[tied, None]
-    ahead[tied] += ((predictions.probs[tied] == of_label[tied]) & earlier).sum(axis=1)
+    earlier = np.arange(values.shape[1]) < predictions.labels[tied, None]
+    ahead[tied] += ((values[tied] == of_label[tied]) & earlier).sum(axis=1)
     return (ahead < 5).astype(np.float64)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError, unknown_id
 from calgrid.metrics import Output, check_probabilities, evaluate
-from calgrid.metrics.binning import BinSums, bin_sums
+from calgrid.metrics.binning import BinSums, bin_sums, inner_edges
 from calgrid.reporting import text
 from calgrid.reporting.figures.reliability import curve_and_histogram, handles
 from calgrid.reporting.plotting import style
@@ -56,7 +56,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -
 
 def bin_frame(sums: BinSums) -> pd.DataFrame:
     """Return sums of bins, (M,) each, as :func:`reliability` does."""
-    edges = np.linspace(0, 1, len(sums.count) + 1)
+    edges = np.concatenate([[0], inner_edges(len(sums.count)), [1]])
     with np.errstate(invalid="ignore"):
         confidence, accuracy = sums.confidence / sums.count, sums.correct / sums.count
     columns = {"low": edges[:-1], "high": edges[1:], "count": sums.count.astype(int)}
