@@ -40,7 +40,7 @@ NLL = "nll"
 #: smallest log-probability in a calibrated file: finite in float32
 LOG_FLOOR = -1e4
 #: metrics before and after
-SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
+SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq", "cece", "mce")
 #: metrics of a ranking, in addition to the difference in the ranking metric
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 

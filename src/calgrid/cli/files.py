@@ -18,6 +18,7 @@ from calgrid.metrics import (
     Metric,
     Output,
     Predictions,
+    aece_left_out,
     bootstrap,
     bootstrap_soft,
     check_probabilities,
@@ -130,6 +131,8 @@ def metrics(options: argparse.Namespace) -> None:
     sys.stdout.write(f"{len(data)} rows, {probabilities.shape[1]} classes\n")
     for name, score in scores.items():
         summary = find_metric(name).summary
+        if name == "aece":
+            summary += f" ({aece_left_out(predictions, data.label):,} here)"
         sys.stdout.write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
 
 

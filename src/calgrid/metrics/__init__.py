@@ -11,6 +11,7 @@ from calgrid.metrics._inputs import Output, Predictions, check_probabilities, fr
 from calgrid.metrics.calibration import (
     aece,
     aece_eq,
+    aece_left_out,
     cece,
     ece,
     ece_debiased,
@@ -72,6 +73,7 @@ __all__ = [
     "accuracy",
     "aece",
     "aece_eq",
+    "aece_left_out",
     "augrc",
     "aupr",
     "aupr_failure",

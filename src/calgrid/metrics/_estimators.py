@@ -286,7 +286,10 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
             both.append(
                 {
                     "aece": np.abs(adaptive).sum(axis=1) / n,
-                    "aece_eq": np.abs(_ordered.run_gaps(one, ranks, n_bins)).sum(axis=1) / n,
+                    "aece_eq": np.abs(_ordered.run_gaps(one.cumulated, ranks, n_bins, ends)).sum(
+                        axis=1
+                    )
+                    / n,
                     "ece_sweep": swept,
                     "ks": _weighted.largest_at(one.cumulated, ends) / n,
                 }

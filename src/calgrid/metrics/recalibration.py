@@ -46,6 +46,8 @@ LEAST_FALL, MAX_STEPS = 1e-16, 60
 #: samples of a first search, whose result is where that on all samples starts
 FIRST_ROWS = 1000
 N_FOLDS = 5
+#: smaller probabilities count as 0 in isotonic regressions, whose slopes between them overflow
+LEAST_SCORE = 1e-290
 
 
 class Tempered(NamedTuple):
@@ -204,7 +206,7 @@ def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int,
     norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
     for p, direction in (
         (1, np.sign(gap)),
-        (2, np.divide(gap, norm, out=np.zeros_like(gap), where=norm > 0)),
+        (2, gap / np.where(norm > 0, norm, 1)),
     ):
         along = np.einsum("nk,nk->n", direction, predictions.probs)
         errors[p] = direction[rows, predictions.labels] - along
@@ -251,7 +253,7 @@ def isotonic(predictions: Predictions) -> Floats:
     if predictions.n_samples == 1:
         return probs
     recalibrated = np.empty_like(probs)
-    for k, column in enumerate(probs.T):
+    for k, column in enumerate(np.where(probs < LEAST_SCORE, 0, probs).T):
         order = np.argsort(column, kind="stable")
         of_class = (predictions.labels == k).astype(np.float64)
         scores, hits, place = column[order], of_class[order], fold_of[order]

@@ -215,13 +215,13 @@ _ENTRIES = (
     _error(
         "aece",
         calibration.aece,
-        "adaptive ECE, equal-mass bins",
+        "AECE of published tables: rows of lowest confidence in no bin",
         "Mukhoti et al., NeurIPS 2020 (code)",
     ),
     _error(
         "aece_eq",
         calibration.aece_eq,
-        "adaptive ECE, equal counts, no sample dropped",
+        "adaptive ECE, equal-mass bins of all rows",
         "Nixon et al. 2019",
     ),
     _error(
