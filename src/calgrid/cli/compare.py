@@ -18,7 +18,7 @@ from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
 from calgrid.metrics import Output
-from calgrid.reporting.text import format_with_unit
+from calgrid.reporting.text import format_with_unit, p_value
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
 from calgrid.storage.logits import Logits
@@ -144,7 +144,7 @@ def _reason(row: Any) -> str:
 def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
-    p = "" if math.isnan(row.p_holm) else f"{row.p_holm:.4f}"
+    p = "" if math.isnan(row.p_holm) else p_value(row.p_holm)
     return (
         f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}"
         f"{seeds:>10s}{p:>9s}  {_verdict(row)}"

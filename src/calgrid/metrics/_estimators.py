@@ -181,7 +181,7 @@ def _binned(predictions: Predictions, n_bins: int) -> Callable[[binning.BinSums]
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
         values["ece_debiased"] = binning.debiased_gap(sums)
-        values["rmsce_debiased"] = np.sqrt(binning.debiased_square(sums).clip(min=0))
+        values["rmsce_debiased"] = binning.debiased_rms(sums)
         return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
 
     return estimate
@@ -283,13 +283,11 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
         both: list[dict[str, Floats]] = []
         for one, swept in zip(carried, swept_errors, strict=True):
             adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
+            equal = _ordered.run_gaps(one.cumulated, ranks, n_bins, ends)
             both.append(
                 {
                     "aece": np.abs(adaptive).sum(axis=1) / n,
-                    "aece_eq": np.abs(_ordered.run_gaps(one.cumulated, ranks, n_bins, ends)).sum(
-                        axis=1
-                    )
-                    / n,
+                    "aece_eq": np.abs(equal).sum(axis=1) / n,
                     "ece_sweep": swept,
                     "ks": _weighted.largest_at(one.cumulated, ends) / n,
                 }

@@ -147,6 +147,12 @@ def debiased_square(sums: BinSums) -> Floats:
     return per_bin.sum(axis=-1) / sums.total
 
 
+def debiased_rms(sums: BinSums) -> Floats:
+    """Root of :func:`debiased_square`, (...): 0 if that is negative, NaN if no bin has two samples."""
+    root = np.sqrt(debiased_square(sums).clip(min=0))
+    return np.where(sums.count.max(axis=-1) > 1, root, np.nan)
+
+
 def debiased_gap(sums: BinSums) -> Floats:
     """:func:`mean_gap` minus its expected excess when bin accuracies are redrawn from normal
     distributions, (...).

@@ -88,14 +88,14 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     """Debiased :func:`rmsce`: root of ``sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b)
     / (n_b - 1)]``.
 
-    0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce`
-    (the paper's code uses equal-mass bins).
+    0 if the sum is negative; bins of one sample are ignored, and without others it is NaN. Same
+    equal-width bins as :func:`rmsce` (the paper's code uses equal-mass bins).
 
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition
     5.1.
     """
     sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(np.sqrt(binning.debiased_square(sums).clip(min=0)))
+    return float(binning.debiased_rms(sums))
 
 
 def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
