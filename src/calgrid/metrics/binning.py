@@ -148,7 +148,7 @@ def debiased_square(sums: BinSums) -> Floats:
 
 
 def debiased_rms(sums: BinSums) -> Floats:
-    """Root of :func:`debiased_square`, (...): 0 if that is negative, NaN if no bin has two samples."""
+    """Root of :func:`debiased_square`, (...): 0 if negative, NaN if no bin has two samples."""
     root = np.sqrt(debiased_square(sums).clip(min=0))
     return np.where(sums.count.max(axis=-1) > 1, root, np.nan)
 
