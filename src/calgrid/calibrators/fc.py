@@ -4,11 +4,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
-from calgrid.metrics import Predictions, accuracy, ece, nll
+from calgrid.metrics import Output, Predictions, accuracy, ece, nll
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
@@ -125,7 +124,8 @@ class FeatureClipping(SoftmaxCalibrator):
         accuracy.
         """
         logits = clipped_logits(features, (self.weight, self.bias), threshold)
-        predictions = Predictions(softmax(logits), labels)
+        output = Output.of_scores(logits)
+        predictions = Predictions(output.probs, labels, output.logs)
         criteria = {"ece": ece, "nll": nll}
         objective = criteria[self.criterion](predictions, labels, N_BINS)
         return objective, -float(threshold), accuracy(predictions, labels)
