@@ -111,6 +111,15 @@ def test_a_probability_of_zero_keeps_its_loss_at_every_temperature():
     assert metrics.nll_calibration(impossible, impossible.labels) == 0
 
 
+def test_the_divergence_from_people_is_that_of_the_logits():
+    """Two thirds of the people say class 0, one third class 1, whose probability is exp(-1000)."""
+    expected = np.log(2 / 3) * 2 / 3 + np.log(1 / 3) / 3 + 1000 / 3
+    output = metrics.from_logits([[0.0, -1000.0]])
+    assert metrics.kl_human(output, [[2, 1]]) == pytest.approx(expected, rel=1e-12)
+    drawn = metrics.bootstrap_soft(output[[0, 0]], [[2, 1]] * 2, n_resamples=10)
+    assert drawn["soft_kl"] == pytest.approx((expected, expected), rel=1e-12)
+
+
 def test_masked_logits_have_the_probability_zero():
     output = metrics.from_logits([[0.0, -np.inf, np.log(3)]])
     np.testing.assert_allclose(output.probs, [[0.25, 0, 0.75]])

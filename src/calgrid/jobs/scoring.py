@@ -366,7 +366,8 @@ class Scorer:
         result.fits.append({**about, **fitted.cost, "warnings": warnings})
         self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
-            self._add_soft(result, on_test, predictions.probs, test.distribution)
+            output = Output(predictions.probs, predictions.logs)
+            self._add_soft(result, on_test, output, test.distribution)
         if base["fit_seed"] == min(entry["seeds"]):
             n_bins = self.statistics["bins"]
             names = test.metadata.get("classes")
@@ -498,7 +499,7 @@ class Scorer:
         self._add(result, place, values, metrics, found, len(labels), deciding=deciding)
 
     def _add_soft(
-        self, result: Result, place: dict[str, Any], probs: np.ndarray, distribution: np.ndarray
+        self, result: Result, place: dict[str, Any], probs: Output, distribution: np.ndarray
     ) -> None:
         bins = {"n_bins": self.statistics["bins"]}
         found = resampled_soft(probs, distribution, **bins, **self._draws) if self._draws else None

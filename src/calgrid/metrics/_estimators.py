@@ -356,9 +356,8 @@ def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Es
     """
     checked = human.check_votes(probs, distribution)
     columns = human.bin_columns(*checked, n_bins)
-    means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(
-        columns
-    )
+    per_sample = [human.kl_per_sample(probs, distribution), human.tv_per_sample(*checked)]
+    means = np.column_stack(per_sample) / len(columns)
     sample = binning.BinSums(*np.split(columns.sum(axis=0), 3))
 
     def estimate(weights: Floats) -> Draws:

@@ -217,7 +217,8 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
 
 
 def from_logits(logits: ArrayLike) -> Output:
-    """Return the softmax of logits (N, K), with its logarithms in double precision, for metrics.
+    """Return the softmax of logits or log-probabilities (N, K), with its logarithms in double
+    precision, for metrics.
 
     Probabilities alone round to 0 or 1 where logits are far apart. -inf gives the probability 0.
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import DataError
-from calgrid.metrics._inputs import TINY, as_array, check_rows
+from calgrid.metrics._inputs import TINY, Output, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     ------
     DataError : invalid probabilities, or votes with another shape or a row without votes.
     """
-    return float(kl_per_sample(*check_votes(probs, votes)).mean())
+    return float(kl_per_sample(probs, votes).mean())
 
 
 def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
@@ -60,9 +60,12 @@ def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     return float(mean_gap(BinSums(*np.split(columns.sum(axis=0), 3))))
 
 
-def kl_per_sample(rows: Floats, shares: Floats) -> Floats:
-    """Kullback-Leibler divergence of each image (N,), from the output of :func:`check_votes`."""
-    return special.rel_entr(shares, np.where(rows == 0, TINY, rows)).sum(axis=1)
+def kl_per_sample(probs: ArrayLike, votes: ArrayLike) -> Floats:
+    """Kullback-Leibler divergence of each image (N,); parameters as in :func:`kl_human`."""
+    rows, shares = check_votes(probs, votes)
+    logs = (probs if isinstance(probs, Output) else Output(rows)).log_probs
+    possible = np.where(np.isneginf(logs), np.log(TINY), logs)
+    return (special.xlogy(shares, shares) - shares * possible).sum(axis=1)
 
 
 def tv_per_sample(rows: Floats, shares: Floats) -> Floats:
