@@ -63,7 +63,7 @@ def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
 def kl_per_sample(probs: ArrayLike, votes: ArrayLike) -> Floats:
     """Kullback-Leibler divergence of each image (N,); parameters as in :func:`kl_human`."""
     rows, shares = check_votes(probs, votes)
-    logs = (probs if isinstance(probs, Output) else Output(rows)).log_probs
+    logs = Output(rows, probs.logs if isinstance(probs, Output) else None).log_probs
     possible = np.where(np.isneginf(logs), np.log(TINY), logs)
     return (special.xlogy(shares, shares) - shares * possible).sum(axis=1)
 
