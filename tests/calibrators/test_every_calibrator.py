@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from calgrid.calibrators import build_calibrator, load_calibrator
+from calgrid.calibrators.base import SoftmaxCalibrator
 from calgrid.components.registry import describe, descriptions, load
 from calgrid.errors import CalgridError, DataError, StateError
 
@@ -357,3 +358,20 @@ def test_bad_input_is_refused_in_one_sentence(logits, labels, message):
         build_calibrator("ts").fit(logits, labels)
     assert "\n" not in str(error.value)
     assert isinstance(error.value, CalgridError)
+
+
+def test_output_for_metrics_has_the_probabilities_and_their_logarithms(id, fitted, held_out):
+    output = fitted.predict_output(held_out.logits, held_out.features)
+    probabilities = held_out.predict(fitted)
+    np.testing.assert_allclose(output.probs, probabilities, rtol=1e-15)
+    assert (output.logs is not None) == isinstance(fitted, SoftmaxCalibrator)
+    np.testing.assert_allclose(output.log_probs, np.log(probabilities), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("id", ["none", "ts", "cts", "pts", "vs"])
+def test_an_impossible_class_has_the_logarithm_of_zero(id, problem):
+    logits = problem.logits[:50].copy()
+    logits[:, 2] = -np.inf
+    output = fit_once(id, problem).predict_output(logits)
+    assert (output.probs[:, 2] == 0).all()
+    assert np.isneginf(output.log_probs[:, 2]).all()

@@ -41,6 +41,37 @@ def test_the_uncalibrated_column_is_that_of_the_array(calgrid, votes):
         assert line.split()[1] == cece
 
 
+def test_a_calibrated_file_is_calibrated_again_by_its_probabilities(
+    calgrid, calibrated, data, tmp_path
+):
+    out = tmp_path / "out.parquet"
+    calibrated("--calibrator", "hb", "--out", out)
+    options = ("--calibrator", "iso", "--fit", out, "--apply", out, "--json", "--bootstrap", 0)
+    again, stated = calgrid("calibrate", *options), calgrid("calibrate", *options, *AS_GIVEN)
+    assert again.code == 0, again.err
+    assert again.out == stated.out
+
+
+def test_labels_with_the_probability_0_are_counted(calgrid, tmp_path):
+    probs = np.array([[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]], dtype=np.float32)
+    np.savez(tmp_path / "p.npz", probs=probs, label=np.array([1, 0, 1]))
+    done = calgrid("metrics", tmp_path / "p.npz", "--json", *AS_GIVEN)
+    assert (
+        "1 of 3 rows give their label the probability 0; the NLL counts it as 1.4e-45" in done.err
+    )
+    expected = (149 * np.log(2) - np.log(0.75) + np.log(2)) / 3
+    assert json.loads(done.out)["nll"]["value"] == pytest.approx(expected)
+
+
+def test_the_published_form_of_the_aece_says_what_it_leaves_out(calgrid, tmp_path):
+    np.savez(tmp_path / "p.npz", probs=np.tile([0.9, 0.1], (20, 1)), label=np.arange(20) % 2)
+    done = calgrid("metrics", tmp_path / "p.npz", *AS_GIVEN)
+    lines = {line.split()[0]: line for line in done.out.splitlines()}
+    assert lines["aece_eq"].split()[1] == "0.40000"
+    assert lines["aece"].split()[1] == "0.00000"
+    assert lines["aece"].endswith("rows of lowest confidence in no bin (20 here)")
+
+
 @pytest.mark.parametrize("id", ["hb", "bbq"])
 def test_metrics_of_the_calibrated_file_are_what_calibrate_printed(
     calgrid, calibrated, data, tmp_path, id
@@ -51,6 +82,7 @@ def test_metrics_of_the_calibrated_file_are_what_calibrate_printed(
         build_calibrator(id).fit(data.val, data.val_labels).predict_proba(data.test),
         data.test_labels,
     )
-    again = calgrid("metrics", out, "--json", *AS_GIVEN)
+    again = calgrid("metrics", out, "--json", "--bootstrap", 0)
     assert {name: cell["value"] for name, cell in json.loads(again.out).items()} == expected
+    assert calgrid("metrics", out, "--json", *AS_GIVEN).out == again.out
     assert read_logits(out).logits.dtype == np.float32

@@ -129,7 +129,7 @@ def test_probabilities_are_kept_to_the_last_bit(tmp_path, suffix, dtype):
     """Shares of votes: their logarithm in float32 would break the ties."""
     shares = (np.random.default_rng(0).multinomial(5, [0.2] * 5, 50) / 5).astype(dtype)
     path = file_of(tmp_path / f"votes.{suffix}", probs=shares, label=np.arange(50) % 5)
-    found = predicted(read_any(path, "probabilities"))
+    found = predicted(read_any(path, "probabilities")).probs
     assert found.dtype == dtype
     assert np.array_equal(found, shares)
 
@@ -143,7 +143,7 @@ def test_probabilities_of_zero_and_one_and_rows_that_the_metrics_would_refuse(tm
     path = npz(
         tmp_path / "p.npz", probs=np.array([[0.5, 0.5], [0.5, 0.5005]]), label=np.array([0, 1])
     )
-    found = predicted(read_any(path, "probabilities"))
+    found = predicted(read_any(path, "probabilities")).probs
     assert found.sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
     assert found[1, 1] == pytest.approx(0.5005 / 1.0005)
 

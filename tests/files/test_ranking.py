@@ -4,6 +4,7 @@ ties.
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from tests.metrics.cases import softmax
 
 from calgrid.calibrators import build_calibrator
@@ -43,6 +44,14 @@ def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
     assert ranking[0].changed == 0.0  # a temperature moves no arg max
     for entry in ranking:
         assert entry.difference[0] == pytest.approx(entry.scores["nll"][0] - values[0])
+
+
+def test_saturated_logits_are_scored_by_their_logarithms():
+    logits, labels = over_confident(factor=3000.0)
+    (entry,), _ = rank_calibrators(logits, labels, candidates=["none"], n_resamples=0)
+    losses = logsumexp(logits, axis=1) - logits[np.arange(len(labels)), labels]
+    assert entry.scores["nll"].value == pytest.approx(losses.mean(), rel=1e-12)
+    assert losses.max() > 745  # no float64
 
 
 def test_every_row_is_scored_by_a_fit_on_the_other_folds(ranking):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from tests.jobs.small import CE, HOME, predicted, small_study, trained, values
 
 from calgrid.calibrators import build_calibrator
@@ -24,7 +25,7 @@ from calgrid.metrics.conformal import conformal_quantile
 from calgrid.metrics.intervals import resampled_means
 from calgrid.storage import provenance
 from calgrid.storage.atomic import read_json
-from calgrid.storage.logits import read_logits, write_logits
+from calgrid.storage.logits import Logits, read_logits, write_logits
 from calgrid.storage.records import FILES, listed, read_record, write_record
 from calgrid.storage.schema import METRIC_COLUMNS
 from calgrid.storage.tables import read_frame
@@ -390,6 +391,18 @@ def test_classes_agree_with_the_metrics(part, metrics):
         assert classes["ece"].mean() == pytest.approx(values[(*key, "cece")])
         correct = (classes["accuracy"] * classes["count"]).sum()
         assert correct / classes["count"].sum() == pytest.approx(values[(*key, "accuracy")])
+
+
+def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
+    monkeypatch.setattr(sys.modules[Scorer.__module__], "PREDICTED_NUMBERS", 10)
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 40)
+    logits = (1000 * rng.normal(size=(40, 3))).astype(np.float32)
+    bare = build_calibrator("none").fit(logits, labels)
+    output = Scorer._predict(bare, Logits(np.arange(40), labels, logits))
+    exact = logsumexp(logits.astype(float), axis=1) - logits[np.arange(40), labels]
+    assert evaluate(output, labels)["nll"] == pytest.approx(exact.mean(), rel=1e-12)
+    assert (output.probs == 0).any()
 
 
 def test_a_class_has_its_own_images_and_the_error_of_its_probability():

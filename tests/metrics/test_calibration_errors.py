@@ -1,6 +1,7 @@
 """Binned errors equal a loop over bins, and keep their invariants."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_bounds(case, n_bins):
     assert found["smce"] <= np.abs(confidence - correct).mean() + 1e-12
     assert 0 <= found["brier"] <= 2 + 1e-12
     assert found["ece"] <= found["rmsce"] + 1e-12 <= found["mce"] + 2e-12
-    assert found["rmsce_debiased"] <= found["rmsce"] + 1e-12
+    assert not found["rmsce_debiased"] > found["rmsce"] + 1e-12
     assert found["smce"] <= found["smece"] * 2 + 1e-9
     assert found["brier_calibration"] + found["brier_refinement"] == pytest.approx(
         found["brier"], abs=1e-12
@@ -108,22 +109,22 @@ def test_bounds(case, n_bins):
     if correct.min() == correct.max():
         expected |= {"auroc_failure", "aupr_failure", "fpr95_failure"}
     if binning.bin_sums(metrics.check_probabilities(probs, labels), n_bins).count.max() < 2:
-        expected.add("squared_ce")
+        expected |= {"squared_ce", "rmsce_debiased"}
     assert undefined == expected
 
 
 @given(predictions(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
 def test_the_order_of_samples_does_not_matter(case, random):
-    """But to which of two equal-count bins a tie belongs: there the stable order of the samples
-    decides.
+    """But to which bin of the sweep, or which fold, a tie belongs: there the stable order of the
+    samples decides.
     """
     probs, labels = case
     order = list(range(len(labels)))
     random.shuffle(order)
     before, after = metrics.evaluate(probs, labels), metrics.evaluate(probs[order], labels[order])
     if len(np.unique(probs.max(axis=1))) < len(labels):
-        for name in ("aece_eq", "ece_sweep", "l1_ts", "l1_iso", "l2_ts", "l2_iso"):
+        for name in ("ece_sweep", "l1_ts", "l1_iso", "l2_ts", "l2_iso"):
             del before[name], after[name]
     assert after == pytest.approx(before, abs=1e-12, nan_ok=True)
 
@@ -138,14 +139,25 @@ def test_the_names_of_classes_do_not_matter(name):
     assert metric(renamed, names[labels]) == pytest.approx(metric(probs, labels), abs=1e-12)
 
 
-@pytest.mark.parametrize("n_bins", [3, 5, 10, 15])
+@pytest.mark.parametrize("n_bins", range(1, 201))
+def test_the_bins_of_i_of_m_end_there(n_bins):
+    """(low, high] in exact arithmetic: i / M is in bin i - 1, the next number above in bin i."""
+    values = np.array([float(Fraction(i, n_bins)) for i in range(1, n_bins + 1)])
+    np.testing.assert_array_equal(binning.bin_index(values, n_bins), np.arange(n_bins))
+    above = np.nextafter(values[:-1], 1)
+    np.testing.assert_array_equal(binning.bin_index(above, n_bins), np.arange(1, n_bins))
+    assert binning.bin_borders(values, n_bins).tolist() == list(range(n_bins + 1))
+
+
+@pytest.mark.parametrize("n_bins", [3, 5, 10, 12, 15, 30])
 def test_a_confidence_on_an_edge_belongs_to_the_bin_below(n_bins):
-    edges = np.linspace(0, 1, n_bins + 1)[1:-1]
+    edges = np.array([float(Fraction(i, n_bins)) for i in range(1, n_bins)])
     edges = edges[edges > 0.2]
     pairs = np.column_stack([edges, np.nextafter(edges, 1)]).ravel()
     # the lower of each pair is right and the upper wrong: in one bin their gaps would nearly cancel
     correct = np.tile([1, 0], len(edges))
-    expected = loop_over_bins(pairs, correct, np.linspace(0, 1, n_bins + 1))
+    borders = [float(Fraction(i, n_bins)) for i in range(n_bins + 1)]
+    expected = loop_over_bins(pairs, correct, np.array(borders))
     found = metrics.ece(*with_confidence(pairs, correct), n_bins)
     assert found == pytest.approx(sum(c * abs(gap) for c, gap in expected) / len(pairs), abs=1e-12)
 
@@ -157,6 +169,11 @@ def test_a_perfect_and_certain_model_scores_zero():
     undefined = [found.pop(f"{name}_failure") for name in ("auroc", "aupr", "fpr95")]
     assert np.isnan(undefined).all()
     assert max(map(abs, found.values())) < 1e-12
+
+
+def test_what_one_sample_cannot_show_is_not_a_number():
+    found = metrics.evaluate([[0.9, 0.1]], [0])
+    assert np.isnan([found["squared_ce"], found["rmsce_debiased"]]).all()
 
 
 def test_a_certain_model_that_is_always_wrong():
@@ -172,3 +189,15 @@ def test_the_uniform_model_is_calibrated_on_balanced_labels():
     assert found["cece"] == pytest.approx(0, abs=1e-12)
     assert found["aece"] == 0  # all confidences tie with the lowest, which this form drops
     assert found["nll"] == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize("order", ["alternating", "sorted"])
+def test_a_constant_confidence_of_90_percent_that_is_half_right(order):
+    """The gap is 40 %, whatever the order of the rows; the form of the papers has no bin for it."""
+    labels = np.arange(1000) % 2 if order == "alternating" else np.arange(1000) // 500
+    probs = np.tile([0.9, 0.1], (1000, 1))
+    assert metrics.aece_eq(probs, labels) == pytest.approx(0.4, abs=1e-12)
+    assert metrics.aece(probs, labels) == 0
+    assert metrics.aece_left_out(probs, labels) == 1000
+    low, high = metrics.bootstrap(probs, labels, n_resamples=200)["aece_eq"]
+    assert 0.35 < low < 0.4 < high < 0.45

@@ -102,8 +102,8 @@ def test_kernel_error_of_its_authors(case, expected):
 
 
 def test_where_other_packages_are_wrong():
-    """Confidences of exactly 1: torchmetrics opens a sixteenth bin, relplot loses residuals at the
-    end of its mesh.
+    """Confidences of exactly 1: torchmetrics opens a sixteenth bin, relplot loses samples at the
+    end of its mesh, and so divides the others by too little.
     """
     case = with_confidence([1, 1, 0.95, 0.95], [1, 0, 1, 1])
     torchmetrics, relplot = 0.275, 0.1334699513
@@ -112,3 +112,7 @@ def test_where_other_packages_are_wrong():
     mean_residual = abs(np.mean([0, 1, -0.05, -0.05]))
     assert relplot < mean_residual  # no smoothing can remove the mean
     assert metrics.smece(*case) == pytest.approx(mean_residual)
+    # 500 samples at 1, of which three quarters are right, 500 at 0.6, of which a fifth is
+    case = with_confidence([1] * 500 + [0.6] * 500, [1, 1, 1, 0] * 125 + [1, 0, 0, 0, 0] * 100)
+    too_large = 0.3499328066643167
+    assert metrics.smece(*case) == pytest.approx((0.25 + 0.4) / 2) != too_large

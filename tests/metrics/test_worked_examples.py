@@ -144,7 +144,9 @@ def test_scores_that_the_adaptive_and_plain_errors_share():
 
 def test_certain_mistakes_have_a_finite_nll():
     probs = np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert metrics.nll(probs, np.array([0, 1])) == pytest.approx(-np.log(1e-12) / 2)
+    assert metrics.nll(probs, np.array([0, 1])) == pytest.approx(-np.log(5e-324) / 2)
+    single = probs.astype(np.float32)
+    assert metrics.nll(single, np.array([0, 1])) == pytest.approx(149 * np.log(2) / 2)
 
 
 def test_brier_spans_zero_to_two():

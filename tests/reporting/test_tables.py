@@ -458,7 +458,7 @@ def test_every_metric_of_the_benchmark_has_a_column(tables):
     )
     names = {
         "mce": "MCE",
-        "aece": "AECE",
+        "aece_eq": "AECE",
         "cece": "CECE",
         "o_ece": "O-ECE",
         "u_ece": "U-ECE",

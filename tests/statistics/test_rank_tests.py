@@ -157,6 +157,8 @@ def test_win_rates_and_ratings_of_three_methods():
     assert table["win_rate"].to_dict() == pytest.approx(
         {"a": (2 + 2 + 2 + 1.5) / 8, "b": (1 + 1 + 0 + 1.5) / 8, "c": 1 / 8}
     )
+    always = win_rates(pd.DataFrame({"a": [1.0] * 7, "b": [2.0] * 7, "c": [3.0] * 7}))
+    assert always[["win_low", "win_high"]].to_numpy().tolist() == [[1, 1], [0.5, 0.5], [0, 0]]
     assert (table["win_low"] <= table["win_rate"]).all()
     assert (table["win_rate"] <= table["win_high"]).all()
     assert table["rating"].mean() == pytest.approx(1000)

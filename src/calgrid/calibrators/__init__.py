@@ -5,6 +5,7 @@ They work on arrays alone, need no deep-learning library and no GPU::
 
     calibrator = build_calibrator("smart", seed=1).fit(val_logits, val_labels)
     probabilities = calibrator.predict_proba(test_logits)
+    scores = calgrid.metrics.evaluate(calibrator.predict_output(test_logits), test_labels)
     calibrator.save("smart.safetensors")
     same = load_calibrator("smart.safetensors")
 
@@ -16,12 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.calibrators._probabilities import logits_from_probabilities
-from calgrid.calibrators.base import Calibrator
+from calgrid.calibrators.base import Calibrator, SoftmaxCalibrator
 from calgrid.components.registry import calibrator_with, description_of, load
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.arrays import read_arrays
 
-__all__ = ["Calibrator", "build_calibrator", "load_calibrator", "logits_from_probabilities"]
+__all__ = [
+    "Calibrator",
+    "SoftmaxCalibrator",
+    "build_calibrator",
+    "load_calibrator",
+    "logits_from_probabilities",
+]
 
 
 def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> Calibrator:

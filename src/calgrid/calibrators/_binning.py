@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from calgrid.metrics.binning import inner_edges
+
 Array = NDArray[np.float64]
 #: closer scores count as one: the softmax rounds equal ones in other last bits, which depend on the
 #: order of the classes, and the slope between them could overflow
@@ -71,7 +73,7 @@ def make_cuts(scores: Array, n_bins: int, spacing: Spacing) -> Array:
     """Return cuts ``(<= n_bins - 1,)`` for scores ``(N,)`` in any order."""
     if spacing == "width":
         # a score of 2/10 is in the bin up to 2/10, however it is rounded
-        return np.linspace(0.0, 1.0, n_bins + 1)[1:-1] + CLOSE
+        return inner_edges(n_bins) + CLOSE
     ordered = np.sort(scores)
     return equal_count_cuts(ordered, n_bins, np.flatnonzero(distinct(ordered)))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import Array, softmax
+from calgrid.calibrators._probabilities import Array
 from calgrid.errors import DataError
 from calgrid.metrics.moments import BLOCK, LEAST_EXPONENT, row_blocks
 
@@ -55,12 +55,12 @@ class LinearMap(NamedTuple):
     weight: Array
     bias: Array
 
-    def probabilities(self, inputs: Array) -> Array:
-        """Return probabilities ``(N, K)`` of inputs ``(N, K)``."""
+    def scores(self, inputs: Array) -> Array:
+        """Return scores ``(N, K)`` with row maximum 0 of inputs ``(N, K)``."""
         scores = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
         scores += self.bias
         scores -= scores.max(axis=1, keepdims=True)
-        return softmax(scores)
+        return scores
 
     def flat(self) -> Array:
         """Return one row per class, weights before bias: ``(K, 2)`` or ``(K, K + 1)``."""

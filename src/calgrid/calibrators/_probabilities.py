@@ -260,6 +260,8 @@ def without_impossible(logits: Array, probabilities: Array) -> Array:
         return probabilities
     wrong = (logits == -np.inf) & (probabilities > 0.0)
     rows = np.flatnonzero(wrong.any(axis=1))
+    if not len(rows):
+        return probabilities
     kept = np.where(wrong[rows], 0.0, probabilities[rows])
     result = probabilities.copy()
     result[rows] = renormalised(kept, probabilities[rows])

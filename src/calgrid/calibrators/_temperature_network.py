@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from calgrid.calibrators._binning import count, make_cuts
 from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
-from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._temperature import fit_temperature, temperature_range
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 
 #: maximum temperature in units of the logits, which limits extrapolation
 T_MAX = 100.0
@@ -101,7 +101,7 @@ class NetworkObjective:
         return replace(self, inputs=self.inputs[:, samples], evidence=self.evidence.rows(samples))
 
 
-class TemperatureNetwork(Calibrator):
+class TemperatureNetwork(SoftmaxCalibrator):
     """``softmax(z / T)`` with T from a small network.
 
     A subclass sets the class attributes and overrides :meth:`_inputs`, :meth:`_link` and
@@ -173,8 +173,8 @@ class TemperatureNetwork(Calibrator):
         """
         return temperature_range(self._temperature(values), (self.floor, self.ceiling))
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(self._scaled(logits) / self._temperature(self._inputs(logits))[:, None])
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return self._scaled(logits) / self._temperature(self._inputs(logits))[:, None]
 
     def _state(self) -> dict[str, NDArray[Any]]:
         return {"parameters": self._parameters, "scaling": self._scaling}

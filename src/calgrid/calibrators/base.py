@@ -3,7 +3,7 @@
 import importlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from calgrid.calibrators._probabilities import (
     FEWEST_ROUNDED,
+    by_blocks,
     logit_scale,
     rescaled,
+    softmax,
     without_impossible,
 )
 from calgrid.calibrators._validation import (
@@ -35,6 +37,7 @@ from calgrid.calibrators._validation import (
 from calgrid.components.plugins import shown
 from calgrid.components.registry import errors_of, parameters_of
 from calgrid.errors import ConfigError, DataError, StateError
+from calgrid.metrics import Output
 from calgrid.optional import say_extra
 from calgrid.storage.arrays import write_arrays
 
@@ -255,6 +258,32 @@ class Calibrator(ABC):
         ConfigError : the code of a plugin fails, or changes predictions although it says that it
             does not (``keeps_argmax``).
         """
+        return self._predicted(logits, features, kind, class_names, self._only_probabilities).probs
+
+    def predict_output(
+        self,
+        logits: Any,
+        features: Any = None,
+        *,
+        kind: str | None = None,
+        class_names: Sequence[str | int] | None = None,
+    ) -> Output:
+        """Return the probabilities of :meth:`predict_proba` for metrics: of maps that end with a
+        softmax, with their logarithms, which keep what probabilities round to 0 or 1.
+
+        Parameters and errors as in :meth:`predict_proba`.
+        """
+        return self._predicted(logits, features, kind, class_names, self._output)
+
+    def _predicted(
+        self,
+        logits: Any,
+        features: Any,
+        kind: str | None,
+        class_names: Sequence[str | int] | None,
+        convert: Callable[[Array, Array | None], Output],
+    ) -> Output:
+        """Return the checked output of ``convert`` for checked input."""
         self._require_fitted()
         chosen = kind or self.kind
         if np.ndim(logits) == 1 and self.n_classes != 2:
@@ -270,11 +299,15 @@ class Calibrator(ABC):
         scores = self._checked(in_order(values, names, self.class_names), self.n_classes)
         inputs = self._required_features(features, len(scores), self._feature_width)
         with errors_of(type(self), "fails in its prediction"):
-            probabilities = self._transform(rescaled(scores, self._scale), inputs)
+            output = convert(rescaled(scores, self._scale), inputs)
         if not self.maps_impossible:
-            probabilities = without_impossible(scores, probabilities)
-        self._check_claim(scores, probabilities)
-        return probabilities
+            probabilities = without_impossible(scores, output.probs)
+            logs = output.logs if probabilities is output.probs else None
+            if logs is not None and scores.min() == -np.inf:
+                logs[scores == -np.inf] = -np.inf
+            output = Output(probabilities, logs)
+        self._check_claim(scores, output.probs)
+        return output
 
     def _check_claim(self, scores: Array, probabilities: Array) -> None:
         """Raise ConfigError if predictions change although ``keeps_argmax`` is true."""
@@ -427,6 +460,13 @@ class Calibrator(ABC):
     def _transform(self, logits: Array, features: Array | None) -> Array:
         """Return probabilities ``(N, K)``."""
 
+    def _only_probabilities(self, logits: Array, features: Array | None) -> Output:
+        return Output(self._transform(logits, features))
+
+    def _output(self, logits: Array, features: Array | None) -> Output:
+        """Return probabilities, with logarithms if the map has more exact ones than theirs."""
+        return self._only_probabilities(logits, features)
+
     def _state(self) -> dict[str, NDArray[Any]]:
         """Return the fitted arrays from which :meth:`_load_state` restores the same output to the
         last bit.
@@ -451,3 +491,19 @@ class Calibrator(ABC):
         self._fitted = {*state} - {"unit"}
         for name in self._fitted:
             setattr(self, name, state[name][()])  # an array, or a number
+
+
+class SoftmaxCalibrator(Calibrator):
+    """A calibrator whose output is the softmax of scores; a subclass overrides :meth:`_scores`
+    instead of :meth:`_transform`.
+    """
+
+    @abstractmethod
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        """Return scores ``(N, K)`` with row maximum 0."""
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        return by_blocks(softmax, self._scores(logits, features))
+
+    def _output(self, logits: Array, features: Array | None) -> Output:
+        return Output.of_scores(self._scores(logits, features))

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators._probabilities import centred
 from calgrid.calibrators._temperature import decade, fit_rescaled, temperature_range
 from calgrid.calibrators._validation import IMPOSSIBLE
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
-from calgrid.metrics.binning import bin_index
+from calgrid.metrics.binning import bin_index, inner_edges
 from calgrid.metrics.moments import row_blocks
 
 Indices = NDArray[np.intp]
@@ -85,7 +85,7 @@ class ClassTemperatures:
         n_samples = len(labels)
         self._first, self._second, self._total = np.empty((3, n_samples))
         self._first_class, self._second_class = np.empty((2, n_samples), dtype=np.intp)
-        self._edges = np.linspace(0.0, 1.0, n_bins + 1)
+        self._edges = np.concatenate([[0.0], inner_edges(n_bins), [1.0]])
         self.refresh()
 
     def refresh(self) -> None:
@@ -223,7 +223,7 @@ class ClassTemperatures:
         "n_bins": "[1, 1000000]",
     },
 )
-class ClassTemperatureScaling(Calibrator):
+class ClassTemperatureScaling(SoftmaxCalibrator):
     """Class-based temperature scaling (CTS), ``softmax(z_k / T_k)``.
 
     All T_k start from the temperature of ``ts``, clipped to [low, high]. A sweep sets T_k of each
@@ -313,10 +313,10 @@ class ClassTemperatureScaling(Calibrator):
                 changed += 1
         return changed
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
+    def _scores(self, logits: Array, features: Array | None) -> Array:
         scaled = centred(logits) / self.temperatures
         scaled -= scaled.max(axis=1, keepdims=True)
-        return softmax(scaled)
+        return scaled
 
     def _module(self, maps: Any) -> Any:
         weight = 1.0 / self.temperatures

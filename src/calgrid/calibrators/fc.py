@@ -4,11 +4,10 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
-from calgrid.metrics import Predictions, accuracy, ece, nll
+from calgrid.metrics import Output, Predictions, accuracy, ece, nll
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
 #: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
@@ -56,7 +55,7 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
     keeps_argmax=False,
     parameters="1",
 )
-class FeatureClipping(Calibrator):
+class FeatureClipping(SoftmaxCalibrator):
     """FC: ``softmax(W clip(f, -c, c) + b)`` with the c of lowest validation error.
 
     Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL)
@@ -125,12 +124,12 @@ class FeatureClipping(Calibrator):
         accuracy.
         """
         logits = clipped_logits(features, (self.weight, self.bias), threshold)
-        predictions = Predictions(softmax(logits), labels)
+        output = Output.of_scores(logits)
+        predictions = Predictions(output.probs, labels, output.logs)
         criteria = {"ece": ece, "nll": nll}
         objective = criteria[self.criterion](predictions, labels, N_BINS)
         return objective, -float(threshold), accuracy(predictions, labels)
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(
-            clipped_logits(cast(Array, features), (self.weight, self.bias), self.threshold)
-        )
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        head = self.weight, self.bias
+        return clipped_logits(cast(Array, features), head, self.threshold)

@@ -7,9 +7,9 @@ from scipy.optimize import minimize
 
 from calgrid.calibrators._linear import LARGEST_GRADIENT
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
-from calgrid.calibrators._probabilities import possible_labels, softmax
+from calgrid.calibrators._probabilities import possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_rescaled, temperature_range
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import moments
 
@@ -41,7 +41,7 @@ def inverse_temperature(weights: Array, inputs: Array, bounds: Array) -> tuple[A
     keeps_argmax=True,
     parameters="2",
 )
-class EntropyTemperatureScaling(Calibrator):
+class EntropyTemperatureScaling(SoftmaxCalibrator):
     """Entropy-based temperature scaling (HTS), ``softmax(z / T)`` with ``T = softplus(w ln(H / ln
     K) + b)``.
 
@@ -96,8 +96,8 @@ class EntropyTemperatureScaling(Calibrator):
             **over_samples,
         }
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits / self.temperature(logits)[:, None])
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return logits / self.temperature(logits)[:, None]
 
     def _module(self, maps: Any) -> Any:
         weight, bias = self.weights[:, None, None]

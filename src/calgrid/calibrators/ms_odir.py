@@ -16,7 +16,7 @@ from calgrid.calibrators._linear import (
 )
 from calgrid.calibrators._probabilities import centred, logit_scale, possible_labels, rescaled
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 
@@ -113,7 +113,7 @@ def cross_validate(
     parameters="K^2 + K",
     limits={"strength": "(0, inf)"},
 )
-class MatrixScalingOdir(Calibrator):
+class MatrixScalingOdir(SoftmaxCalibrator):
     """Matrix scaling, ``softmax(W z + b)``, by ``mean NLL + s (sum_{i != j} W_ij^2 + sum b^2)``.
 
     As in the authors' code, the penalties are plain sums, added to the mean NLL. That code chooses
@@ -191,8 +191,8 @@ class MatrixScalingOdir(Calibrator):
             "n_infinite_loss": int((~usable).sum()),
         }
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return LinearMap(self.weight, self.bias).scores(self._inputs(logits))
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from calgrid.calibrators._probabilities import softmax
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 
@@ -12,7 +11,7 @@ from calgrid.components.registry import register
     keeps_argmax=True,
     parameters="0",
 )
-class Uncalibrated(Calibrator):
+class Uncalibrated(SoftmaxCalibrator):
     """Softmax of the logits."""
 
     def _fit(
@@ -20,8 +19,8 @@ class Uncalibrated(Calibrator):
     ) -> dict[str, Any]:
         return {}
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits)
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return logits
 
     def _module(self, maps: Any) -> Any:
         return maps.Mixture()

@@ -213,14 +213,14 @@ class Smart(FullBatchNetwork):
             )
         return float(gain.mean()), float(gain.std(ddof=1) / np.sqrt(n_samples))
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        probabilities = super()._transform(logits, features)
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        scores = super()._scores(logits, features)
         if self.share_clamped > 0.0:
             log(
                 f"smart: {self.share_clamped:.2%} of {len(logits)} inputs are outside the range of "
                 "the fit: clamped."
             )
-        return probabilities
+        return scores
 
     def _module(self, maps: Any) -> Any:
         if self.indicator == "max_logit":

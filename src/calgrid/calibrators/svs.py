@@ -8,7 +8,7 @@ import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import by_blocks
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.calibrators.ts_mix import fit_smoothed, smoothed
 from calgrid.components.registry import register
 
@@ -23,7 +23,7 @@ FLOOR = float(np.log(np.finfo(np.float32).tiny))
     parameters="2K + 1",
     limits={"ridge": "(0, inf)"},
 )
-class StructuredVectorScaling(Calibrator):
+class StructuredVectorScaling(SoftmaxCalibrator):
     """Structured vector scaling (SVS), ``softmax((1 + v) * x + b)`` with x = ln p after ``ts_mix``,
     also for a class whose logit is -inf.
 
@@ -75,9 +75,9 @@ class StructuredVectorScaling(Calibrator):
         del history["loss"]
         return {**history, **fit_history, "warnings": warnings}
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
+    def _scores(self, logits: Array, features: Array | None) -> Array:
         linear = LinearMap(self.weight, self.bias)
-        return by_blocks(lambda rows: linear.probabilities(self._inputs(rows)), logits)
+        return by_blocks(lambda rows: linear.scores(self._inputs(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         beta, epsilon = self.smoothing

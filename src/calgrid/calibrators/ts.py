@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from calgrid.calibrators._probabilities import by_blocks, softmax
 from calgrid.calibrators._temperature import fit_temperature
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 
@@ -14,7 +13,7 @@ from calgrid.components.registry import register
     keeps_argmax=True,
     parameters="1",
 )
-class TemperatureScaling(Calibrator):
+class TemperatureScaling(SoftmaxCalibrator):
     """Temperature scaling, ``softmax(z / T)`` with the T of lowest validation NLL.
 
     The authors' code runs L-BFGS without line search on T for at most 200 steps and can stop short;
@@ -35,8 +34,8 @@ class TemperatureScaling(Calibrator):
         self.beta = fit.beta
         return {**fit.history(), "n_infinite_loss": fit.n_infinite_loss}
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return by_blocks(lambda rows: softmax(rows * self.beta), logits)
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return logits * self.beta
 
     def _module(self, maps: Any) -> Any:
         return maps.Mixture(self.beta)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import rescaled, softmax
+from calgrid.calibrators._probabilities import rescaled
 from calgrid.calibrators._temperature import decade
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.metrics.binning import bin_index
 from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
@@ -49,7 +49,7 @@ def confidences(logits: Array) -> Array:
     parameters="1",
     limits={"n_bins": "[1, 1000000]"},
 )
-class TemperatureByGrid(Calibrator):
+class TemperatureByGrid(SoftmaxCalibrator):
     """Temperature scaling with the T in 0.1, 0.2, ..., 10.0 of lowest validation ECE, the first
     among equals.
 
@@ -87,8 +87,8 @@ class TemperatureByGrid(Calibrator):
             "warnings": end_of_grid("temperature", self.temperature, ends),
         }
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits / self.temperature)
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return logits / self.temperature
 
     def _module(self, maps: Any) -> Any:
         return maps.Mixture(1.0 / self.temperature)

@@ -6,9 +6,8 @@ import numpy as np
 
 from calgrid.calibrators._confidence import log_rest, margin_and_excess
 from calgrid.calibrators._network import sigmoid, softplus
-from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import Objective, lowest_beta
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
 
@@ -44,7 +43,7 @@ def top_versus_all(logits: Array, labels: Labels) -> tuple[Objective, int]:
     keeps_argmax=True,
     parameters="1",
 )
-class TopVersusAllTemperature(Calibrator):
+class TopVersusAllTemperature(SoftmaxCalibrator):
     """Temperature scaling by the top-versus-all loss.
 
     ``softmax(z / T)`` with the T of lowest binary cross-entropy of the confidence against the
@@ -65,8 +64,8 @@ class TopVersusAllTemperature(Calibrator):
         self.beta = fit.beta
         return fit.history()
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
-        return softmax(logits * self.beta)
+    def _scores(self, logits: Array, features: Array | None) -> Array:
+        return logits * self.beta
 
     def _module(self, maps: Any) -> Any:
         return maps.Mixture(self.beta)

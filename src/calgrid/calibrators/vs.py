@@ -8,7 +8,7 @@ from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
-from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 
 #: expected loss on new samples, in nats, above which a fit is warned of
@@ -21,7 +21,7 @@ LEAST_LOSS = 0.01
     keeps_argmax=False,
     parameters="2K",
 )
-class VectorScaling(Calibrator):
+class VectorScaling(SoftmaxCalibrator):
     """Vector scaling, ``softmax(w * z + b)``, by validation NLL, which is convex.
 
     Fitted by Newton's method from ``w = 1 / T`` of ``ts``. Cases that the paper does not specify:
@@ -95,9 +95,9 @@ class VectorScaling(Calibrator):
             "n_infinite_loss": int((~possible).sum()),
         }
 
-    def _transform(self, logits: Array, features: Array | None) -> Array:
+    def _scores(self, logits: Array, features: Array | None) -> Array:
         linear = LinearMap(self.weight, self.bias)
-        return by_blocks(lambda rows: linear.probabilities(self._inputs(rows)), logits)
+        return by_blocks(lambda rows: linear.scores(self._inputs(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(

@@ -21,12 +21,14 @@ from calgrid.cli.files import (
     interval_text,
     left_out_lines,
     read,
+    say_impossible,
 )
 from calgrid.cli.reliability import check_figure, line_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
 from calgrid.files.ranking import Ranked, rank_calibrators, usable
+from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.arrays import Head
@@ -38,7 +40,7 @@ NLL = "nll"
 #: smallest log-probability in a calibrated file: finite in float32
 LOG_FLOOR = -1e4
 #: metrics before and after
-SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece", "cece", "mce")
+SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq", "cece", "mce")
 #: metrics of a ranking, in addition to the difference in the ranking metric
 RANKING_SHOWN = ("nll", "brier", "ece_debiased", "ece", "ece_null", "accuracy")
 
@@ -204,6 +206,11 @@ def _warn_of_rows(options: argparse.Namespace, data: Logits, target: Logits | No
         )
 
 
+def _kind(data: Logits) -> str:
+    """What :func:`_values` are."""
+    return "logits" if data.probabilities is None else "probabilities"
+
+
 def _values(data: Logits, options: argparse.Namespace) -> np.ndarray:
     """Logits or probabilities as in the file, (N, K), or (N,) of class 1 of two."""
     values = data.logits if data.probabilities is None else data.probabilities
@@ -240,7 +247,7 @@ def _fitted(options: argparse.Namespace, id: str, data: Logits, head: Head | Non
         data.label,
         data.features,
         head,
-        kind=options.kind or "logits",
+        kind=_kind(data),
         class_names=data.metadata.get("classes"),
     )
 
@@ -361,13 +368,14 @@ def _apply(
     """
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
-        columns[calibrator.id] = calibrator.predict_proba(
-            _values(target, options), target.features, kind=options.kind or "logits"
+        columns[calibrator.id] = calibrator.predict_output(
+            _values(target, options), target.features, kind=_kind(target)
         )
     scores: dict[str, dict[str, Estimate]] = {}
     if _is_labelled(target):
-        for name, probabilities in columns.items():
-            scores[name] = estimates(probabilities, target.label, options)
+        for name, output in columns.items():
+            say_impossible(output, target.label, name)
+            scores[name] = estimates(output, target.label, options)
     _write(options, calibrator, target, columns, scores)
     if not scores:
         log(f"{options.apply} has no labels: no metrics. {options.out} has its probabilities.")
@@ -390,7 +398,7 @@ def _write(
     options: argparse.Namespace,
     calibrator: Calibrator,
     target: Logits,
-    columns: Mapping[str, np.ndarray],
+    columns: Mapping[str, Output],
     scores: Mapping[str, Mapping[str, Estimate]],
 ) -> None:
     """Write the files that the options name, only if all of them can be written."""
@@ -400,9 +408,8 @@ def _write(
     if options.save:
         calibrator.save(options.save)
     if options.out:
-        probabilities = columns[calibrator.id]
-        with np.errstate(divide="ignore"):
-            log_probs = np.maximum(np.log(probabilities), LOG_FLOOR).astype(np.float32)
+        output = columns[calibrator.id]
+        log_probs = np.maximum(output.log_probs, LOG_FLOOR).astype(np.float32)
         metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
         if calibrator.class_names:
             metadata["classes"] = list(calibrator.class_names)
@@ -411,20 +418,20 @@ def _write(
             target.label,
             log_probs,
             distribution=target.distribution,
-            probabilities=probabilities,
+            probabilities=output.probs,
             metadata=metadata,
         )
         write_logits(options.out, calibrated)
     if options.plot and scores:
         parts = {}
-        for name, probabilities in columns.items():
-            parts[name] = (probabilities, target.label, line_of(scores[name]))
+        for name, output in columns.items():
+            parts[name] = (output.probs, target.label, line_of(scores[name]))
         write_figure(options.plot, parts, options.bins)
 
 
 def _verdict_text(
     options: argparse.Namespace,
-    columns: Mapping[str, np.ndarray],
+    columns: Mapping[str, Output],
     labels: np.ndarray,
     scores: Mapping[str, Mapping[str, Estimate]],
     tied: Sequence[str],

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
 from calgrid.cli.colours import coloured
-from calgrid.cli.files import read
+from calgrid.cli.files import read, say_impossible
 from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
-from calgrid.reporting.text import format_with_unit
+from calgrid.metrics import Output
+from calgrid.reporting.text import format_with_unit, p_value
 from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
 from calgrid.storage.logits import Logits
@@ -48,7 +48,7 @@ def compare(options: argparse.Namespace) -> None:
     first = _read(next(iter(methods.values()))[0], options)
     runs = {}
     for name, paths in methods.items():
-        runs[name] = [_probabilities(path, first, options) for path in paths]
+        runs[name] = [_output(path, first, options) for path in paths]
     frame = paired_bootstrap(
         runs,
         first.label,
@@ -80,7 +80,7 @@ def _read(path: Path, options: argparse.Namespace, classes: Sequence[str] | None
     return ordered
 
 
-def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> NDArray[np.float64]:
+def _output(path: Path, first: Logits, options: argparse.Namespace) -> Output:
     classes = first.metadata.get("classes")
     data = _read(path, options, classes)
     if not classes and "classes" in data.metadata:
@@ -97,7 +97,9 @@ def _probabilities(path: Path, first: Logits, options: argparse.Namespace) -> ND
             f"{path} has other labels than the first file for the same samples; compare files for "
             f"the same test set."
         )
-    return predicted(data)
+    output = predicted(data)
+    say_impossible(output, data.label, path)
+    return output
 
 
 def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
@@ -142,7 +144,7 @@ def _reason(row: Any) -> str:
 def _line(row: Any) -> str:
     interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
     seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
-    p = "" if math.isnan(row.p_holm) else f"{row.p_holm:.4f}"
+    p = "" if math.isnan(row.p_holm) else p_value(row.p_holm)
     return (
         f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}"
         f"{seeds:>10s}{p:>9s}  {_verdict(row)}"

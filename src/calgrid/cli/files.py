@@ -16,6 +16,9 @@ from calgrid.files.logits import predicted, read_any
 from calgrid.metrics import (
     METRICS,
     Metric,
+    Output,
+    Predictions,
+    aece_left_out,
     bootstrap,
     bootstrap_soft,
     check_probabilities,
@@ -44,7 +47,7 @@ def read(
     """
     return read_any(
         path,
-        options.kind or "logits",
+        options.kind,
         labels,
         values_key=options.values_key,
         label_key=options.label_key,
@@ -69,8 +72,18 @@ def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
     return [f"Left out: {', '.join(each)} ({reason})." for reason, each in ids.items()]
 
 
+def say_impossible(output: Output, labels: np.ndarray, name: str | Path) -> None:
+    """Log how many labels have the probability 0, for which the NLL would be infinite."""
+    predictions = check_probabilities(output, labels)
+    if predictions.n_impossible:
+        log(
+            f"Warning: {name}: {predictions.n_impossible} of {len(labels)} rows give their label "
+            f"the probability 0; the NLL counts it as {predictions.least:.2g}."
+        )
+
+
 def estimates(
-    probabilities: np.ndarray,
+    probabilities: Output | Predictions,
     truth: np.ndarray,
     options: argparse.Namespace,
     measure: Callable[..., Mapping[str, float]] = evaluate,
@@ -103,9 +116,11 @@ def metrics(options: argparse.Namespace) -> None:
     """Print all metrics of one file."""
     data = read(options.file, options.labels, options)
     probabilities = predicted(data)
-    further = _metrics_of_plugins(probabilities, data.label, options.bins)
+    say_impossible(probabilities, data.label, options.file)
+    predictions = check_probabilities(probabilities, data.label)
+    further = _metrics_of_plugins(predictions, options.bins)
     measure, resample = partial(evaluate, further=further), partial(bootstrap, further=further)
-    scores = estimates(probabilities, data.label, options, measure, resample)
+    scores = estimates(predictions, data.label, options, measure, resample)
     if data.distribution is not None:
         scores |= estimates(
             probabilities, data.distribution, options, evaluate_soft, bootstrap_soft
@@ -116,12 +131,13 @@ def metrics(options: argparse.Namespace) -> None:
     sys.stdout.write(f"{len(data)} rows, {probabilities.shape[1]} classes\n")
     for name, score in scores.items():
         summary = find_metric(name).summary
+        if name == "aece":
+            summary += f" ({aece_left_out(predictions, data.label):,} here)"
         sys.stdout.write(f"{name:18s} {score.value:10.5f}  {interval_text(score):22s} {summary}\n")
 
 
-def _metrics_of_plugins(probabilities: np.ndarray, labels: np.ndarray, bins: int) -> list[Metric]:
+def _metrics_of_plugins(predictions: Predictions, bins: int) -> list[Metric]:
     """Metrics of plugins that can be computed for a file; others are reported and left out."""
-    predictions = check_probabilities(probabilities, labels)
     working, problems = [], registry.broken("metric")
     for name in metric_names():
         if name in METRICS:

@@ -33,8 +33,8 @@ IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
-    "calibrated file with log-probabilities in float32 as logits, and the probabilities; calgrid "
-    "metrics --kind probabilities prints the same numbers for it as calibrate"
+    "calibrated file with log-probabilities in float32 as logits, and the probabilities, which "
+    "other commands read"
 )
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")

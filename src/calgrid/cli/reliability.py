@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read
+from calgrid.cli.files import estimates, read, say_impossible
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted
 from calgrid.metrics.intervals import Estimate
@@ -27,9 +27,10 @@ def reliability(options: argparse.Namespace) -> None:
     parts = {}
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
-        probabilities = predicted(data)
-        scores = estimates(probabilities, data.label, options)
-        parts[name] = (probabilities, data.label, line_of(scores))
+        output = predicted(data)
+        say_impossible(output, data.label, path)
+        scores = estimates(output, data.label, options)
+        parts[name] = (output.probs, data.label, line_of(scores))
     if options.plot:
         write_figure(options.plot, parts, options.bins)
         return

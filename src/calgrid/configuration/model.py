@@ -407,7 +407,7 @@ class Tuning(Model):
         description="Default protocol of the candidates, and protocol name of the tuned methods in "
         "comparisons."
     )
-    metric: Literal["nll", "brier", "ece", "ece_debiased", "aece", "accuracy"] = Field(
+    metric: Literal["nll", "brier", "ece", "ece_debiased", "aece_eq", "accuracy"] = Field(
         "nll",
         description="Metric on the validation rows, without a calibrator, by which each seed "
         "chooses a candidate.",

@@ -13,9 +13,7 @@ from calgrid.calibrators import logits_from_probabilities
 from calgrid.calibrators._probabilities import (
     are_probabilities,
     resemble_probabilities,
-    softmax,
 )
-from calgrid.calibrators._validation import check_logits
 from calgrid.class_names import (
     SHOWN_NAMES,
     as_names,
@@ -34,6 +32,7 @@ from calgrid.files.labels import (
     is_text,
     numbers_of_values,
 )
+from calgrid.metrics import Output, from_logits
 from calgrid.metrics._inputs import TOLERANCE, TOLERANCE_LOW_PRECISION
 from calgrid.progress import log
 from calgrid.storage.logits import NO_LABEL, Logits, validate_logits
@@ -56,7 +55,7 @@ BEGINNING = re.compile(r"[^_.:\- ]+[_.:\- ]")
 
 def read_any(
     path: Path,
-    kind: str,
+    kind: str | None,
     labels: Path | None = None,
     *,
     values_key: str | None = None,
@@ -71,7 +70,8 @@ def read_any(
     Parameters
     ----------
     kind : ``"logits"`` or ``"probabilities"``. Probabilities are returned unchanged, and their
-        logarithm as logits.
+        logarithm as logits. None: logits, but probabilities of a file that ``calgrid calibrate``
+        has written, whose logits are their rounded logarithms.
     labels : file of the labels, if not ``path``; rows are paired by ``index`` if both files have
         it, else in their order.
     values_key : name of the array or column of logits or probabilities, or prefix of such columns.
@@ -91,6 +91,9 @@ def read_any(
         the classes and no class, or a file has these in another order.
     """
     arrays, given = load(path), classes
+    if kind is None:
+        is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
+        kind = "probabilities" if is_calibrated else "logits"
     label_names = (label_key,) if label_key else LABEL_NAMES
     classes = _known_classes(arrays, label_names, classes, path)
     is_named = classes is not given
@@ -224,11 +227,9 @@ def _single_rows(data: Logits) -> set[int]:
     return {one for one, count in counts.items() if count == 1}
 
 
-def predicted(data: Logits) -> np.ndarray:
+def predicted(data: Logits) -> Output:
     """Return the probabilities (N, K) of a file unchanged, or the softmax of its logits."""
-    if data.probabilities is not None:
-        return data.probabilities
-    return softmax(check_logits(data.logits))
+    return from_logits(data.logits) if data.probabilities is None else Output(data.probabilities)
 
 
 def read_head_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:

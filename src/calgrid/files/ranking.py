@@ -11,7 +11,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import Metric, check_probabilities, evaluate
+from calgrid.metrics import Metric, Output, check_probabilities, evaluate
 from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
@@ -119,8 +119,8 @@ def rank_calibrators(
     further = plugin_metrics([rank_by])
 
     def cross_validate(id: str) -> Ranked:
-        probabilities, seconds = out_of_fold(id)
-        predictions = check_probabilities(probabilities, labels)
+        output, seconds = out_of_fold(id)
+        predictions = check_probabilities(output, labels)
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         resamples = None
         if n_resamples:
@@ -136,13 +136,13 @@ def rank_calibrators(
                     scores[metric.id] = Estimate(values[metric.id], *bounds)
         # a tie with the old arg max is no change
         old_top = logits.argmax(axis=1)[:, None]
-        of_old_top = np.take_along_axis(probabilities, old_top, axis=1)[:, 0]
-        changed = float((of_old_top < probabilities.max(axis=1)).mean())
+        of_old_top = np.take_along_axis(predictions.probs, old_top, axis=1)[:, 0]
+        changed = float((of_old_top < predictions.confidence).mean())
         return Ranked(id, scores, seconds, changed, resamples)
 
-    def out_of_fold(id: str) -> tuple[Array, float]:
-        """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
-        probabilities, seconds = np.empty(logits.shape), []
+    def out_of_fold(id: str) -> tuple[Output, float]:
+        """Out-of-fold output (N, K), and the mean seconds of a fit."""
+        outputs, seconds = [], []
         for number in range(folds):
             scored = fold == number
             fitted = ~scored
@@ -150,9 +150,10 @@ def rank_calibrators(
             scored_features = None if features is None else features[scored]
             calibrator = build_calibrator(id, seed=seed)
             calibrator.fit(logits[fitted], labels[fitted], fit_features, head)
-            probabilities[scored] = calibrator.predict_proba(logits[scored], scored_features)
+            outputs.append(calibrator.predict_output(logits[scored], scored_features))
             seconds.append(calibrator.fit_seconds or 0.0)
-        return probabilities, float(np.mean(seconds))
+        place = np.argsort(np.argsort(fold, kind="stable"))
+        return Output.joined(outputs)[place], float(np.mean(seconds))
 
     ids = list(dict.fromkeys(candidates))
     results: list[Ranked] = []

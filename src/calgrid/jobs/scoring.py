@@ -25,6 +25,7 @@ from calgrid.jobs.diagnostics import class_scores, confidence_bins, diagnosed_ca
 from calgrid.jobs.label_counts import label_distribution
 from calgrid.metrics import (
     Metric,
+    Output,
     Predictions,
     check_probabilities,
     evaluate,
@@ -350,17 +351,23 @@ class Scorer:
     ) -> None:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
-        warnings = calibrator.fit_history["warnings"]
-        result.fits.append({**about, **fitted.cost, "warnings": warnings})
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
             self._add_labelled(result, {**base, "split": "val"}, probs, choice.label)
         on_test = {**base, "split": "test"}
         predictions = check_probabilities(self._predict(calibrator, test), test.label)
+        warnings = list(calibrator.fit_history["warnings"])
+        if predictions.n_impossible:
+            warnings.append(
+                f"{predictions.n_impossible} test rows give their label the probability 0; the NLL "
+                f"counts it as {predictions.least:.2g}."
+            )
+        result.fits.append({**about, **fitted.cost, "warnings": warnings})
         self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
-            self._add_soft(result, on_test, predictions.probs, test.distribution)
+            output = Output(predictions.probs, predictions.logs)
+            self._add_soft(result, on_test, output, test.distribution)
         if base["fit_seed"] == min(entry["seeds"]):
             n_bins = self.statistics["bins"]
             names = test.metadata.get("classes")
@@ -418,11 +425,11 @@ class Scorer:
         calibrator = self.fitted(entry, seed, self.fit.rows(first)).calibrator
         held = self.fit.rows(second)
         drawn = uniform(len(held), seeding, "thresholds")
-        probs, names = self._predict(calibrator, held), self.statistics["conformal"]
+        probs, names = self._predict(calibrator, held).probs, self.statistics["conformal"]
         rules = fit_sets(probs, held.label, drawn, names)
         clean = self.chunk.family < 0
         data = self.test if clean else self.shifted
-        probs = self._predict(calibrator, data)
+        probs = self._predict(calibrator, data).probs
         conditions = data.conditions()
         severest = max(severity for _, severity, _ in conditions)
         for shift, severity, rows in conditions:
@@ -452,15 +459,15 @@ class Scorer:
         return False
 
     @staticmethod
-    def _predict(calibrator: Calibrator, data: Logits) -> np.ndarray:
-        """Probabilities (N, K), computed in blocks of rows."""
+    def _predict(calibrator: Calibrator, data: Logits) -> Output:
+        """Output (N, K), computed in blocks of rows."""
         width = data.logits.shape[1] + (0 if data.features is None else data.features.shape[1])
-        result, most = np.empty(data.logits.shape), max(1, PREDICTED_NUMBERS // width)
-        for begin in range(0, len(result), most):
+        blocks, most = [], max(1, PREDICTED_NUMBERS // width)
+        for begin in range(0, len(data), most):
             rows = slice(begin, begin + most)
             features = None if data.features is None else data.features[rows]
-            result[rows] = calibrator.predict_proba(data.logits[rows], features=features)
-        return result
+            blocks.append(calibrator.predict_output(data.logits[rows], features=features))
+        return Output.joined(blocks)
 
     @property
     def _draws(self) -> dict[str, Any]:
@@ -472,7 +479,7 @@ class Scorer:
         self,
         result: Result,
         place: dict[str, Any],
-        probs: np.ndarray | Predictions,
+        probs: Output | Predictions,
         labels: np.ndarray,
         on_test: bool = False,
     ) -> None:
@@ -492,7 +499,7 @@ class Scorer:
         self._add(result, place, values, metrics, found, len(labels), deciding=deciding)
 
     def _add_soft(
-        self, result: Result, place: dict[str, Any], probs: np.ndarray, distribution: np.ndarray
+        self, result: Result, place: dict[str, Any], probs: Output, distribution: np.ndarray
     ) -> None:
         bins = {"n_bins": self.statistics["bins"]}
         found = resampled_soft(probs, distribution, **bins, **self._draws) if self._draws else None

@@ -7,10 +7,11 @@
 A new metric is a function here and a row of :data:`METRICS` (``metrics/table.py``).
 """
 
-from calgrid.metrics._inputs import Predictions, check_probabilities
+from calgrid.metrics._inputs import Output, Predictions, check_probabilities, from_logits
 from calgrid.metrics.calibration import (
     aece,
     aece_eq,
+    aece_left_out,
     cece,
     ece,
     ece_debiased,
@@ -67,10 +68,12 @@ from calgrid.metrics.table import METRICS, Metric
 __all__ = [
     "METRICS",
     "Metric",
+    "Output",
     "Predictions",
     "accuracy",
     "aece",
     "aece_eq",
+    "aece_left_out",
     "augrc",
     "aupr",
     "aupr_failure",
@@ -100,6 +103,7 @@ __all__ = [
     "fpr95",
     "fpr95_failure",
     "fpr95_oodpos",
+    "from_logits",
     "kl_human",
     "ks",
     "l1_iso",

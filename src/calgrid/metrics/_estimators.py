@@ -137,7 +137,7 @@ def function_estimator(
 
     def of_resample(weights: Floats) -> list[float]:
         drawn = np.repeat(rows, weights.astype(np.int64))
-        resample = Predictions(predictions.probs[drawn], predictions.labels[drawn])
+        resample = predictions.rows(drawn)
         return [metric.function(resample, resample.labels, n_bins) for metric in metrics]
 
     def estimate(weights: Floats) -> Draws:
@@ -181,7 +181,7 @@ def _binned(predictions: Predictions, n_bins: int) -> Callable[[binning.BinSums]
         moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
         values = {name: read(sums) for name, read in _BINNED.items()}
         values["ece_debiased"] = binning.debiased_gap(sums)
-        values["rmsce_debiased"] = np.sqrt(binning.debiased_square(sums).clip(min=0))
+        values["rmsce_debiased"] = binning.debiased_rms(sums)
         return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
 
     return estimate
@@ -261,7 +261,7 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
     """
     confidence, correct = sorted_correct(predictions)
     residual, n = confidence - correct, predictions.n_samples
-    ends = _weighted.tie_ends(confidence)
+    ends = predictions.tie_ends
     borders = binning.bin_borders(confidence, n_bins)
     binned = _binned(predictions, n_bins)
 
@@ -283,10 +283,11 @@ def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
         both: list[dict[str, Floats]] = []
         for one, swept in zip(carried, swept_errors, strict=True):
             adaptive = np.diff(np.take_along_axis(one.cumulated, edges, axis=1), axis=1)
+            equal = _ordered.run_gaps(one.cumulated, ranks, n_bins, ends)
             both.append(
                 {
                     "aece": np.abs(adaptive).sum(axis=1) / n,
-                    "aece_eq": np.abs(_ordered.run_gaps(one, ranks, n_bins)).sum(axis=1) / n,
+                    "aece_eq": np.abs(equal).sum(axis=1) / n,
                     "ece_sweep": swept,
                     "ks": _weighted.largest_at(one.cumulated, ends) / n,
                 }
@@ -355,9 +356,8 @@ def soft_estimator(probs: ArrayLike, distribution: ArrayLike, n_bins: int) -> Es
     """
     checked = human.check_votes(probs, distribution)
     columns = human.bin_columns(*checked, n_bins)
-    means = np.column_stack([human.kl_per_sample(*checked), human.tv_per_sample(*checked)]) / len(
-        columns
-    )
+    per_sample = [human.kl_per_sample(probs, distribution), human.tv_per_sample(*checked)]
+    means = np.column_stack(per_sample) / len(columns)
     sample = binning.BinSums(*np.split(columns.sum(axis=0), 3))
 
     def estimate(weights: Floats) -> Draws:

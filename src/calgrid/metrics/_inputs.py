@@ -1,14 +1,17 @@
 """Validated probabilities and labels, the input of every metric."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from calgrid.errors import ConfigError, DataError
+from calgrid.metrics.moments import row_blocks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -16,6 +19,64 @@ R = TypeVar("R")
 #: tolerance of row sums and of the range [0, 1] for float64 input
 TOLERANCE = 1e-6
 TOLERANCE_LOW_PRECISION = 1e-4
+#: confidence from which its distance to 1 has lost digits
+CERTAIN = 1 - 1e-6
+#: smallest positive float64
+TINY = math.ulp(0.0)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Probabilities of a model with their logarithms; metrics accept it as ``probs``, and NumPy as
+    the array of probabilities.
+
+    Attributes
+    ----------
+    probs : floats (N, K), rows in the probability simplex.
+    logs : ln of them, float64 (N, K), -inf for ln 0. They keep what ``probs`` round to 0 or 1. None
+        if they are not known.
+    """
+
+    probs: NDArray[Any]
+    logs: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of_scores(cls, scores: NDArray[np.float64]) -> "Output":
+        """The softmax of scores (N, K) whose row maximum is 0; -inf gives the probability 0."""
+        probs, logs = np.empty(scores.shape), np.empty(scores.shape)
+        for block in row_blocks(*scores.shape):
+            exponentials = np.exp(scores[block])
+            total = exponentials.sum(axis=1, keepdims=True)
+            np.divide(exponentials, total, out=probs[block])
+            np.subtract(scores[block], np.log(total), out=logs[block])
+        return cls(probs, logs)
+
+    @property
+    def log_probs(self) -> NDArray[np.float64]:
+        """``logs``, or else ln of ``probs``, (N, K); -inf for ln 0."""
+        return _logarithms(self.probs) if self.logs is None else self.logs
+
+    @classmethod
+    def joined(cls, parts: Sequence["Output"]) -> "Output":
+        """Rows of all parts of one model, in their order."""
+        logs = [part.logs for part in parts if part.logs is not None]
+        probs = np.concatenate([part.probs for part in parts])
+        return cls(probs, np.concatenate(logs) if len(logs) == len(parts) else None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, K)."""
+        return self.probs.shape
+
+    def __len__(self) -> int:
+        return len(self.probs)
+
+    def __getitem__(self, rows: Any) -> "Output":
+        """The output for some rows."""
+        return Output(self.probs[rows], None if self.logs is None else self.logs[rows])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.probs, dtype=dtype, copy=copy)
 
 
 @dataclass(frozen=True)
@@ -27,10 +88,15 @@ class Predictions:
     ----------
     probs : float64 (N, K), rows in the probability simplex.
     labels : int64 (N,), in [0, K).
+    logs : ln of the probabilities as in :class:`Output`, or None.
+    least : smallest positive number of the type of the given probabilities; in the NLL it stands
+        for 0.
     """
 
     probs: NDArray[np.float64]
     labels: NDArray[np.int64]
+    logs: NDArray[np.float64] | None = None
+    least: float = TINY
 
     @property
     def n_samples(self) -> int:
@@ -53,17 +119,59 @@ class Predictions:
         return self.probs[np.arange(self.n_samples), self.labels]
 
     @cached_property
+    def label_logs(self) -> NDArray[np.float64]:
+        """Logarithm of the probability of the label of each row, (N,); -inf where it is 0."""
+        if self.logs is not None:
+            return self.logs[np.arange(self.n_samples), self.labels]
+        return _logarithms(self.label_probs)
+
+    @property
+    def log_probs(self) -> NDArray[np.float64]:
+        """Logarithms of all probabilities, (N, K); -inf for ln 0."""
+        return _logarithms(self.probs) if self.logs is None else self.logs
+
+    @property
+    def n_impossible(self) -> int:
+        """Number of rows whose label has the probability 0, and so an infinite NLL."""
+        return int(np.isneginf(self.label_logs).sum())
+
+    def rows(self, rows: NDArray[np.intp]) -> "Predictions":
+        """The predictions for some rows."""
+        logs = None if self.logs is None else self.logs[rows]
+        return Predictions(self.probs[rows], self.labels[rows], logs, self.least)
+
+    @cached_property
     def shared(self) -> dict[Any, Any]:
         """Results of functions that several metrics share: see :func:`computed_once`."""
         return {}
 
     @cached_property
+    def certainty(self) -> NDArray[np.float64]:
+        """Minus ln of the rest, 1 - confidence, (N,), which orders samples whose confidence rounds
+        to one number; 0 below ``CERTAIN`` and without ``logs``.
+        """
+        certainty = np.zeros(self.n_samples)
+        if self.logs is not None:
+            near = np.flatnonzero(self.confidence > CERTAIN)
+            others = self.logs[near]
+            others[np.arange(len(near)), self.probs[near].argmax(axis=1)] = -np.inf
+            certainty[near] = -special.logsumexp(others, axis=1)
+        return certainty
+
+    @cached_property
     def order(self) -> NDArray[np.intp]:
-        """Stable order of ascending confidence, (N,)."""
-        return np.argsort(self.confidence, kind="stable")
+        """Stable order of ascending confidence, then certainty, (N,)."""
+        return np.lexsort((self.certainty, self.confidence))
+
+    @cached_property
+    def tie_ends(self) -> NDArray[np.intp]:
+        """Position in this order after the last of each run of equal samples, (G,)."""
+        confidence, certainty = self.confidence[self.order], self.certainty[self.order]
+        differ = (confidence[1:] != confidence[:-1]) | (certainty[1:] != certainty[:-1])
+        return np.flatnonzero(np.append(differ, True)) + 1
 
 
-Probabilities = ArrayLike | Predictions
+Probabilities = ArrayLike | Output | Predictions
 
 
 def computed_once(
@@ -88,8 +196,8 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
     Parameters
     ----------
     probs : array (N, K), N >= 1, finite, in [0, 1], rows summing to 1 within 1e-6 (1e-4 for input
-        of less than 64 bits). Entries are clipped to [0, 1] within this tolerance. `Predictions`
-        pass unchanged.
+        of less than 64 bits). Entries are clipped to [0, 1] within this tolerance. An `Output`
+        adds its logarithms; `Predictions` pass unchanged.
     labels : integers (N,), in [0, K). Rows without a label (-1, as in out-of-distribution sets) are
         refused.
 
@@ -99,8 +207,44 @@ def check_probabilities(probs: Probabilities, labels: ArrayLike) -> Predictions:
     """
     if isinstance(probs, Predictions):
         return probs
-    checked = check_rows(probs, "probs")
-    return Predictions(checked, _check_labels(labels, *checked.shape))
+    array = _as_numbers(probs, "probs")
+    checked = check_rows(array, "probs")
+    known = _check_labels(labels, *checked.shape)
+    logs = probs.logs if isinstance(probs, Output) else None
+    is_low = array.dtype in (np.float16, np.float32)
+    least = float(np.finfo(array.dtype).smallest_subnormal) if is_low else TINY
+    return Predictions(checked, known, logs, least)
+
+
+def from_logits(logits: ArrayLike) -> Output:
+    """Return the softmax of logits or log-probabilities (N, K), with its logarithms in double
+    precision, for metrics.
+
+    Probabilities alone round to 0 or 1 where logits are far apart. -inf gives the probability 0.
+
+    Raises
+    ------
+    DataError : not a rectangular array (N, K) of real numbers, N, K >= 1; NaN or +inf; a row of
+        -inf alone.
+
+    Examples
+    --------
+    >>> from calgrid.metrics import nll
+    >>> nll(from_logits([[0.0, -1000.0]]), [1])
+    1000.0
+    """
+    array = _as_numbers(logits, "logits")
+    if array.ndim != 2 or 0 in array.shape:
+        raise DataError(f"logits must have shape (N, K), N, K >= 1, got {array.shape}.")
+    rows = np.asarray(array, dtype=np.float64, order="C")
+    wrong = ~(rows < np.inf)
+    if wrong.any():
+        raise _bad_entry("logits", rows, wrong, "must be finite or -inf")
+    largest = rows.max(axis=1, keepdims=True)
+    if np.isneginf(largest).any():
+        raise DataError(f"logits must not all be -inf in row {int(largest.argmin())}.")
+    with np.errstate(over="ignore"):
+        return Output.of_scores(rows - largest)
 
 
 def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -130,6 +274,12 @@ def check_rows(probs: ArrayLike, name: str) -> NDArray[np.float64]:
             f"{sums[row]:.8g}; compute the softmax in float32, or divide each row by its sum."
         )
     return rows
+
+
+def _logarithms(probs: NDArray[Any]) -> NDArray[np.float64]:
+    """Natural logarithms as float64, -inf of 0."""
+    with np.errstate(divide="ignore"):
+        return np.log(probs, dtype=np.float64)
 
 
 def check_bins(n_bins: int) -> int:

@@ -60,13 +60,26 @@ def equal_runs(n: int, n_bins: int) -> Floats:
     return (first * length + np.minimum(first, longer)).astype(np.float64)
 
 
-def run_gaps(carried: Carried, ranks: Ranks, n_bins: int) -> Floats:
-    """Sum of the values in each of M equal runs of each resample, (R, M)."""
-    n, rows = len(carried.values), np.arange(len(carried.weights))
+def run_gaps(cumulated: Floats, ranks: Ranks, n_bins: int, ends: NDArray[np.intp]) -> Floats:
+    """Sum of values in each of M equal runs of each resample, (R, M); of tied samples each has
+    their mean, so that their order does not matter.
+
+    Parameters
+    ----------
+    cumulated : cumulative sums of the values, (R, N + 1). ranks : of the same resamples.
+    ends : position after the last of each run of tied samples, (G,).
+    """
+    n = cumulated.shape[1] - 1
     inner = equal_runs(n, n_bins)
     # with more bins than samples, the last edges are behind the last sample
     holders = np.minimum(ranks.holders(inner), n - 1)
-    return np.diff(carried.up_to(inner, ranks, holders, rows), axis=1)
+    tie = np.searchsorted(ends, holders, side="right")
+    begin, end = np.append(0, ends)[tie], ends[tie]
+    before = np.take_along_axis(ranks.before, begin, axis=1)
+    drawn = np.take_along_axis(ranks.before, end, axis=1) - before
+    low, high = (np.take_along_axis(cumulated, place, axis=1) for place in (begin, end))
+    sums = low + (inner - before) / np.maximum(drawn, 1) * (high - low)
+    return np.diff(np.hstack([cumulated[:, :1], sums, cumulated[:, -1:]]), axis=1)
 
 
 def sweep(correct: Carried, ranks: Ranks, carried: tuple[Carried, ...], norm: int) -> list[Floats]:

@@ -67,14 +67,9 @@ class Ranks:
         return position.reshape(shifted.shape) - self.before.shape[1] * self._row[rows] - 1
 
 
-def tie_ends(ascending: Floats) -> NDArray[np.intp]:
-    """Position after the last of each run of equal values, (G,), in sorted values (N,)."""
-    return np.flatnonzero(np.append(np.diff(ascending) > 0, True)) + 1
-
-
 def largest_at(sums: Floats, ends: NDArray[np.intp]) -> Floats:
-    """Largest absolute value, (R,), of cumulative sums (R, N + 1) at the positions of
-    :func:`tie_ends`.
+    """Largest absolute value, (R,), of cumulative sums (R, N + 1) at the ends of
+    ties.
     """
     tied = len(ends) < sums.shape[1] - 1
     there = np.take(sums, ends, axis=1) if tied else sums[:, 1:]

@@ -47,8 +47,10 @@ class BinSums:
 
 
 def inner_edges(n_bins: int) -> Floats:
-    """The M - 1 edges between M equal bins of [0, 1]."""
-    return np.linspace(0, 1, check_bins(n_bins) + 1)[1:-1]
+    """The M - 1 edges between M equal bins of [0, 1]; i / M is rounded once, as in a caller's
+    value.
+    """
+    return np.arange(1, check_bins(n_bins)) / n_bins
 
 
 def bin_index(values: Floats, n_bins: int) -> NDArray[np.intp]:
@@ -143,6 +145,12 @@ def debiased_square(sums: BinSums) -> Floats:
     square = (sums.gap / count) ** 2
     per_bin = np.where(sums.count > 1, sums.count * (square - excess), 0.0)
     return per_bin.sum(axis=-1) / sums.total
+
+
+def debiased_rms(sums: BinSums) -> Floats:
+    """Root of :func:`debiased_square`, (...): 0 if negative, NaN if no bin has two samples."""
+    root = np.sqrt(debiased_square(sums).clip(min=0))
+    return np.where(sums.count.max(axis=-1) > 1, root, np.nan)
 
 
 def debiased_gap(sums: BinSums) -> Floats:

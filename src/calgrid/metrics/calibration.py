@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from calgrid.errors import ConfigError
 from calgrid.metrics import _ordered, binning
 from calgrid.metrics._inputs import Predictions, Probabilities, check_bins, check_probabilities
-from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative, tie_ends
+from calgrid.metrics._weighted import Ranks, adaptive_positions, cumulative
 from calgrid.metrics.classwise import classwise_sums
 
 
@@ -88,14 +88,14 @@ def rmsce_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) ->
     """Debiased :func:`rmsce`: root of ``sum_b (n_b / N) [(conf_b - acc_b)^2 - acc_b (1 - acc_b)
     / (n_b - 1)]``.
 
-    0 if the sum is negative; bins of one sample are ignored. Same equal-width bins as :func:`rmsce`
-    (the paper's code uses equal-mass bins).
+    0 if the sum is negative; bins of one sample are ignored, and without others it is NaN. Same
+    equal-width bins as :func:`rmsce` (the paper's code uses equal-mass bins).
 
     Parameters and errors as in :func:`ece`. Source: Kumar, Liang and Ma, NeurIPS 2019, definition
     5.1.
     """
     sums = binning.bin_sums(check_probabilities(probs, labels), n_bins)
-    return float(np.sqrt(binning.debiased_square(sums).clip(min=0)))
+    return float(binning.debiased_rms(sums))
 
 
 def squared_ce(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -131,11 +131,12 @@ def ece_debiased(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> f
 
 
 def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE as in focal_calibration: :func:`ece` with bins of nearly equal numbers of
-    samples.
+    """Adaptive ECE as in focal_calibration, for comparison with published tables: :func:`ece` with
+    bins of nearly equal numbers of samples.
 
     The edges are interpolated between sorted confidences, and bins are (low, high]: the lowest
-    confidence with its ties is in no bin, and ties merge bins. :func:`aece_eq` has neither effect.
+    confidence with its ties is in no bin (:func:`aece_left_out`), and ties merge bins. So it is 0
+    for a constant confidence. :func:`aece_eq` has neither effect.
 
     Parameters and errors as in :func:`ece`. Source: code of Mukhoti et al., NeurIPS 2020, which the
     published tables use.
@@ -149,16 +150,26 @@ def aece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     return float(np.abs(gaps).sum() / len(residual))
 
 
-def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Adaptive ECE with equal counts: the stably sorted samples in M runs, whose lengths differ by
-    at most one.
-
-    Parameters and errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
+def aece_left_out(probs: Probabilities, labels: ArrayLike) -> int:
+    """Number of samples that :func:`aece` leaves out: those of the lowest confidence. Parameters
+    and errors as in :func:`ece`.
     """
-    residual = _sorted_residual(check_probabilities(probs, labels))
-    weights = np.ones((1, len(residual)))
+    confidence = check_probabilities(probs, labels).confidence
+    return int(np.count_nonzero(confidence == confidence.min()))
+
+
+def aece_eq(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Adaptive ECE of all samples: sorted by confidence, in M runs whose lengths differ by at most
+    one.
+
+    Where a run ends among equal confidences, each of these has their mean accuracy. Parameters and
+    errors as in :func:`ece`. Source: Nixon et al., CVPR workshops 2019.
+    """
+    predictions = check_probabilities(probs, labels)
+    residual = _sorted_residual(predictions)
+    ranks = Ranks(cumulative(np.ones((1, len(residual)))))
     gaps = _ordered.run_gaps(
-        _ordered.carry(weights, residual), Ranks(cumulative(weights)), check_bins(n_bins)
+        cumulative(residual[None]), ranks, check_bins(n_bins), predictions.tie_ends
     )
     return float(np.abs(gaps).sum() / len(residual))
 
@@ -208,8 +219,7 @@ def ks(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
         all metrics.
     """
     predictions = check_probabilities(probs, labels)
-    ends = tie_ends(predictions.confidence[predictions.order])
-    sums = np.cumsum(_sorted_residual(predictions))[ends - 1]
+    sums = np.cumsum(_sorted_residual(predictions))[predictions.tie_ends - 1]
     return float(np.abs(sums).max() / predictions.n_samples)
 
 

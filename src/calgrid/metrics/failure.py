@@ -1,7 +1,8 @@
 """Failure prediction: separation of correct predictions from errors by the confidence.
 
 All take probabilities (N, K) and labels (N,). Ties in confidence count with the mean over their
-orders, so that the order of samples does not matter.
+orders, so that the order of samples does not matter; with the output of
+:func:`calgrid.metrics.from_logits`, confidences that only round to 1 are no ties.
 """
 
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calgrid.metrics._inputs import Predictions, Probabilities, check_probabilities
-from calgrid.metrics._weighted import cumulative, tie_ends
+from calgrid.metrics._weighted import cumulative
 
 Floats = NDArray[np.float64]
 
@@ -172,9 +173,9 @@ def fpr95_failure(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> 
 
 def _confidences(probs: Probabilities, labels: ArrayLike) -> Confidences:
     predictions = check_probabilities(probs, labels)
-    confidence, correct = sorted_correct(predictions)
+    _, correct = sorted_correct(predictions)
     sums = cumulative(np.vstack([np.ones_like(correct), correct]))
-    return Confidences(tie_ends(confidence), correct, sums[:1], sums[1:])
+    return Confidences(predictions.tie_ends, correct, sums[:1], sums[1:])
 
 
 def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:

@@ -10,16 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import DataError
-from calgrid.metrics._inputs import as_array, check_rows
+from calgrid.metrics._inputs import TINY, Output, as_array, check_rows
 from calgrid.metrics.binning import BinSums, bin_index, mean_gap
-from calgrid.metrics.scoring import PROBABILITY_FLOOR
 
 Floats = NDArray[np.float64]
 
 
 def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     """Mean Kullback-Leibler divergence from people to model in nats, ``mean_i sum_k h_ik ln(h_ik /
-    max(p_ik, 1e-12))``.
+    p_ik)``; a p of exactly 0 counts as the smallest positive float64.
 
     Parameters
     ----------
@@ -31,7 +30,7 @@ def kl_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     ------
     DataError : invalid probabilities, or votes with another shape or a row without votes.
     """
-    return float(kl_per_sample(*check_votes(probs, votes)).mean())
+    return float(kl_per_sample(probs, votes).mean())
 
 
 def tv_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
@@ -61,9 +60,12 @@ def ece_human(probs: ArrayLike, votes: ArrayLike, n_bins: int = 15) -> float:
     return float(mean_gap(BinSums(*np.split(columns.sum(axis=0), 3))))
 
 
-def kl_per_sample(rows: Floats, shares: Floats) -> Floats:
-    """Kullback-Leibler divergence of each image (N,), from the output of :func:`check_votes`."""
-    return special.rel_entr(shares, np.maximum(rows, PROBABILITY_FLOOR)).sum(axis=1)
+def kl_per_sample(probs: ArrayLike, votes: ArrayLike) -> Floats:
+    """Kullback-Leibler divergence of each image (N,); parameters as in :func:`kl_human`."""
+    rows, shares = check_votes(probs, votes)
+    logs = Output(rows, probs.logs if isinstance(probs, Output) else None).log_probs
+    possible = np.where(np.isneginf(logs), np.log(TINY), logs)
+    return (special.xlogy(shares, shares) - shares * possible).sum(axis=1)
 
 
 def tv_per_sample(rows: Floats, shares: Floats) -> Floats:

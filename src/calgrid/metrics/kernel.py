@@ -28,10 +28,12 @@ def smece(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     0.003 the bandwidth is smaller than the grid resolution.
 
     The authors' package (relplot 1.0.3) differs in two ways. It stops its search at ``2^(-10)`` and
-    sums over 200 points, which has little effect. And it loses half of the residuals at a
-    confidence of 1, because its reflection omits the mirror image of the last grid point. Values
-    for saturated confidences, frequent at K = 2, are then too small: on one such set 0.42076, where
-    the integral above (by quadrature) and this function are 0.43803.
+    sums over 200 points or a few more, which has little effect. And its reflection omits the mirror
+    image of the last grid point, so that half of the samples at a confidence of about 1 are lost,
+    from the residuals and from the density that it divides them by. Its values for saturated
+    confidences are then too small or too large: 0.408 with 700 samples at 1, 200 at 0.9 and 100 at
+    0.6, each half right, and 0.0606 for a ResNet-50 on CIFAR-10, where the integral above (by
+    quadrature) and this function are 0.440 and 0.0434.
 
     Errors as in :func:`calgrid.metrics.ece`. Source: Błasiok and Nakkiran, ICLR 2024, definition 2.
 

@@ -14,6 +14,9 @@ over samples is no estimate from above: it is too low if g is not E[y | p], and 
 noise (arXiv 2602.24230). g is the temperature with Laplace smoothing, or the isotonic regression of
 each class. Fold k has the samples whose rank by confidence is k modulo 5, which their labels do not
 influence.
+
+Temperatures apply to ln p. No temperature changes a probability of 0: such samples keep their loss,
+and do not choose beta.
 """
 
 import math
@@ -30,19 +33,21 @@ from calgrid.metrics._inputs import (
     computed_once,
 )
 from calgrid.metrics.moments import moments
-from calgrid.metrics.scoring import PROBABILITY_FLOOR, nll_per_sample
+from calgrid.metrics.scoring import nll_per_sample
 
 Floats = NDArray[np.float64]
 Map = Literal["ts", "iso"]
 MAPS: tuple[Map, ...] = ("ts", "iso")
 
-#: of the inverse temperature, as of the calibrator ``ts``
-BETA_BOUNDS = (1e-2, 20.0)
+#: of the inverse temperature; so far apart that the unit of the logits does not matter
+BETA_BOUNDS = (1e-12, 1e12)
 #: Newton's method ends where a step would lower the mean loss by less than half of this; about 7 do
 LEAST_FALL, MAX_STEPS = 1e-16, 60
 #: samples of a first search, whose result is where that on all samples starts
 FIRST_ROWS = 1000
 N_FOLDS = 5
+#: smaller probabilities count as 0 in isotonic regressions, whose slopes between them overflow
+LEAST_SCORE = 1e-290
 
 
 class Tempered(NamedTuple):
@@ -70,12 +75,12 @@ class Tempered(NamedTuple):
 
 
 def best_temperature(below: Floats, labels: NDArray[np.int64], start: float = 1.0) -> float:
-    """Inverse temperature in [0.01, 20] of lowest NLL, by Newton's method within a bracket.
+    """Inverse temperature of lowest NLL, by Newton's method within a bracket.
 
     Parameters
     ----------
-    below : logits minus the largest of each row, (N, K). labels : (N,). start : first inverse
-        temperature.
+    below : logits minus the largest of each row, (N, K); -inf allowed, but not of a label. labels :
+        (N,). start : first inverse temperature.
     """
     if len(labels) > 4 * FIRST_ROWS:
         few = slice(None, None, len(labels) // FIRST_ROWS)
@@ -106,20 +111,31 @@ def tempered_at(beta: float, below: Floats, labels: NDArray[np.int64]) -> Temper
 
 
 def below_largest(predictions: Predictions) -> Floats:
-    """Logarithms of probabilities, as low as those of the NLL, minus the largest of each row, (N,
-    K).
-    """
-    logits = np.log(np.maximum(predictions.probs, PROBABILITY_FLOOR))
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits
+    """Logarithms of probabilities minus the largest of each row, (N, K); -inf for ln 0."""
+    logs = predictions.log_probs
+    return logs - logs.max(axis=1, keepdims=True)
+
+
+def possible(predictions: Predictions) -> NDArray[np.bool_]:
+    """Samples whose label has a probability above 0, (N,)."""
+    return predictions.label_logs > -np.inf
 
 
 @computed_once
 def nll_parts(predictions: Predictions) -> Tempered:
     """Refinement of each sample: its loss at the best temperature, without the optimism."""
-    below = below_largest(predictions)
-    beta = best_temperature(below, predictions.labels)
-    return tempered_at(beta, below, predictions.labels)
+    below, used = below_largest(predictions), possible(predictions)
+    if used.all():
+        beta = best_temperature(below, predictions.labels)
+        return tempered_at(beta, below, predictions.labels)
+    loss, slope = nll_per_sample(predictions), np.zeros(predictions.n_samples)
+    if not used.any():
+        return Tempered(1.0, loss, slope, math.inf)
+    below, labels = below[used], predictions.labels[used]
+    found = tempered_at(best_temperature(below, labels), below, labels)
+    loss[used], slope[used] = found.loss, found.slope
+    # the mean over all samples
+    return Tempered(found.beta, loss, slope, found.curvature * float(used.mean()))
 
 
 def nll_refinement(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
@@ -190,7 +206,7 @@ def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int,
     norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
     for p, direction in (
         (1, np.sign(gap)),
-        (2, np.divide(gap, norm, out=np.zeros_like(gap), where=norm > 0)),
+        (2, gap / np.where(norm > 0, norm, 1)),
     ):
         along = np.einsum("nk,nk->n", direction, predictions.probs)
         errors[p] = direction[rows, predictions.labels] - along
@@ -209,14 +225,17 @@ def tempered(predictions: Predictions) -> Floats:
     distribution, as by the calibrator ``ts_mix``.
     """
     below, fold_of = below_largest(predictions), folds(predictions)
-    start = nll_parts(predictions).beta
+    start, used = nll_parts(predictions).beta, possible(predictions)
     recalibrated = np.empty_like(below)
     for fold in range(N_FOLDS):
         out = fold_of == fold
         others = ~out
         if not others.any():  # a single sample
             return predictions.probs
-        beta = best_temperature(below[others], predictions.labels[others], start)
+        fitted = others & used
+        beta = 1.0
+        if fitted.any():
+            beta = best_temperature(below[fitted], predictions.labels[fitted], start)
         epsilon = 1 / (others.sum() + 1)
         scaled = softmax(beta * below[out], axis=1)
         recalibrated[out] = (1 - epsilon) * scaled + epsilon / below.shape[1]
@@ -234,7 +253,7 @@ def isotonic(predictions: Predictions) -> Floats:
     if predictions.n_samples == 1:
         return probs
     recalibrated = np.empty_like(probs)
-    for k, column in enumerate(probs.T):
+    for k, column in enumerate(np.where(probs < LEAST_SCORE, 0, probs).T):
         order = np.argsort(column, kind="stable")
         of_class = (predictions.labels == k).astype(np.float64)
         scores, hits, place = column[order], of_class[order], fold_of[order]

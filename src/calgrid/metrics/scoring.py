@@ -12,10 +12,6 @@ from calgrid.metrics._inputs import (
 from calgrid.metrics.binning import debiased_square
 from calgrid.metrics.classwise import classwise_sums
 
-#: lower clip of probabilities in the NLL, so that an error with probability 0 does not make it
-#: infinite
-PROBABILITY_FLOOR = 1e-12
-
 
 def accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
     """Fraction of samples whose first arg max is the label.
@@ -42,7 +38,11 @@ def top5(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 def nll(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
-    """Mean negative log-likelihood in nats, ``mean_i(-ln max(p_i[y_i], 1e-12))``.
+    """Mean negative log-likelihood in nats, ``mean_i(-ln p_i[y_i])``.
+
+    A probability of exactly 0 counts as the smallest positive number of its type (744 nats in
+    float64, 103 in float32). With the output of :func:`calgrid.metrics.from_logits` the logarithms
+    are used, which no rounding makes infinite.
 
     Parameters and errors as in :func:`accuracy`.
     """
@@ -100,18 +100,21 @@ def brier_top_label(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -
 @computed_once
 def top5_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """1.0 where the label is among the five largest probabilities of its row, else 0.0, (N,)."""
-    of_label = predictions.label_probs[:, None]
-    ahead = np.count_nonzero(predictions.probs > of_label, axis=1)
-    not_below = np.count_nonzero(predictions.probs >= of_label, axis=1)
+    # probabilities of 0 tie, their logarithms need not
+    values = predictions.probs if predictions.logs is None else predictions.logs
+    of_label = values[np.arange(len(values)), predictions.labels][:, None]
+    ahead = np.count_nonzero(values > of_label, axis=1)
+    not_below = np.count_nonzero(values >= of_label, axis=1)
     tied = np.flatnonzero((ahead < 5) & (not_below > ahead + 1))
-    earlier = np.arange(predictions.probs.shape[1]) < predictions.labels[tied, None]
-    ahead[tied] += ((predictions.probs[tied] == of_label[tied]) & earlier).sum(axis=1)
+    earlier = np.arange(values.shape[1]) < predictions.labels[tied, None]
+    ahead[tied] += ((values[tied] == of_label[tied]) & earlier).sum(axis=1)
     return (ahead < 5).astype(np.float64)
 
 
 def nll_per_sample(predictions: Predictions) -> NDArray[np.float64]:
     """Negative log-likelihood of each sample in nats, (N,)."""
-    return -np.log(np.maximum(predictions.label_probs, PROBABILITY_FLOOR))
+    logs = predictions.label_logs
+    return -np.where(np.isneginf(logs), np.log(predictions.least), logs)
 
 
 @computed_once

@@ -215,13 +215,13 @@ _ENTRIES = (
     _error(
         "aece",
         calibration.aece,
-        "adaptive ECE, equal-mass bins",
+        "AECE of published tables: rows of lowest confidence in no bin",
         "Mukhoti et al., NeurIPS 2020 (code)",
     ),
     _error(
         "aece_eq",
         calibration.aece_eq,
-        "adaptive ECE, equal counts, no sample dropped",
+        "adaptive ECE, equal-mass bins of all rows",
         "Nixon et al. 2019",
     ),
     _error(
@@ -284,7 +284,7 @@ _ENTRIES = (
     Metric(
         "nll",
         scoring.nll,
-        "negative log-likelihood, of probabilities of at least 1e-12",
+        "negative log-likelihood",
         "log score",
         True,
         "labelled",

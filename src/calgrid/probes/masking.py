@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calgrid.components.registry import register
-from calgrid.metrics import METRICS, check_probabilities
-from calgrid.probes.base import Layer, Probe, Subject, log_softmax
+from calgrid.metrics import METRICS, check_probabilities, from_logits
+from calgrid.probes.base import Layer, Probe, Subject
 from calgrid.training.seeds import generator
 
 #: metrics beside the mean confidence
@@ -77,8 +77,8 @@ class MaskedInference(Probe):
         rows = []
         for mode, draw, by_ratio in passes:
             for ratio, logits in zip(self.ratios, by_ratio, strict=True):
-                probabilities = np.exp(log_softmax(logits.cpu().numpy()))
-                predictions = check_probabilities(probabilities, subject.labels)
+                output = from_logits(logits.cpu().numpy())
+                predictions = check_probabilities(output, subject.labels)
                 row = {"mode": mode, "ratio": float(ratio), "draw": np.int32(draw)}
                 row["confidence"] = float(predictions.confidence.mean())
                 for name in SCORES:

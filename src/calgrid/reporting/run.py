@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import yaml
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calgrid.calibrators import build_calibrator
 from calgrid.errors import DataError, unknown_id
-from calgrid.metrics import check_probabilities, evaluate
-from calgrid.metrics.binning import BinSums, bin_sums
+from calgrid.metrics import Output, check_probabilities, evaluate
+from calgrid.metrics.binning import BinSums, bin_sums, inner_edges
 from calgrid.reporting import text
 from calgrid.reporting.figures.reliability import curve_and_histogram, handles
 from calgrid.reporting.plotting import style
@@ -56,7 +56,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, n_bins: int = 15) -
 
 def bin_frame(sums: BinSums) -> pd.DataFrame:
     """Return sums of bins, (M,) each, as :func:`reliability` does."""
-    edges = np.linspace(0, 1, len(sums.count) + 1)
+    edges = np.concatenate([[0], inner_edges(len(sums.count)), [1]])
     with np.errstate(invalid="ignore"):
         confidence, accuracy = sums.confidence / sums.count, sums.correct / sums.count
     columns = {"low": edges[:-1], "high": edges[1:], "count": sums.count.astype(int)}
@@ -169,15 +169,13 @@ def describe(run: Run, checkpoint: str | None = None, n_bins: int = 15) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _test(
-    run: Run, checkpoint: str | None, n_bins: int
-) -> tuple[Logits, NDArray[np.float64], BinSums]:
+def _test(run: Run, checkpoint: str | None, n_bins: int) -> tuple[Logits, Output, BinSums]:
     data = run.logits("test", checkpoint)
-    probs = build_calibrator("none").fit(data.logits, data.label).predict_proba(data.logits)
+    probs = build_calibrator("none").fit(data.logits, data.label).predict_output(data.logits)
     return data, probs, bin_sums(check_probabilities(probs, data.label), n_bins)
 
 
-def _diagram(data: Logits, probs: NDArray[np.float64], sums: BinSums, checkpoint: str) -> str:
+def _diagram(data: Logits, probs: Output, sums: BinSums, checkpoint: str) -> str:
     scores = evaluate(probs, data.label, n_bins=len(sums.count), costly=False)
     said = ", ".join(
         f"{text.name(name)} {text.format_with_unit(name, scores[name])}" for name in SAID

@@ -311,8 +311,9 @@ def win_rates(
     first, second = values[:, :, None], values[:, None, :]
     wins = (first < second) + 0.5 * (first == second) - 0.5 * np.eye(values.shape[1])
     n = len(values)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples) / n
-    drawn = np.einsum("rs,sab->rab", weights, wins)
+    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=n_resamples)
+    # sums of integers and halves are exact: who always wins has the rate 1
+    drawn = np.einsum("rs,sab->rab", weights, wins) / n
     mean, ends = wins.mean(axis=0), ((1 - level) / 2, (1 + level) / 2)
     table = pd.DataFrame({"name": complete.columns})
     for name, read in (("win_rate", _win_rate), ("rating", bradley_terry)):

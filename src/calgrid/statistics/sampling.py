@@ -16,6 +16,7 @@ from calgrid.components.metrics import (
     plugin_metrics,
 )
 from calgrid.errors import DataError
+from calgrid.metrics import Output
 from calgrid.metrics.intervals import (
     DECIDING_RESAMPLES,
     Resampled,
@@ -40,7 +41,7 @@ class _Scores(NamedTuple):
 
 
 def paired_bootstrap(
-    runs: Mapping[str, Sequence[ArrayLike]],
+    runs: Mapping[str, Sequence[ArrayLike | Output]],
     labels: ArrayLike,
     *,
     metrics: Sequence[str] = ("accuracy", "nll", "brier", "squared_ce"),
@@ -58,7 +59,8 @@ def paired_bootstrap(
 
     Parameters
     ----------
-    runs : for each method its runs, probabilities (N, K), one per seed; runs at the same position
+    runs : for each method its runs, probabilities (N, K) or outputs of
+        :func:`calgrid.metrics.from_logits`, one per seed; runs at the same position
         are paired, so all methods have the same number. labels : integers (N,).
     metrics : identifiers of labelled metrics except ``ece_null``, including plugin metrics.
     n_resamples, level, seed, n_bins : as in :func:`calgrid.metrics.bootstrap`.
@@ -148,7 +150,7 @@ def _judged(
     return found.drop(columns=["df_test", "n_test"])
 
 
-def _check_runs(runs: Mapping[str, Sequence[ArrayLike]]) -> None:
+def _check_runs(runs: Mapping[str, Sequence[ArrayLike | Output]]) -> None:
     if len(runs) < 2 or 0 in map(len, runs.values()):
         raise DataError("runs must hold at least two methods with at least one run each.")
     counts = {method: len(each) for method, each in runs.items()}

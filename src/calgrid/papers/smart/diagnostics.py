@@ -67,7 +67,7 @@ def measure(fit: Logits, test: Logits, fitted: Mapping[str, Calibrator]) -> dict
 
 
 def _predictions(calibrator: Calibrator, data: Logits) -> Predictions:
-    return check_probabilities(calibrator.predict_proba(data.logits), data.label)
+    return check_probabilities(calibrator.predict_output(data.logits), data.label)
 
 
 def _course(name: str, calibrator: Calibrator, fit: Logits) -> pd.DataFrame:

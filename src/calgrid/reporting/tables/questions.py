@@ -23,7 +23,7 @@ METRICS = (
     "accuracy",
     "ece_debiased",
     "ece",
-    "aece",
+    "aece_eq",
 )
 CONSTANT = ["split", "shift", "severity"]
 ID = "comparisons"

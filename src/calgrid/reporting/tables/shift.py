@@ -14,7 +14,7 @@ from calgrid.reporting.table import (
 )
 from calgrid.storage.schema import METRICS
 
-SHIFT_METRICS = (*BESIDE_ECE, "aece", "cece")
+SHIFT_METRICS = (*BESIDE_ECE, "aece_eq", "cece")
 OOD_METRICS = (
     "auroc",
     "fpr95",
