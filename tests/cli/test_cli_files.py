@@ -23,8 +23,8 @@ def kind_option(kind):
 
 
 def table(text):
-    """Printed comparison as {metric: (before, after)}, without the sentence below it."""
-    rows = [line.split() for line in text.partition("\n\n")[0].splitlines()[1:]]
+    """Printed comparison as {metric: (before, after)}, without the sentences above and below it."""
+    rows = [line.split() for line in text.partition("\n\n")[0].splitlines()[2:]]
     return {
         row[0]: [float(cell) for cell in row[1:] if re.fullmatch(r"[0-9.e+-]+", cell)]
         for row in rows
@@ -48,12 +48,15 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
     calibrated, data
 ):
     done = calibrated("--calibrator", "ts")
-    assert done.out.split()[:2] == ["none", "ts"]
+    said, names, *_ = done.out.splitlines()
+    assert names.split() == ["none", "ts"]
+    calibrated_test = build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test)
     before = evaluate(softmax(data.test), data.test_labels)
-    after = evaluate(
-        build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test),
-        data.test_labels,
-    )
+    after = evaluate(calibrated_test, data.test_labels)
+    right = f"right {100 * before['accuracy']:.1f} %"
+    before_says = f"says {100 * softmax(data.test).max(axis=1).mean():.1f} %"
+    after_says = f"says {100 * calibrated_test.max(axis=1).mean():.1f} %"
+    assert said == f"before: {before_says}, {right}; after ts: {after_says}, {right}"
     shown = table(done.out)
     assert {"nll", "brier", "accuracy", "ece", "ece_debiased", "ece_null"} <= shown.keys()
     for name, (one, two) in shown.items():
@@ -62,7 +65,7 @@ def test_the_printed_comparison_is_before_and_after_with_intervals_where_there_a
     assert shown["nll"][1] < shown["nll"][0]
     assert shown["accuracy"][0] == shown["accuracy"][1]
     text = calibrated("--calibrator", "ts", "--bootstrap", 50).out
-    lines = {line.split()[0]: line for line in text.splitlines()[1:] if line}
+    lines = {line.split()[0]: line for line in text.splitlines()[2:] if line}
     assert lines["nll"].count("[") == 2
     assert lines["ece_null"].count("[") == 0
     assert text.splitlines()[-1].startswith("ts is better than no calibration on ")
@@ -192,11 +195,12 @@ def test_metrics_for_people(calgrid, files, data):
     _, test = files()
     done = calgrid("metrics", test, *FAST)
     lines = done.out.splitlines()
-    assert lines[0] == "300 rows, 4 classes"
+    confidence = softmax(data.test).max(axis=1).mean()
+    right = (data.test.argmax(axis=1) == data.test_labels).mean()
+    said = f"says {100 * confidence:.1f} %, right {100 * right:.1f} %"
+    assert lines[0] == f"300 rows, 4 classes: {said}"
     accuracy = next(line for line in lines if line.startswith("accuracy"))
-    assert float(accuracy.split()[1]) == pytest.approx(
-        (data.test.argmax(axis=1) == data.test_labels).mean(), abs=1e-5
-    )
+    assert float(accuracy.split()[1]) == pytest.approx(right, abs=1e-5)
     assert len(lines) == 1 + len(evaluate(softmax(data.test), data.test_labels))
 
 

@@ -17,7 +17,8 @@ def test_bins_of_a_file_give_its_calibration_error(calgrid, files, data):
     counts, confidence, accuracy = np.array([row.split()[2:] for row in rows], float).T
     found = (counts * np.abs(confidence - accuracy)).sum() / counts.sum()
     assert found == pytest.approx(ece(softmax(data.test), data.test_labels, 10), abs=1e-4)
-    assert head.startswith("test: 300 rows, debiased ECE ")
+    assert head.startswith("test: 300 rows, says ")
+    assert " %, debiased ECE " in head
 
 
 def test_calibrate_draws_before_and_after_and_ends_with_one_sentence(calgrid, files, tmp_path):

@@ -82,6 +82,12 @@ def say_impossible(output: Output, labels: np.ndarray, name: str | Path) -> None
         )
 
 
+def says_and_right(output: Output, labels: np.ndarray) -> str:
+    """Mean confidence beside accuracy, in percent: ``says 94.2 %, right 86.5 %``."""
+    right = output.probs.argmax(axis=1) == labels
+    return f"says {100 * output.probs.max(axis=1).mean():.1f} %, right {100 * right.mean():.1f} %"
+
+
 def estimates(
     probabilities: Output | Predictions,
     truth: np.ndarray,
@@ -128,7 +134,8 @@ def metrics(options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json.dumps(as_json(scores), indent=2) + "\n")
         return
-    sys.stdout.write(f"{len(data)} rows, {probabilities.shape[1]} classes\n")
+    said = says_and_right(probabilities, data.label)
+    sys.stdout.write(f"{len(data)} rows, {probabilities.shape[1]} classes: {said}\n")
     for name, score in scores.items():
         summary = find_metric(name).summary
         if name == "aece":

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from calgrid.cli.files import estimates, read, say_impossible
+from calgrid.cli.files import estimates, read, say_impossible, says_and_right
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted
+from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.atomic import replacing
@@ -30,26 +31,27 @@ def reliability(options: argparse.Namespace) -> None:
         output = predicted(data)
         say_impossible(output, data.label, path)
         scores = estimates(output, data.label, options)
-        parts[name] = (output.probs, data.label, line_of(scores))
+        parts[name] = (output.probs, data.label, lines_of(output, data.label, scores))
     if options.plot:
         write_figure(options.plot, parts, options.bins)
         return
     from calgrid.reporting.run import reliability as bins_of
 
-    for name, (probabilities, labels, line) in parts.items():
+    for name, (probabilities, labels, lines) in parts.items():
         table = bins_of(probabilities, labels, options.bins)
-        facts = line.replace("\n", ", ")
+        facts = lines.replace("\n", ", ")
         table = table[table["count"] > 0].to_string(
             index=False, float_format=lambda value: f"{value:.4f}"
         )
         sys.stdout.write(f"{name}: {len(labels)} rows, {facts}\n{table}\n\n")
 
 
-def line_of(scores: Mapping[str, Estimate]) -> str:
-    """Debiased ECE with its interval, and NLL, on two lines."""
+def lines_of(output: Output, labels: np.ndarray, scores: Mapping[str, Estimate]) -> str:
+    """Mean confidence, accuracy, debiased ECE with its interval, and NLL, a line each."""
     value, low, high = (100 * part for part in scores["ece_debiased"])
     interval = "" if np.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    return f"debiased ECE {value:.2f} %{interval}\nNLL {scores['nll'].value:.4f}"
+    said = says_and_right(output, labels).replace(", ", "\n")
+    return f"{said}\ndebiased ECE {value:.2f} %{interval}\nNLL {scores['nll'].value:.4f}"
 
 
 def check_figure(path: Path | None) -> None:
