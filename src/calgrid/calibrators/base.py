@@ -82,7 +82,8 @@ class Calibrator(ABC):
     Attributes
     ----------
     fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a
-        parameter at its bound or at the end of a grid, an optimiser that did not converge).
+        parameter at its bound or at the end of a grid, an optimiser that did not converge, a search
+        that found nothing better than the logits as they are, which then stay).
         Temperatures apply to the given logits.
     fit_seconds : processor seconds of the last fit, without imports; None after loading from a
         file.
@@ -179,7 +180,8 @@ class Calibrator(ABC):
         Parameters
         ----------
         logits : ``(N, K)`` real numbers; -inf marks an impossible class, whose probability is 0
-            (except with calibrators that say otherwise). ``(N,)``: numbers of class 1 of two.
+            (except with calibrators that say otherwise); finite numbers are never taken for
+            masks, unless they are 1e30 below the largest. ``(N,)``: numbers of class 1 of two.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
@@ -207,7 +209,7 @@ class Calibrator(ABC):
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)
         seen = sigmoid_warnings(values) if kind == "logits" else []
-        seen += mask_warnings(scores) if self.scale_free else []
+        seen += mask_warnings(scores)
         self.n_classes = None
         self._feature_width = None
         begin = time.process_time()

@@ -14,8 +14,8 @@ from calgrid.calibrators._linear import (
     fit_linear,
     mean_nll,
 )
-from calgrid.calibrators._probabilities import centred, logit_scale, possible_labels, rescaled
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
@@ -46,20 +46,20 @@ def fit_odir(
     temperature: LinearMap,
     start: LinearMap,
     strength: float,
-    scale: float = 1.0,
+    bounds: tuple[float, float] = BETA_BOUNDS,
     tolerance: float = GRADIENT_TOLERANCE,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but kept in [0.01, 20] / ``scale``; classes without samples keep
-    that of ``temperature``.
+    The diagonal is not penalised but kept within ``bounds``; classes without samples keep that of
+    ``temperature``.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
     present = np.bincount(labels, minlength=n_classes) > 0
     fixed, free = temperature.weight.diagonal(), np.where(off_diagonal > 0.0, np.inf, 0.0)
-    lower = np.diag(np.where(present, BETA_BOUNDS[0] / scale, fixed)) - free
-    upper = np.diag(np.where(present, BETA_BOUNDS[1] / scale, fixed)) + free
+    lower = np.diag(np.where(present, bounds[0], fixed)) - free
+    upper = np.diag(np.where(present, bounds[1], fixed)) + free
     return fit_linear(
         inputs,
         labels,
@@ -73,7 +73,10 @@ def fit_odir(
 
 
 def cross_validate(
-    inputs: Array, labels: Labels, temperature: LinearMap, scale: float = 1.0
+    inputs: Array,
+    labels: Labels,
+    temperature: LinearMap,
+    bounds: tuple[float, float] = BETA_BOUNDS,
 ) -> tuple[float, list[float]]:
     """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
     strongest first.
@@ -96,7 +99,7 @@ def cross_validate(
                 temperature,
                 maps[number],
                 strength,
-                scale,
+                bounds,
                 tolerance=FOLD_TOLERANCE,
             )
             total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
@@ -172,15 +175,16 @@ class MatrixScalingOdir(Calibrator):
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
         inputs = self._inputs(used)
-        scale = logit_scale(used)
-        beta = fit_temperature(rescaled(used, scale), targets).beta / scale
-        start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
+        fit, scale = fit_rescaled(used, targets, self._scale)
+        least, most = beta_bounds(scale * self._scale)
+        bounds = least / scale, most / scale
+        start = LinearMap(fit.beta * np.eye(n_classes), np.zeros(n_classes))
         strength = self.strength
         scores: list[float] = []
         if strength is None:
-            strength, scores = cross_validate(inputs, targets, start, scale)
+            strength, scores = cross_validate(inputs, targets, start, bounds)
         (self.weight, self.bias), history = fit_odir(
-            inputs, targets, start, start, strength, scale, self.tolerance
+            inputs, targets, start, start, strength, bounds, self.tolerance
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)

@@ -6,7 +6,7 @@ import numpy as np
 
 from calgrid.calibrators._linear import LinearMap, fit_linear
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._temperature import beta_bounds, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -63,8 +63,8 @@ class VectorScaling(Calibrator):
         n_classes = logits.shape[1]
         possible = possible_labels(logits, labels)
         used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
-        single = fit_temperature(used, targets)
-        beta = single.beta
+        single = fit_temperature(used, targets, self._scale)
+        beta, (least, most) = single.beta, beta_bounds(self._scale)
         present = np.bincount(targets, minlength=n_classes) > 0
 
         def centre(bias: Array) -> Array:
@@ -74,10 +74,7 @@ class VectorScaling(Calibrator):
             self._inputs(used),
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
-            bounds=(
-                np.where(present, BETA_BOUNDS[0], beta),
-                np.where(present, BETA_BOUNDS[1], beta),
-            ),
+            bounds=(np.where(present, least, beta), np.where(present, most, beta)),
             centre=centre,
         )
         gain = float(np.min(single.loss)) - history["nll"]
