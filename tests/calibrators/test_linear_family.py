@@ -135,6 +135,52 @@ def test_vector_scaling_keeps_impossible_classes_impossible(problem):
     assert (data.predict(data.fit("vs"))[np.arange(600), lowest] == 0.0).all()
 
 
+@pytest.mark.parametrize("share", [0.02, 0.2])
+@pytest.mark.parametrize("id", ["vs", "ms_odir"])
+def test_impossible_classes_are_out_of_the_softmax_of_the_fit(id, share):
+    """The minimum is that of L-BFGS-B over the finite classes of each row."""
+    generator = np.random.default_rng(4)
+    n, k, strength = 400, 6, 1e-3
+    logits = generator.normal(scale=3.0, size=(n, k))
+    true = np.exp(logits * np.linspace(0.4, 0.9, k) + generator.normal(scale=0.5, size=k))
+    true = true.cumsum(axis=1) / true.sum(axis=1, keepdims=True)
+    labels = (true < generator.uniform(size=(n, 1))).sum(axis=1)
+    hidden = generator.uniform(size=(n, k)) < share
+    hidden[np.arange(n), labels] = False
+    logits[hidden] = -np.inf
+    calibrator = build_calibrator(id, **({} if id == "vs" else {"strength": strength}))
+    history = calibrator.fit(logits, labels).fit_history
+    assert history["warnings"] == []
+
+    unit = logit_scale(logits - logits.max(axis=1, keepdims=True))
+    shown = np.where(hidden, np.nan, logits)
+    inputs = np.where(hidden, 0.0, shown - np.nanmean(shown, axis=1, keepdims=True)) / unit
+
+    def loss(x):
+        weight, bias = x[:-k], x[-k:]
+        penalty = 0.0
+        if id == "vs":
+            scores = inputs * weight + bias
+        else:
+            matrix = weight.reshape(k, k)
+            scores = inputs @ matrix.T + bias
+            others = matrix[~np.eye(k, dtype=bool)]
+            penalty = strength * (others @ others + bias @ bias)
+        scores = np.where(hidden, -np.inf, scores)
+        return nll_of(scores, labels) + penalty
+
+    start = np.append(np.ones(k) if id == "vs" else np.eye(k).ravel(), np.zeros(k))
+    options = {"maxfun": 100_000, "ftol": 1e-13, "gtol": 1e-8}
+    found = minimize(loss, start, method="L-BFGS-B", options=options)
+    assert history["loss"] == pytest.approx(found.fun, abs=1e-7)
+    probabilities = calibrator.predict_proba(logits)
+    assert (probabilities[hidden] == 0.0).all()
+    if id == "vs":
+        assert nll_of(np.log(np.maximum(probabilities, 1e-300)), labels) == pytest.approx(
+            found.fun, abs=1e-7
+        )
+
+
 @pytest.mark.parametrize("id", ["vs", "ms_odir"])
 def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
     logits = problem.logits.copy()

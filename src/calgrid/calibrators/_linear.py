@@ -55,10 +55,14 @@ class LinearMap(NamedTuple):
     weight: Array
     bias: Array
 
-    def probabilities(self, inputs: Array) -> Array:
-        """Return probabilities ``(N, K)`` of inputs ``(N, K)``."""
+    def probabilities(self, inputs: Array, impossible: NDArray[np.bool_] | None = None) -> Array:
+        """Return probabilities ``(N, K)`` of inputs ``(N, K)``; 0 for classes that are impossible
+        ``(N, K)``, or whose input is -inf with a scale above 0.
+        """
         scores = inputs * self.weight if self.weight.ndim == 1 else inputs @ self.weight.T
         scores += self.bias
+        if impossible is not None:
+            scores[impossible] = -np.inf
         scores -= scores.max(axis=1, keepdims=True)
         return softmax(scores)
 
@@ -237,12 +241,14 @@ class PenalisedLikelihood:
     design : maps values to scores.
     labels : ``(N,)``.
     ridge, target : R and V_0, of the shape of the values.
+    impossible : ``(N, K)``, classes that have probability 0 in a row, or None.
     """
 
     design: FullDesign | DiagonalDesign
     labels: NDArray[np.int64]
     ridge: Array
     target: Array
+    impossible: NDArray[np.bool_] | None = None
 
     @functools.cached_property
     def rounded(self) -> FullDesign | DiagonalDesign:
@@ -257,6 +263,8 @@ class PenalisedLikelihood:
         for block in row_blocks(n_samples, n_classes, self.design.block):
             rows = np.arange(block.stop - block.start)
             scores = self.design.scores(block, values)
+            if self.impossible is not None:
+                scores[self.impossible[block]] = -np.inf
             scores -= scores.max(axis=1, keepdims=True)
             nll -= scores[rows, self.labels[block]].sum()
             np.exp(np.maximum(scores, LEAST_EXPONENT, out=scores), out=scores)
@@ -294,10 +302,24 @@ class LikelihoodPoint:
         return result / len(self.probabilities) + 2.0 * self.problem.ridge * direction
 
 
-def mean_nll(map: LinearMap, inputs: Array, labels: NDArray[np.int64]) -> float:
+def without_infinite(values: Array) -> tuple[Array, NDArray[np.bool_] | None]:
+    """Return values ``(N, K)`` with 0 for -inf, and where these are, or None if there are none."""
+    if values.min() > -np.inf:
+        return values, None
+    impossible = np.isneginf(values)
+    return np.where(impossible, 0.0, values), impossible
+
+
+def mean_nll(
+    map: LinearMap,
+    inputs: Array,
+    labels: NDArray[np.int64],
+    impossible: NDArray[np.bool_] | None = None,
+) -> float:
     """Return the mean NLL in nats of a map with a full matrix."""
     values = map.flat()
-    nll = PenalisedLikelihood(FullDesign(inputs), labels, np.zeros_like(values), values)
+    zero = np.zeros_like(values)
+    nll = PenalisedLikelihood(FullDesign(inputs), labels, zero, values, impossible)
     return nll(values).loss
 
 
@@ -441,6 +463,7 @@ def fit_linear(
     bounds: tuple[Array, Array] | None = None,
     centre: Linear = np.asarray,
     tolerance: float = GRADIENT_TOLERANCE,
+    impossible: NDArray[np.bool_] | None = None,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
@@ -457,13 +480,14 @@ def fit_linear(
     bounds : minimum and maximum of the weight, each in its shape; equal bounds fix an entry.
     centre : linear projection that is applied to biases.
     tolerance : largest gradient component at convergence.
+    impossible : ``(N, K)``, classes that have probability 0 in a row, or None.
     """
     design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
     ridge = np.column_stack(
         [np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)]
     )
     goal = LinearMap(start.weight if target is None else target, np.zeros_like(start.bias))
-    problem = PenalisedLikelihood(design, labels, ridge, goal.flat())
+    problem = PenalisedLikelihood(design, labels, ridge, goal.flat(), impossible)
     first = start.flat()
     lower, upper = np.full_like(first, -np.inf), np.full_like(first, np.inf)
     if bounds is not None:

@@ -13,6 +13,7 @@ from calgrid.calibrators._linear import (
     check_classes,
     fit_linear,
     mean_nll,
+    without_infinite,
 )
 from calgrid.calibrators._probabilities import centred, possible_labels
 from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
@@ -20,8 +21,6 @@ from calgrid.calibrators.base import Array, Calibrator, Head, Labels, end_of_gri
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 
-#: distance below the row maximum that replaces a logit of -inf, so that it can be multiplied
-GAP = 100.0
 #: strengths for cross-validation, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
@@ -48,6 +47,7 @@ def fit_odir(
     strength: float,
     bounds: tuple[float, float] = BETA_BOUNDS,
     tolerance: float = GRADIENT_TOLERANCE,
+    impossible: NDArray[np.bool_] | None = None,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
@@ -69,6 +69,7 @@ def fit_odir(
         target=np.zeros_like(off_diagonal),
         bounds=(lower, upper),
         tolerance=tolerance,
+        impossible=impossible,
     )
 
 
@@ -77,6 +78,7 @@ def cross_validate(
     labels: Labels,
     temperature: LinearMap,
     bounds: tuple[float, float] = BETA_BOUNDS,
+    impossible: NDArray[np.bool_] | None = None,
 ) -> tuple[float, list[float]]:
     """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
     strongest first.
@@ -93,6 +95,7 @@ def cross_validate(
         total = 0.0
         for number in range(N_FOLDS):
             out = fold == number
+            hidden = impossible if impossible is None else impossible[~out]
             maps[number], _ = fit_odir(
                 inputs[~out],
                 labels[~out],
@@ -101,8 +104,10 @@ def cross_validate(
                 strength,
                 bounds,
                 tolerance=FOLD_TOLERANCE,
+                impossible=hidden,
             )
-            total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
+            hidden = impossible if impossible is None else impossible[out]
+            total += mean_nll(maps[number], inputs[out], labels[out], hidden) * out.sum()
         scores.append(float(total) / len(labels))
         if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
@@ -128,8 +133,8 @@ class MatrixScalingOdir(Calibrator):
 
     z is the logits minus the mean of their row, in units of their spread, because the penalised map
     is not invariant to a constant added to a row or to the logits' scale; the authors use the
-    logits without changes. A logit of -inf becomes the row's largest minus 100, and samples with
-    such a label are left out.
+    logits without changes. A class whose logit is -inf is left out of the softmax of its row, and
+    its z is 0, the mean of the others; a sample with such a label is left out.
 
     Folds are stratified in the order of the classes and rows, so another order may choose another
     strength (of 400 samples of CIFAR-10 ResNet-50, 100 instead of 1: probabilities changed by up to
@@ -152,10 +157,9 @@ class MatrixScalingOdir(Calibrator):
         super().__init__()
         self.strength = strength
 
-    def _inputs(self, logits: Array) -> Array:
-        """Return the finite inputs z ``(N, K)`` of the matrix."""
-        values = centred(logits)
-        return np.where(np.isneginf(values), values.max(axis=1, keepdims=True) - GAP, values)
+    def _inputs(self, logits: Array) -> tuple[Array, NDArray[np.bool_] | None]:
+        """Return the finite inputs z ``(N, K)`` of the matrix, and which classes are impossible."""
+        return without_infinite(centred(logits))
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         """Return the mask ``(N,)`` of the samples used by the fit."""
@@ -174,7 +178,7 @@ class MatrixScalingOdir(Calibrator):
             )
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
-        inputs = self._inputs(used)
+        inputs, impossible = self._inputs(used)
         fit, scale = fit_rescaled(used, targets, self._scale)
         least, most = beta_bounds(scale * self._scale)
         bounds = least / scale, most / scale
@@ -182,9 +186,9 @@ class MatrixScalingOdir(Calibrator):
         strength = self.strength
         scores: list[float] = []
         if strength is None:
-            strength, scores = cross_validate(inputs, targets, start, bounds)
+            strength, scores = cross_validate(inputs, targets, start, bounds, impossible)
         (self.weight, self.bias), history = fit_odir(
-            inputs, targets, start, start, strength, bounds, self.tolerance
+            inputs, targets, start, start, strength, bounds, self.tolerance, impossible
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)
@@ -196,9 +200,10 @@ class MatrixScalingOdir(Calibrator):
         }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return LinearMap(self.weight, self.bias).probabilities(self._inputs(logits))
+        inputs, impossible = self._inputs(logits)
+        return LinearMap(self.weight, self.bias).probabilities(inputs, impossible)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(
-            maps.Centred(GAP), maps.Affine(self.weight, self.bias), maps.Mixture()
+            maps.Centred(0.0), maps.Affine(self.weight, self.bias), maps.Mixture()
         )

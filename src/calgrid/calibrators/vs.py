@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators._linear import LinearMap, fit_linear, without_infinite
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
 from calgrid.calibrators._temperature import beta_bounds, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
@@ -43,7 +43,8 @@ class VectorScaling(Calibrator):
     samples is that on the samples of the fit minus ``(2K - 2) / N`` nats (Akaike, IEEE Trans.
     Automatic Control 19, 1974); a warning is given if it is a loss of more than 0.01.
 
-    Samples whose label has the logit -inf are left out.
+    A class whose logit is -inf is left out of the softmax of its row, and a sample whose label has
+    such a logit is left out.
 
     ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``,
     ``temperature`` (of the start), ``n_absent`` (classes without samples), ``n_infinite_loss``
@@ -51,11 +52,6 @@ class VectorScaling(Calibrator):
     """
 
     scale_free = True
-
-    def _inputs(self, logits: Array) -> Array:
-        # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has
-        # probability 0
-        return np.maximum(centred(logits), -IMPOSSIBLE)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -70,12 +66,14 @@ class VectorScaling(Calibrator):
         def centre(bias: Array) -> Array:
             return np.where(present, bias - bias[present].mean(), 0.0)
 
+        inputs, impossible = without_infinite(centred(used))
         (self.weight, self.bias), history = fit_linear(
-            self._inputs(used),
+            inputs,
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
             bounds=(np.where(present, least, beta), np.where(present, most, beta)),
             centre=centre,
+            impossible=impossible,
         )
         gain = float(np.min(single.loss)) - history["nll"]
         chance = (2 * int(present.sum()) - 2) / len(targets)
@@ -94,7 +92,8 @@ class VectorScaling(Calibrator):
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         linear = LinearMap(self.weight, self.bias)
-        return by_blocks(lambda rows: linear.probabilities(self._inputs(rows)), logits)
+        # with w > 0 a class of -inf has probability 0
+        return by_blocks(lambda rows: linear.probabilities(centred(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(

@@ -126,7 +126,7 @@ class Log(nn.Module):
 
 
 class Centred(nn.Module):
-    """Logits minus the mean of a row's finite ones; -inf becomes the row's largest minus a gap."""
+    """Logits minus the mean of a row's finite ones; -inf becomes the negative of a gap."""
 
     def __init__(self, gap: float) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Centred(nn.Module):
         finite = logits > -float("inf")
         values = torch.where(finite, logits, torch.zeros_like(logits))
         mean = values.sum(dim=1, keepdim=True) / finite.to(logits.dtype).sum(dim=1, keepdim=True)
-        return torch.where(finite, logits, torch.full_like(logits, -self.gap)) - mean
+        return torch.where(finite, logits - mean, torch.full_like(logits, -self.gap))
 
 
 class Affine(nn.Module):
