@@ -23,15 +23,18 @@ from calgrid.metrics.moments import BLOCK, LEAST_EXPONENT, row_blocks
 Linear = Callable[[Array], Array]
 #: maximum number of classes of maps with K^2 weights
 MAX_CLASSES = 1000
-#: gradient component at which a fit ends, and above which it is reported as not converged
-GRADIENT_TOLERANCE, LARGEST_GRADIENT = 1e-7, 1e-6
+#: gradient component at which a fit ends, and multiple above which it has not converged
+GRADIENT_TOLERANCE, LOOSE = 1e-7, 10.0
+#: with fewer rows a class some classes are often separable from the others: a small penalty on the
+#: distance from the start makes the minimum of the loss unique, at which the fit then ends
+FEW_ROWS, LEAST_RIDGE, EXACT_TOLERANCE = 40, 1e-8, 1e-13
 #: smallest probability in the Hessian, because denormal numbers are slow
 LEAST_PROBABILITY = 1e-30
 #: maximum number of Newton steps, of conjugate gradient steps in each, and of rounds that fix
 #: entries at their bounds
 MAX_STEPS, MAX_INNER, MAX_ROUNDS = 100, 250, 5
 #: minimum decrease as a fraction of the predicted one; minimum step; differences due to rounding
-SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-15
+SUFFICIENT, SMALLEST_STEP, ROUNDING = 1e-4, 1e-10, 1e-14
 #: largest change of a weight or bias in a step
 LONGEST_STEP = 30.0
 #: added to the diagonal of a block, as a share of its largest entry, to make it invertible
@@ -74,17 +77,17 @@ class LinearMap(NamedTuple):
 class FullDesign:
     """Scores ``x W^T + b`` of inputs ``(N, K)``, a linear function of ``[W b]`` ``(K, K + 1)``."""
 
-    #: of products with the Hessian, which only give directions: single, twice as fast
-    precision = np.float32
     #: entries of a block of samples: every block reads all weights
     block = 1 << 18
 
-    def __init__(self, inputs: Array) -> None:
+    def __init__(self, inputs: Array, precision: type = np.float32) -> None:
+        #: of products with the Hessian, which only give directions: single is twice as fast
+        self.precision = precision
         self._inputs = np.column_stack([inputs, np.ones(len(inputs), dtype=inputs.dtype)])
 
     def rounded(self) -> "FullDesign":
         """Return the design in the precision of products with the Hessian."""
-        return FullDesign(self._inputs[:, :-1].astype(self.precision))
+        return FullDesign(self._inputs[:, :-1].astype(self.precision), self.precision)
 
     def scores(self, block: slice, values: Array) -> Array:
         """Return the scores ``(n, K)`` of a block of samples."""
@@ -258,7 +261,7 @@ class PenalisedLikelihood:
     def __call__(self, values: Array) -> "LikelihoodPoint":
         """Return the loss at ``values`` and its derivatives."""
         n_samples, n_classes = len(self.labels), len(values)
-        probabilities = np.empty((n_samples, n_classes), dtype=self.design.precision)
+        probabilities: Array = np.empty((n_samples, n_classes), dtype=self.design.precision)
         gradient, nll = np.zeros_like(values), 0.0
         for block in row_blocks(n_samples, n_classes, self.design.block):
             rows = np.arange(block.stop - block.start)
@@ -446,7 +449,11 @@ def _search(
         trial = np.clip(values + step * direction, *bounds)
         trial_point = point.problem(trial)
         promised = np.vdot(slope, trial - values)
-        if trial_point.loss <= point.loss + SUFFICIENT * promised + ROUNDING * abs(point.loss):
+        change = trial_point.loss - point.loss
+        # a smaller change is due to rounding; the slope at the end of the step then says whether
+        # the loss fell (approximate Wolfe condition, Hager & Zhang, SIAM J. Optim. 16, 2005)
+        fell = np.vdot(trial_point.gradient, trial - values) <= (2.0 * SUFFICIENT - 1.0) * promised
+        if change <= SUFFICIENT * promised or (abs(change) <= ROUNDING and fell):
             return trial, trial_point
         step *= 0.5
     return None
@@ -464,6 +471,7 @@ def fit_linear(
     centre: Linear = np.asarray,
     tolerance: float = GRADIENT_TOLERANCE,
     impossible: NDArray[np.bool_] | None = None,
+    exact: bool = False,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + sum R (W - W_0)^2 + r sum b^2``, which is convex, by Newton's method.
 
@@ -481,8 +489,13 @@ def fit_linear(
     centre : linear projection that is applied to biases.
     tolerance : largest gradient component at convergence.
     impossible : ``(N, K)``, classes that have probability 0 in a row, or None.
+    exact : go on to a gradient of 1e-13, with all products in double precision.
     """
-    design = DiagonalDesign(inputs) if start.weight.ndim == 1 else FullDesign(inputs)
+    precision: type = np.float32
+    if exact:
+        precision, tolerance = np.float64, EXACT_TOLERANCE
+    is_diagonal = start.weight.ndim == 1
+    design = DiagonalDesign(inputs) if is_diagonal else FullDesign(inputs, precision)
     ridge = np.column_stack(
         [np.broadcast_to(weight_ridge, start.weight.shape), np.full(len(start.bias), bias_ridge)]
     )
@@ -501,7 +514,7 @@ def fit_linear(
     values, loss, gradient_norm, steps = minimise_within(
         problem, first, lower, upper, centred_biases, tolerance
     )
-    weight = values[:, 0] if start.weight.ndim == 1 else values[:, :-1]
+    weight = values[:, 0] if is_diagonal else values[:, :-1]
     limited = (lower < upper) & (np.isfinite(lower) | np.isfinite(upper))
     at_bound = int((limited & ((values <= lower) | (values >= upper))).sum())
     warnings = []
@@ -510,10 +523,11 @@ def fit_linear(
             f"{at_bound} of {limited.sum()} weights with bounds ended at one: the loss still falls "
             "beyond."
         )
-    if gradient_norm > LARGEST_GRADIENT:
+    largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
+    if gradient_norm > largest:
         warnings.append(
             f"The fit did not converge: after {steps} steps the largest component of the gradient "
-            f"is {gradient_norm:.1e}, above {LARGEST_GRADIENT:g}."
+            f"is {gradient_norm:.1e}, above {largest:.0e}."
         )
     return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
         "loss": loss,

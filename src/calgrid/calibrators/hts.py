@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._linear import LARGEST_GRADIENT
+from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LOOSE
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels, softmax
 from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
@@ -81,7 +81,7 @@ class EntropyTemperatureScaling(Calibrator):
         self.weights = result.x if result.fun < start_loss else start
         over_samples = temperature_range(self.temperature(used), tuple(self.bounds.tolist()))
         largest = float(np.abs(result.jac).max())
-        if largest > LARGEST_GRADIENT:
+        if largest > LOOSE * GRADIENT_TOLERANCE:
             over_samples["warnings"].append(
                 f"The fit did not converge: the largest component of the gradient is {largest:.1e}."
             )

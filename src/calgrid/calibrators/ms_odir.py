@@ -48,11 +48,13 @@ def fit_odir(
     bounds: tuple[float, float] = BETA_BOUNDS,
     tolerance: float = GRADIENT_TOLERANCE,
     impossible: NDArray[np.bool_] | None = None,
+    diagonal: float = 0.0,
+    exact: bool = False,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but kept within ``bounds``; classes without samples keep that of
-    ``temperature``.
+    The diagonal is kept within ``bounds``, and penalised with ``diagonal`` times its squared
+    distance from that of ``temperature``, which classes without samples keep.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
@@ -64,12 +66,13 @@ def fit_odir(
         inputs,
         labels,
         start,
-        weight_ridge=strength * off_diagonal,
+        weight_ridge=strength * off_diagonal + diagonal * np.eye(n_classes),
         bias_ridge=strength,
-        target=np.zeros_like(off_diagonal),
+        target=temperature.weight,
         bounds=(lower, upper),
         tolerance=tolerance,
         impossible=impossible,
+        exact=exact,
     )
 
 
@@ -152,6 +155,8 @@ class MatrixScalingOdir(Calibrator):
     scale_free = True
     #: largest gradient component at convergence
     tolerance = GRADIENT_TOLERANCE
+    #: penalty of the diagonal
+    diagonal = 0.0
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__()
@@ -164,6 +169,10 @@ class MatrixScalingOdir(Calibrator):
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         """Return the mask ``(N,)`` of the samples used by the fit."""
         return possible_labels(logits, labels)
+
+    def _is_exact(self, n_samples: int, n_classes: int) -> bool:
+        """Whether products of the last fit are in double precision."""
+        return False
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -188,7 +197,16 @@ class MatrixScalingOdir(Calibrator):
         if strength is None:
             strength, scores = cross_validate(inputs, targets, start, bounds, impossible)
         (self.weight, self.bias), history = fit_odir(
-            inputs, targets, start, start, strength, bounds, self.tolerance, impossible
+            inputs,
+            targets,
+            start,
+            start,
+            strength,
+            bounds,
+            self.tolerance,
+            impossible,
+            self.diagonal,
+            self._is_exact(len(targets), n_classes),
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)

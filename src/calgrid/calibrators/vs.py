@@ -4,7 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._linear import LinearMap, fit_linear, without_infinite
+from calgrid.calibrators._linear import (
+    FEW_ROWS,
+    LEAST_RIDGE,
+    LinearMap,
+    fit_linear,
+    without_infinite,
+)
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
 from calgrid.calibrators._temperature import beta_bounds, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
@@ -32,8 +38,9 @@ class VectorScaling(Calibrator):
       ResNet-20), higher on 6 (by at most 0.0082, ChestX-ray14) and equal on 1; on the 5 of these
       whose files have ln p, lower on 3 and higher on 1 (by 0.0029). So neither is better, and files
       of ln p are treated like logits.
-    - w is kept in [0.01, 20] in units of the spread of the logits, because the loss of separable
-      data has no minimum.
+    - w is kept in [0.01, 20] in units of the spread of the logits, and the squared distance of w
+      and b from the start has the penalty 1e-8, because the loss of separable data has no minimum;
+      the penalty has no effect on others.
     - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0.
       Otherwise its probability would go to 0.
 
@@ -46,7 +53,7 @@ class VectorScaling(Calibrator):
     A class whose logit is -inf is left out of the softmax of its row, and a sample whose label has
     such a logit is left out.
 
-    ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``,
+    ``fit_history``: ``loss`` (with penalty), ``nll`` (nats), ``iterations``, ``gradient_norm``,
     ``temperature`` (of the start), ``n_absent`` (classes without samples), ``n_infinite_loss``
     (samples left out).
     """
@@ -72,7 +79,10 @@ class VectorScaling(Calibrator):
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
             bounds=(np.where(present, least, beta), np.where(present, most, beta)),
+            weight_ridge=LEAST_RIDGE,
+            bias_ridge=LEAST_RIDGE,
             centre=centre,
+            exact=len(targets) < FEW_ROWS * n_classes,
             impossible=impossible,
         )
         gain = float(np.min(single.loss)) - history["nll"]
