@@ -8,11 +8,13 @@ import torch
 from tests.calibrators.cases import torch_confidence_loss
 
 from calgrid.calibrators import build_calibrator
-from calgrid.calibrators._probabilities import softmax
+from calgrid.calibrators._probabilities import log_probabilities, softmax
+from calgrid.calibrators.smoothing_spline_ova import evaluate
 from calgrid.components.registry import descriptions, load
 
 #: of objectives that a fit interpolates
 TOLERANCE = 1e-6
+KINDS = ["random", "tied", "separable", "imbalanced", "tiny", "masked"]
 
 
 def nll(probabilities, labels):
@@ -82,7 +84,7 @@ CONTAINING = [
     ("ms", {}, nll),
     ("fc", {}, ece),
 ]
-#: tested by the loss that their fits report, with penalties or of each class
+#: tested by the loss that their fits report with its penalty, or of the maps of single classes
 BY_PARTS = {"ms_odir", "dirichlet", "beta", "beta_ova", "smoothing_spline_ova"}
 #: these smooth, bound probabilities by the number of samples, or replace the map of the network
 WITHOUT = {
@@ -134,9 +136,7 @@ def assert_no_worse(id, options, objective, kind, seed):
     assert objective(after, labels) <= objective(before, labels) + TOLERANCE
 
 
-@pytest.mark.parametrize(
-    "kind", ["random", "tied", "separable", "imbalanced", "tiny", "masked", "-1e9"]
-)
+@pytest.mark.parametrize("kind", [*KINDS, "-1e9"])
 @pytest.mark.parametrize(("id", "options", "objective"), CONTAINING)
 def test_no_fit_is_worse_than_the_logits_as_they_are(id, options, objective, kind):
     # a smoothed label on a finite mask is a loss of its size
@@ -144,3 +144,43 @@ def test_no_fit_is_worse_than_the_logits_as_they_are(id, options, objective, kin
         pytest.skip("the logits as they are cannot be its map")
     for seed in range(6):
         assert_no_worse(id, options, objective, kind, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("id", ["ms_odir", "dirichlet"])
+def test_no_penalised_loss_is_above_that_of_the_logits_as_they_are(id, kind):
+    """Their penalty is 0 there."""
+    for seed in range(6):
+        logits, labels, _ = rows_of(kind, seed)
+        history = build_calibrator(id, strength=1e-3).fit(logits, labels).fit_history
+        before = softmax(logits - logits.max(axis=1, keepdims=True))
+        assert history["loss"] <= nll(before, labels) + TOLERANCE
+
+
+def binary(scores, hits):
+    return (np.logaddexp(0.0, scores) - hits * scores).mean()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_map_of_a_class_is_worse_than_the_identity(kind):
+    for seed in range(6):
+        logits, labels, _ = rows_of(kind, seed)
+        log_p, log_rest = log_probabilities(logits - logits.max(axis=1, keepdims=True))
+        odds = log_p - log_rest
+        beta, spline, top = (
+            build_calibrator(id).fit(logits, labels)
+            for id in ("beta_ova", "smoothing_spline_ova", "beta")
+        )
+        for place, k in enumerate(beta.classes):
+            hits = (labels == k) * 1.0
+            identity = binary(odds[:, k], hits)
+            a, b, c = beta.coefficients[place]
+            assert binary(a * log_p[:, k] - b * log_rest[:, k] + c, hits) <= identity + TOLERANCE
+            part = slice([0, *spline.ends][place], spline.ends[place])
+            mapped = evaluate(spline.knots[part], spline.values[part], odds[:, k])
+            assert binary(mapped, hits) <= identity + TOLERANCE
+        rows, predicted = np.arange(len(labels)), logits.argmax(axis=1)
+        s, rest = log_p[rows, predicted], log_rest[rows, predicted]
+        a, b, c = top.coefficients
+        correct = (predicted == labels) * 1.0
+        assert binary(a * s - b * rest + c, correct) <= binary(s - rest, correct) + TOLERANCE

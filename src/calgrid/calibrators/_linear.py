@@ -524,10 +524,11 @@ def fit_linear(
             "beyond."
         )
     largest = LOOSE * (tolerance if exact else GRADIENT_TOLERANCE)
+    unconverged = {}
     if gradient_norm > largest:
-        warnings.append(
-            f"The fit did not converge: after {steps} steps the largest component of the gradient "
-            f"is {gradient_norm:.1e}, above {largest:.0e}."
+        unconverged["unconverged"] = (
+            f"after {steps} steps the largest component of the gradient is {gradient_norm:.1e}, "
+            f"above {largest:.0e}"
         )
     return LinearMap(np.ascontiguousarray(weight), centre(values[:, -1])), {
         "loss": loss,
@@ -535,4 +536,5 @@ def fit_linear(
         "iterations": steps,
         "gradient_norm": gradient_norm,
         "warnings": warnings,
+        **unconverged,
     }

@@ -82,9 +82,7 @@ class EntropyTemperatureScaling(Calibrator):
         over_samples = temperature_range(self.temperature(used), tuple(self.bounds.tolist()))
         largest = float(np.abs(result.jac).max())
         if largest > LOOSE * GRADIENT_TOLERANCE:
-            over_samples["warnings"].append(
-                f"The fit did not converge: the largest component of the gradient is {largest:.1e}."
-            )
+            over_samples["unconverged"] = f"the largest component of the gradient is {largest:.1e}"
         return {
             "w": float(self.weights[0]),
             "b": float(self.weights[1]),

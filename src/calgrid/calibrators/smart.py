@@ -170,8 +170,8 @@ class Smart(FullBatchNetwork):
     ) -> dict[str, Any]:
         history = super()._fit(logits, labels, features, head)
         if history["epochs"] == self.max_epochs and history["best_epoch"] == self.max_epochs - 1:
-            history["warnings"].append(
-                f"The fit stopped at its {self.max_epochs} epochs while the loss still fell."
+            history["unconverged"] = (
+                f"it stopped at its {self.max_epochs} epochs while the loss still fell"
             )
         if self.guard == "none":
             return history
