@@ -168,7 +168,8 @@ def test_separable_labels_have_a_penalty_whose_minimum_is_reached():
         def loss(x, hits=hits):
             odds = x[0] * np.log(scores) - x[1] * np.log1p(-scores) + x[2]
             nll = (np.logaddexp(0.0, odds) - hits * odds).mean()
-            return nll + 0.1 / 40 * ((x[0] - 1) ** 2 + (x[1] - 1) ** 2 + x[2] ** 2)
+            identity = np.log(scores) - np.log1p(-scores)
+            return nll + 0.1 / 40 * np.square(odds - identity).mean()
 
         found = minimize(
             loss,
@@ -180,7 +181,7 @@ def test_separable_labels_have_a_penalty_whose_minimum_is_reached():
         fit = fit_beta(np.log(scores), np.log1p(-scores), hits)
         assert fit.separable and fit.converged
         assert loss(fit.coefficients) == pytest.approx(found.fun, abs=1e-10)
-        np.testing.assert_allclose(fit.coefficients, found.x, atol=1e-3)
+        np.testing.assert_allclose(fit.coefficients, found.x, atol=1e-2)
 
 
 @pytest.mark.parametrize("id", ["beta", "beta_ova", "smoothing_spline_ova"])
@@ -197,7 +198,7 @@ def test_no_certainty_comes_from_separable_rows(id, problem):
         -np.log(np.maximum(sharp.predict(each)[of_labels], 1e-300)).mean()
         for each in (sharp.fit("none"), fitted)
     )
-    assert after < 2.0 * before
+    assert after < 1.5 * before + 1.0
     assert problem.fit(id).fit_history["warnings"] == []
 
 

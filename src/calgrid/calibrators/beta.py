@@ -34,8 +34,8 @@ class BetaFit(NamedTuple):
 def fit_beta(log_score: Array, log_rest: Array, target: Array) -> BetaFit:
     """Return a, b >= 0 and c of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) + c)``.
 
-    If it has no minimum, because s separates the labels, the penalty ``0.1 / N ((a - 1)^2 + (b -
-    1)^2 + c^2)`` is added.
+    If it has no minimum, because s separates the labels, 0.1 / N times the mean squared distance of
+    the log odds from those of s is added.
 
     Parameters
     ----------
@@ -52,16 +52,19 @@ def fit_beta(log_score: Array, log_rest: Array, target: Array) -> BetaFit:
 def _lowest(design: Array, target: Array, ridge: float) -> tuple[Array, LogisticFit]:
     """Return the coefficients ``(3,)``, a, b >= 0, of the lowest loss, and their fit."""
     found: list[tuple[float, Array, LogisticFit]] = []
+    odds = design @ IDENTITY
     for free in FREE:
-        size = len(free)
-        fit = fit_logistic(
-            design[:, free], target, ridge * np.eye(size), np.zeros(size), IDENTITY[free]
-        )
+        part, size = design[:, free], len(free)
+        centre = start = np.zeros(size)
+        if ridge:
+            centre = start = IDENTITY if size == 3 else np.linalg.lstsq(part, odds, rcond=None)[0]
+        fit = fit_logistic(part, target, ridge / len(odds) * part.T @ part, start, centre)
         coefficients = np.zeros(3)
         coefficients[free] = fit.coefficients
         if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
-            dropped = np.delete(IDENTITY, free)
-            found.append((fit.loss + ridge * float(dropped @ dropped), coefficients, fit))
+            # the penalty has its minimum at the centre, where it is that of the rest
+            rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
+            found.append((fit.loss + rest, coefficients, fit))
         if size == 3 and found:
             break  # no bound matters
     _, coefficients, fit = min(found, key=lambda each: each[0])
@@ -87,8 +90,8 @@ class BetaCalibration(Calibrator):
     published code drops a negative coefficient and refits the other, which is the same minimum; its
     solver stops earlier (third digit on ten samples). ``a = b = 1, c = 0`` is the identity. If the
     NLL has no minimum, because all predictions are right or the confidence separates the right ones
-    from the others, the penalty ``0.1 / N ((a - 1)^2 + (b - 1)^2 + c^2)`` is added, with a warning
-    (ours): q of N right predictions is then about ``1 - 1 / N``.
+    from the others, 0.1 / N times the mean squared distance of the log odds of q from those of s is
+    added, with a warning (ours): q of N right predictions with equal s is then about ``1 - 1 / N``.
     ``beta_ova`` with two classes is the published binary form. The other classes share the rest in
     proportion to their softmax, so the predicted class may change.
 
