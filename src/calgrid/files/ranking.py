@@ -36,6 +36,8 @@ class Ranked:
     seconds: float
     #: fraction of rows whose arg max changes
     changed: float
+    #: whether the fits of all folds converged
+    converged: bool = True
     #: behind the intervals; None without
     resamples: Resampled | None = None
     #: ranking metric minus that of the best, with a paired interval; zeros for the best
@@ -119,7 +121,7 @@ def rank_calibrators(
     further = plugin_metrics([rank_by])
 
     def cross_validate(id: str) -> Ranked:
-        probabilities, seconds = out_of_fold(id)
+        probabilities, seconds, converged = out_of_fold(id)
         predictions = check_probabilities(probabilities, labels)
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         resamples = None
@@ -138,11 +140,11 @@ def rank_calibrators(
         old_top = logits.argmax(axis=1)[:, None]
         of_old_top = np.take_along_axis(probabilities, old_top, axis=1)[:, 0]
         changed = float((of_old_top < probabilities.max(axis=1)).mean())
-        return Ranked(id, scores, seconds, changed, resamples)
+        return Ranked(id, scores, seconds, changed, converged, resamples)
 
-    def out_of_fold(id: str) -> tuple[Array, float]:
-        """Out-of-fold probabilities (N, K), and the mean seconds of a fit."""
-        probabilities, seconds = np.empty(logits.shape), []
+    def out_of_fold(id: str) -> tuple[Array, float, bool]:
+        """Out-of-fold probabilities (N, K), mean seconds of a fit, and whether all converged."""
+        probabilities, seconds, converged = np.empty(logits.shape), [], True
         for number in range(folds):
             scored = fold == number
             fitted = ~scored
@@ -152,7 +154,8 @@ def rank_calibrators(
             calibrator.fit(logits[fitted], labels[fitted], fit_features, head)
             probabilities[scored] = calibrator.predict_proba(logits[scored], scored_features)
             seconds.append(calibrator.fit_seconds or 0.0)
-        return probabilities, float(np.mean(seconds))
+            converged &= calibrator.fit_history["converged"]
+        return probabilities, float(np.mean(seconds)), converged
 
     ids = list(dict.fromkeys(candidates))
     results: list[Ranked] = []

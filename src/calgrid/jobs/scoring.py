@@ -351,7 +351,9 @@ class Scorer:
         calibrator, choice, test = fitted.calibrator, self._val[CHOICE], self.test
         about = {name: base[name] for name in ("checkpoint", "calibrator")}
         warnings = calibrator.fit_history["warnings"]
-        result.fits.append({**about, **fitted.cost, "warnings": warnings})
+        converged = calibrator.fit_history["converged"]
+        fit = {**about, **fitted.cost, "converged": converged, "warnings": warnings}
+        result.fits.append(fit)
         # a calibrator is not scored on the rows that it was fitted on
         if entry["name"] == "none" or self.spec["disjoint_validation"]:
             probs = self._predict(calibrator, choice)
