@@ -33,7 +33,12 @@ def top_after(calibrator, confidence):
 def test_equal_width_bins_give_the_accuracies_of_the_worked_example(prior_count, accuracies):
     calibrator = fit_example("hb", n_bins=5, spacing="width", prior_count=prior_count)
     np.testing.assert_allclose(top_after(calibrator, [0.38, 0.5, 0.7, 0.9]), accuracies, atol=1e-12)
-    assert calibrator.fit_history == {"n_bins": 5, "n_empty": 1, "warnings": []}
+    assert calibrator.fit_history == {
+        "n_bins": 5,
+        "n_empty": 1,
+        "converged": True,
+        "warnings": [],
+    }
 
 
 def test_bins_are_open_below_and_closed_above_and_an_empty_one_gives_its_centre():
@@ -88,7 +93,13 @@ def test_bbq_scores_values_and_outputs_of_the_worked_example():
     np.testing.assert_allclose(two, [0.4177778, 0.809, -7.49482024], atol=5e-8)
     calibrator = fit_example("bbq")
     np.testing.assert_allclose(top_after(calibrator, [0.6, 0.9]), [0.5027245, 0.7226780], atol=5e-8)
-    assert calibrator.fit_history == {"n_models": 2, "best_n_bins": 2, "n_steps": 2, "warnings": []}
+    assert calibrator.fit_history == {
+        "n_models": 2,
+        "best_n_bins": 2,
+        "n_steps": 2,
+        "converged": True,
+        "warnings": [],
+    }
 
 
 @pytest.mark.parametrize(

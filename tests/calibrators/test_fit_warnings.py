@@ -4,6 +4,8 @@ grids.
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import softmax
 from tests.calibrators.cases import nll_of
 
 from calgrid.calibrators import build_calibrator
@@ -70,17 +72,44 @@ def test_a_result_at_a_bound_is_warned_of(problem, id, options, labels, warning)
     assert any(warning in found for found in warnings), warnings
 
 
-@pytest.mark.parametrize("id", ["ts", "smart"])
-def test_finite_masks_in_most_classes_are_warned_of(problem, id):
+@pytest.mark.parametrize("n_masks", [1, 3])
+@pytest.mark.parametrize("id", ["ts", "smart", "ets"])
+def test_finite_masks_are_warned_of_and_do_not_spoil_a_fit(problem, id, n_masks):
     order = problem.logits.argsort(axis=1)
     labels = order[np.arange(600), 3 + np.arange(600) % 2]
     options = {"max_epochs": 3} if id == "smart" else {}
     said = "give -inf for classes that are impossible"
-    for mask, warned in ((-1e5, True), (-np.inf, False)):
+    for mask, warned in ((-1e5, True), (-1e9, True), (np.finfo(np.float32).min, False)):
         logits = problem.logits.copy()
-        np.put_along_axis(logits, order[:, :3], mask, axis=1)
-        warnings = problem.replace(logits, labels).fit(id, **options).fit_history["warnings"]
-        assert any(said in warning for warning in warnings) == warned
+        np.put_along_axis(logits, order[:, :n_masks], mask, axis=1)
+        data = problem.replace(logits, labels)
+        fitted = data.fit(id, **options)
+        assert any(said in warning for warning in fitted.fit_history["warnings"]) == warned
+        unchanged = softmax(logits, axis=1)
+        of_labels = np.arange(600), labels
+        before, after = (
+            -np.log(each[of_labels]).mean() for each in (unchanged, data.predict(fitted))
+        )
+        assert after < before + 0.02
+
+
+def test_nearly_tied_logits_are_no_masks():
+    """Three classes, two of them nearly equal: the temperature is that of a direct search."""
+    generator = np.random.default_rng(0)
+    close = generator.normal(0, 0.02, 2000)
+    far = -6 + generator.normal(0, 0.5, 2000)
+    logits = np.column_stack([close, np.zeros(2000), far])
+    labels = np.array([generator.choice(3, p=softmax(row)) for row in logits])
+    found = minimize_scalar(
+        lambda beta: nll_of(beta * logits, labels), bounds=(1e-3, 1e3), method="bounded"
+    )
+    history = build_calibrator("ts").fit(logits, labels).fit_history
+    assert nll_of(history["beta"] * logits, labels) == pytest.approx(found.fun, abs=1e-9)
+    assert history["beta"] == pytest.approx(found.x, rel=1e-3)
+    for id in ("ts", "hts", "pts", "cts", "ts_ece_grid", "smart"):
+        fitted = build_calibrator(id).fit(logits, labels)
+        assert not any("masks" in each for each in fitted.fit_history["warnings"])
+        assert nll_of(np.log(fitted.predict_proba(logits)), labels) < found.fun + 0.03, id
 
 
 def test_a_fit_that_does_not_converge_is_warned_of(problem, monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from tests.calibrators.cases import nll_of, shifted
 
 from calgrid.calibrators import build_calibrator
@@ -135,6 +135,52 @@ def test_vector_scaling_keeps_impossible_classes_impossible(problem):
     assert (data.predict(data.fit("vs"))[np.arange(600), lowest] == 0.0).all()
 
 
+@pytest.mark.parametrize("share", [0.02, 0.2])
+@pytest.mark.parametrize("id", ["vs", "ms_odir"])
+def test_impossible_classes_are_out_of_the_softmax_of_the_fit(id, share):
+    """The minimum is that of L-BFGS-B over the finite classes of each row."""
+    generator = np.random.default_rng(4)
+    n, k, strength = 400, 6, 1e-3
+    logits = generator.normal(scale=3.0, size=(n, k))
+    true = np.exp(logits * np.linspace(0.4, 0.9, k) + generator.normal(scale=0.5, size=k))
+    true = true.cumsum(axis=1) / true.sum(axis=1, keepdims=True)
+    labels = (true < generator.uniform(size=(n, 1))).sum(axis=1)
+    hidden = generator.uniform(size=(n, k)) < share
+    hidden[np.arange(n), labels] = False
+    logits[hidden] = -np.inf
+    calibrator = build_calibrator(id, **({} if id == "vs" else {"strength": strength}))
+    history = calibrator.fit(logits, labels).fit_history
+    assert history["warnings"] == []
+
+    unit = logit_scale(logits - logits.max(axis=1, keepdims=True))
+    shown = np.where(hidden, np.nan, logits)
+    inputs = np.where(hidden, 0.0, shown - np.nanmean(shown, axis=1, keepdims=True)) / unit
+
+    def loss(x):
+        weight, bias = x[:-k], x[-k:]
+        penalty = 0.0
+        if id == "vs":
+            scores = inputs * weight + bias
+        else:
+            matrix = weight.reshape(k, k)
+            scores = inputs @ matrix.T + bias
+            others = matrix[~np.eye(k, dtype=bool)]
+            penalty = strength * (others @ others + bias @ bias)
+        scores = np.where(hidden, -np.inf, scores)
+        return nll_of(scores, labels) + penalty
+
+    start = np.append(np.ones(k) if id == "vs" else np.eye(k).ravel(), np.zeros(k))
+    options = {"maxfun": 100_000, "ftol": 1e-13, "gtol": 1e-8}
+    found = minimize(loss, start, method="L-BFGS-B", options=options)
+    assert history["loss"] == pytest.approx(found.fun, abs=1e-7)
+    probabilities = calibrator.predict_proba(logits)
+    assert (probabilities[hidden] == 0.0).all()
+    if id == "vs":
+        assert nll_of(np.log(np.maximum(probabilities, 1e-300)), labels) == pytest.approx(
+            found.fun, abs=1e-7
+        )
+
+
 @pytest.mark.parametrize("id", ["vs", "ms_odir"])
 def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
     logits = problem.logits.copy()
@@ -145,6 +191,47 @@ def test_samples_with_an_impossible_label_are_left_out_and_counted(problem, id):
     )
     assert with_them.fit_history["n_infinite_loss"] == 3
     np.testing.assert_array_equal(problem.predict(with_them), problem.predict(without))
+
+
+@pytest.mark.parametrize("id", ["vs", "ms"])
+def test_the_order_of_separable_rows_does_not_matter(id):
+    """The penalty of 1e-8 alone determines the minimum, and the fit reaches it."""
+    generator = np.random.default_rng(1)
+    logits, test = generator.normal(scale=2.5, size=(100, 10)), generator.normal(size=(2000, 10))
+    logits[np.arange(100), generator.integers(0, 10, 100)] += 7.0
+    labels = logits.argmax(axis=1)
+    order = generator.permutation(100)
+    first = build_calibrator(id).fit(logits, labels)
+    second = build_calibrator(id).fit(logits[order], labels[order])
+    assert first.fit_history["gradient_norm"] < 1e-12
+    np.testing.assert_allclose(
+        second.predict_proba(4 * test), first.predict_proba(4 * test), rtol=0, atol=1e-5
+    )
+
+    # no point of a general optimiser is lower
+    inputs = centred(logits - logits.max(axis=1, keepdims=True))
+    inputs /= logit_scale(logits - logits.max(axis=1, keepdims=True))
+    start = 20.0 * (np.ones(10) if id == "vs" else np.eye(10))
+    weights = start.size
+
+    def loss(x):
+        weight, bias = x[:weights].reshape(start.shape), x[weights:]
+        scores = inputs * weight + bias if id == "vs" else inputs @ weight.T + bias
+        residual = softmax(scores, axis=1)
+        value = nll_of(scores, labels) + 1e-8 * (((weight - start) ** 2).sum() + bias @ bias)
+        residual[np.arange(100), labels] -= 1.0
+        residual /= 100
+        slope = (residual * inputs).sum(axis=0) if id == "vs" else residual.T @ inputs
+        slope = slope + 2e-8 * (weight - start)
+        return value, np.append(slope, residual.sum(axis=0) + 2e-8 * bias)
+
+    limited = np.ones(10, dtype=bool) if id == "vs" else np.eye(10, dtype=bool).ravel()
+    bounds = [(0.01, 20.0) if each else (None, None) for each in limited] + [(None, None)] * 10
+    options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 0.0, "gtol": 1e-12}
+    x = np.append(start.ravel(), np.zeros(10))
+    found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    assert first.fit_history["loss"] <= found.fun + 1e-12
+    assert found.fun < 1.5 * first.fit_history["loss"]
 
 
 # ------------------------------------------------------------------------------------------------

@@ -95,11 +95,11 @@ def test_venn_abers_width_falls_with_the_number_of_validation_samples(make):
 
 
 def test_beta_coefficients_and_probabilities_of_the_worked_examples():
-    coefficients = fit_beta(np.log(CONFIDENCE), np.log1p(-CONFIDENCE), CORRECT)
+    coefficients = fit_beta(np.log(CONFIDENCE), np.log1p(-CONFIDENCE), CORRECT).coefficients
     np.testing.assert_allclose(coefficients, [3.811836, 0.807018, 1.162949], atol=5e-7)
     after = beta_map(coefficients, np.log([0.5, 0.7, 0.9]), np.log([0.5, 0.3, 0.1]))
     np.testing.assert_allclose(after, [0.284992, 0.684599, 0.932110], atol=1e-6)
-    mirrored = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), MIRRORED_HITS)
+    mirrored = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), MIRRORED_HITS).coefficients
     np.testing.assert_allclose(mirrored, [1.073941, 1.073941, 0.0], atol=5e-7)
 
 
@@ -107,14 +107,14 @@ def test_a_negative_beta_coefficient_is_0_and_the_others_are_refitted():
     scores = np.linspace(0.02, 0.98, 49)
     falling = (scores < 0.4) * 1.0
     np.testing.assert_allclose(
-        fit_beta(np.log(scores), np.log1p(-scores), falling),
+        fit_beta(np.log(scores), np.log1p(-scores), falling).coefficients,
         [0.0, 0.0, np.log(falling.mean() / (1 - falling.mean()))],
         atol=1e-9,
     )
     generator = np.random.default_rng(0)
     scores = generator.uniform(size=2000)
     rising = (generator.uniform(size=2000) < np.maximum(scores, 0.5)) * 1.0
-    found = fit_beta(np.log(scores), np.log1p(-scores), rising)
+    found = fit_beta(np.log(scores), np.log1p(-scores), rising).coefficients
     design = np.column_stack([np.log(scores), -np.log1p(-scores), np.ones(2000)])
     bounded = minimize(
         lambda c: (np.logaddexp(0, design @ c) - rising * (design @ c)).mean(),
@@ -132,7 +132,7 @@ def test_beta_of_two_classes_is_the_same_for_both():
     calibrator = build_calibrator("beta_ova").fit(np.log(binary), labels)
     (a, b, c), (a1, b1, c1) = calibrator.coefficients
     np.testing.assert_allclose((a, b, c), (b1, a1, -c1), atol=1e-6)
-    alone = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), labels)
+    alone = fit_beta(np.log(MIRRORED), np.log1p(-MIRRORED), labels).coefficients
     np.testing.assert_allclose(
         calibrator.predict_proba(np.log(binary))[:, 1],
         beta_map(alone, np.log(MIRRORED), np.log1p(-MIRRORED)),
@@ -159,6 +159,49 @@ def test_penalised_logistic_regression_has_no_gradient_and_counts_its_parameters
     assert 2.0 < fit.effective < 3.0
 
 
+def test_separable_labels_have_a_penalty_whose_minimum_is_reached():
+    """Ten of ten hits, and scores that separate: the minimum by a general optimiser."""
+    generator = np.random.default_rng(0)
+    scores = generator.uniform(0.55, 0.95, 40)
+    for hits in (np.ones(40), (scores > 0.7) * 1.0):
+
+        def loss(x, hits=hits):
+            odds = x[0] * np.log(scores) - x[1] * np.log1p(-scores) + x[2]
+            nll = (np.logaddexp(0.0, odds) - hits * odds).mean()
+            identity = np.log(scores) - np.log1p(-scores)
+            return nll + 0.1 / 40 * np.square(odds - identity).mean()
+
+        found = minimize(
+            loss,
+            [1.0, 1.0, 0.0],
+            method="L-BFGS-B",
+            bounds=[(0.0, None), (0.0, None), (None, None)],
+            options={"ftol": 1e-15, "gtol": 1e-9},
+        )
+        fit = fit_beta(np.log(scores), np.log1p(-scores), hits)
+        assert fit.separable and fit.converged
+        assert loss(fit.coefficients) == pytest.approx(found.fun, abs=1e-10)
+        np.testing.assert_allclose(fit.coefficients, found.x, atol=1e-2)
+
+
+@pytest.mark.parametrize("id", ["beta", "beta_ova", "smoothing_spline_ova"])
+def test_no_certainty_comes_from_separable_rows(id, problem):
+    """Sixty right predictions, far from the others, make other rows little more certain."""
+    sharp = problem.replace(logits=10 * problem.logits)
+    few = sharp.rows(slice(60))
+    fitted = few.replace(labels=few.logits.argmax(axis=1)).fit(id)
+    (warning,) = fitted.fit_history["warnings"]
+    assert "only a penalty holds" in warning
+    assert fitted.fit_history["converged"]
+    of_labels = np.arange(600), problem.labels
+    before, after = (
+        -np.log(np.maximum(sharp.predict(each)[of_labels], 1e-300)).mean()
+        for each in (sharp.fit("none"), fitted)
+    )
+    assert after < 1.5 * before + 1.0
+    assert problem.fit(id).fit_history["warnings"] == []
+
+
 def test_spline_basis_is_two_lines_and_curves_of_unit_roughness():
     knots = np.array([-3.0, -1.0, 0.5, 4.0, 5.0])
     basis = spline_basis(knots)
@@ -179,7 +222,9 @@ def test_the_smoothing_spline_finds_a_line_and_a_bend():
     for truth in (lambda x: 0.5 * x - 1.0, lambda x: x - 0.3 * x * np.abs(x)):
         hits = (uniform < 1 / (1 + np.exp(-truth(log_odds)))) * 1.0
         spline = fit_smoothing_spline(log_odds, hits, 10)
-        np.testing.assert_allclose(evaluate(*spline, grid), truth(grid), atol=0.2)
+        np.testing.assert_allclose(
+            evaluate(spline.knots, spline.values, grid), truth(grid), atol=0.2
+        )
 
 
 def test_one_vs_all_bbq_is_that_of_each_class_alone(problem):
@@ -241,6 +286,6 @@ def test_beta_probabilities_are_those_of_betacal():
     hits = (generator.uniform(size=2000) < scores**2) * 1.0
     package = reference.BetaCalibration("abm")
     package.fit(scores, hits)
-    coefficients = fit_beta(np.log(scores), np.log1p(-scores), hits)
+    coefficients = fit_beta(np.log(scores), np.log1p(-scores), hits).coefficients
     found = beta_map(coefficients, np.log(scores), np.log1p(-scores))
     np.testing.assert_allclose(found, package.predict(scores), atol=1e-3)

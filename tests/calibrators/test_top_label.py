@@ -143,11 +143,11 @@ def test_equal_confidences_get_their_accuracy():
     np.testing.assert_allclose(
         calibrator.predict_proba(top_heavy(confidence, 2))[:, 0], 0.8 - 0.2 * 0.99, atol=1e-9
     )
-    assert calibrator.fit_history == {"n_points": 1, "warnings": []}
+    assert calibrator.fit_history == {"n_points": 1, "converged": True, "warnings": []}
 
 
 def test_fewer_samples_than_knots_leave_the_confidences_as_they_are():
     logits = top_heavy(np.array([0.6, 0.7, 0.9, 0.99, 0.8]), 2)
     calibrator = build_calibrator("spline").fit(logits, [0, 1, 1, 0, 0])
     np.testing.assert_allclose(calibrator.predict_proba(logits), np.exp(logits), rtol=1e-12)
-    assert calibrator.fit_history == {"n_points": 0, "warnings": []}
+    assert calibrator.fit_history == {"n_points": 0, "converged": True, "warnings": []}

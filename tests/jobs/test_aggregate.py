@@ -401,8 +401,12 @@ def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
     for seed in range(3):
         fit = {"calibrator": "ts", "fit_seed": 0, "seconds": 0.1}
         fits = [
-            {**fit, "warnings": [f"bound {seed}", "other"] if seed else []},
-            {**fit, "calibrator": "vs", "warnings": []},
+            {
+                **fit,
+                "converged": seed < 2,
+                "warnings": [f"bound {seed}", "other"] if seed else [],
+            },
+            {**fit, "calibrator": "vs", "converged": True, "warnings": []},
         ]
         write_record(tmp_path / str(seed) / "calibrate.json", {"fits": fits})
         key = dict(zip(KEY, ("p", "digits", "resnet8", "ce", seed), strict=True))
@@ -411,4 +415,5 @@ def test_warnings_of_fits_are_counted_for_each_calibrator(tmp_path):
         )
     rows, warnings = _collect_costs(runs, tmp_path / "costs.parquet", {}, map)
     about = {"protocol": "p", "dataset": "digits", "backbone": "resnet8", "calibrator": "ts"}
-    assert (rows, warnings) == (6, [{**about, "fits": 3, "warned": 2, "first": "bound 1"}])
+    counts = {"fits": 3, "warned": 2, "unconverged": 1, "first": "bound 1"}
+    assert (rows, warnings) == (6, [{**about, **counts}])

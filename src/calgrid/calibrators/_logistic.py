@@ -1,6 +1,7 @@
 """Binary logistic regression with a quadratic penalty, by Newton's method."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve
@@ -13,48 +14,90 @@ from calgrid.calibrators._probabilities import Array
 TOLERANCE, MAX_STEPS, HALVINGS = 1e-15, 50, 30
 #: added to the diagonal of the Hessian, as a share of its largest entry: labels may be separable
 JITTER = 1e-12
+#: labels are separable if a step that lowers the loss by less than the first still changes a score
+#: by more than the second
+NO_GAIN, LONG_STEP = 1e-9, 0.1
+#: times the number of samples, penalty on the squared distance from the identity if labels are
+#: separable: if all are 1, their probability is then about 1 - 1 / N
+RIDGE = 0.1
+
+
+#: why a fit has not converged
+STEPS_TAKEN = f"Newton's method took {MAX_STEPS} steps"
 
 
 class LogisticFit(NamedTuple):
-    """Coefficients ``(D,)``, mean NLL with penalty, and effective number of parameters."""
+    """Coefficients ``(D,)``, mean NLL with penalty, effective number of parameters, whether the
+    labels are separable, so that the loss has no minimum, and whether the fit converged otherwise.
+    """
 
     coefficients: Array
     loss: float
     effective: float
+    separable: bool
+    converged: bool
 
 
-def fit_logistic(design: Array, target: Array, penalty: Array, start: Array) -> LogisticFit:
-    """Minimise ``mean NLL + c' P c`` of ``sigmoid(X c)`` over c.
+def fit_logistic(
+    design: Array, target: Array, penalty: Array, start: Array, centre: Array | float = 0.0
+) -> LogisticFit:
+    """Minimise ``mean NLL + (c - m)' P (c - m)`` of ``sigmoid(X c)`` over c.
 
     Parameters
     ----------
     design : X ``(N, D)``. target : ``(N,)`` in [0, 1].
     penalty : P ``(D, D)``, symmetric, positive semi-definite.
     start : initial c ``(D,)``.
+    centre : m ``(D,)``.
     """
     coefficients, n_samples = start, len(target)
-    loss, probability = _loss(design, target, penalty, start)
+    loss, probability = _loss(design, target, penalty, start, centre)
+    separable = converged = False
     for _ in range(MAX_STEPS):
-        gradient = design.T @ (probability - target) / n_samples + 2.0 * penalty @ coefficients
+        gradient = design.T @ (probability - target) / n_samples
+        gradient += 2.0 * penalty @ (coefficients - centre)
         step = solve(_hessian(design, probability, penalty)[1], -gradient, assume_a="pos")
-        if -gradient @ step <= TOLERANCE:
+        gain = -gradient @ step
+        separable = gain <= NO_GAIN and bool(np.abs(design @ step).max() > LONG_STEP)
+        converged = gain <= TOLERANCE
+        if separable or converged:
             break
         for _ in range(HALVINGS):
             trial = coefficients + step
-            trial_loss, trial_probability = _loss(design, target, penalty, trial)
+            trial_loss, trial_probability = _loss(design, target, penalty, trial, centre)
             if trial_loss <= loss:
                 break
             step *= 0.5
         coefficients, loss, probability = trial, trial_loss, trial_probability
     of_data, hessian = _hessian(design, probability, penalty)
     effective = float(np.trace(solve(hessian, of_data, assume_a="pos")))
-    return LogisticFit(coefficients, loss, effective)
+    return LogisticFit(coefficients, loss, effective, separable, converged)
 
 
-def _loss(design: Array, target: Array, penalty: Array, coefficients: Array) -> tuple[float, Array]:
+def notes(fits: Sequence[Any], n_classes: int) -> dict[str, Any]:
+    """Return the entries of a ``fit_history`` about fits of single classes, which have the
+    attributes ``separable`` and ``converged``.
+    """
+    separable = sum(fit.separable for fit in fits)
+    unconverged = sum(not fit.converged for fit in fits)
+    found: dict[str, Any] = {}
+    if separable:
+        found["warnings"] = [
+            f"The probability of {separable} of {n_classes} classes separates their samples from "
+            "the others: only a penalty holds their maps near the identity."
+        ]
+    if unconverged:
+        found["unconverged"] = f"in {unconverged} of {n_classes} classes {STEPS_TAKEN}"
+    return found
+
+
+def _loss(
+    design: Array, target: Array, penalty: Array, coefficients: Array, centre: Array | float
+) -> tuple[float, Array]:
     scores = design @ coefficients
     nll = np.mean(np.logaddexp(0.0, scores) - target * scores)
-    return float(nll + coefficients @ penalty @ coefficients), sigmoid(scores)
+    distance = coefficients - centre
+    return float(nll + distance @ penalty @ distance), sigmoid(scores)
 
 
 def _hessian(design: Array, probability: Array, penalty: Array) -> tuple[Array, Array]:

@@ -28,8 +28,6 @@ LOG_TINY = float(np.log(np.finfo(np.float32).tiny))
 #: trained with cross-entropy (4.8), so that temperatures, learning rates and bounds of the papers
 #: apply
 TYPICAL_SPREAD = 5.0
-#: larger multiples of the median gap of a row are masks such as -1e9, which are ignored
-MOST_GAP = 100.0
 
 
 def by_blocks(convert: Callable[[Array], Array], rows: Array) -> Array:
@@ -74,8 +72,9 @@ def logit_scale(logits: Array) -> float:
     """Return a fifth of the median standard deviation of a row; 1.0 if the finite logits of each
     row are equal.
 
-    Proportional to the logits, and invariant to constants added to rows, a class of -inf, and masks
-    in fewer than half of the classes.
+    Proportional to the logits, and invariant to constants added to rows and to classes of -inf. A
+    finite logit is never taken for a mask: those of three classes, two of them nearly equal, look
+    the same.
 
     Parameters
     ----------
@@ -87,16 +86,10 @@ def logit_scale(logits: Array) -> float:
 
 
 def _spreads(gaps: Array) -> Array:
-    """Return the standard deviation ``(N,)`` of each row's gaps to its largest logit, without
-    masks.
-    """
-    # with more than half of the gaps above this, the median is, too: there are no masks
-    far = gaps > gaps.max(axis=1, keepdims=True) / MOST_GAP
-    if (2 * far.sum(axis=1) > gaps.shape[1]).all():
+    """Return the standard deviation ``(N,)`` of each row's finite gaps to its largest logit."""
+    if gaps.max() < np.inf:
         return gaps.std(axis=1)
-    middle = np.median(gaps, axis=1, keepdims=True)
-    real = gaps < np.where(middle > 0.0, MOST_GAP * middle, np.inf)
-    return gaps.std(axis=1) if real.all() else np.nanstd(np.where(real, gaps, np.nan), axis=1)
+    return np.nanstd(np.where(gaps < np.inf, gaps, np.nan), axis=1)
 
 
 def rescaled(logits: Array, scale: float) -> Array:

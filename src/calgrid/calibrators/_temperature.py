@@ -32,6 +32,8 @@ N_SCANNED = 50
 N_ROWS = 1000
 #: initial width of the bracket around the result of the scan, as a factor
 FINE_STEP = 1.01
+#: said of a fit that finds nothing better than the logits as they are
+KEPT = "No map that was tried has a lower loss than the logits as they are, which stay."
 #: losses and derivatives of the scan closer than this are equal
 EQUAL = 1e-12
 
@@ -48,6 +50,7 @@ class TemperatureFit:
     at_upper_bound : T has its minimum: the labels are separable, or logits very small.
     n_infinite_loss : number of omitted samples, whose label has the logit -inf: no temperature
         changes their loss.
+    kept : the search found nothing as good as the logits as they are.
     """
 
     beta: float
@@ -55,6 +58,7 @@ class TemperatureFit:
     at_lower_bound: bool
     at_upper_bound: bool
     n_infinite_loss: int = 0
+    kept: bool = False
 
     @property
     def temperature(self) -> float:
@@ -63,7 +67,9 @@ class TemperatureFit:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings for a ``fit_history`` if the temperature is at a bound."""
+        """Warnings for a ``fit_history`` if the temperature is at a bound, or the search failed."""
+        if self.kept:
+            return [KEPT]
         if self.at_lower_bound:
             return [
                 "The temperature is the largest that is allowed: the loss still falls towards "
@@ -110,18 +116,26 @@ def temperature_range(
     }
 
 
-def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
-    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], which is convex, by
-    bracketed Newton iterations.
+def beta_bounds(identity: float) -> tuple[float, float]:
+    """Return [0.01, 20], extended to the inverse temperature of the logits as they are."""
+    return min(BETA_BOUNDS[0], identity), max(BETA_BOUNDS[1], identity)
+
+
+def fit_temperature(
+    logits: Array, labels: NDArray[np.int64], identity: float = 1.0
+) -> TemperatureFit:
+    """Minimise the NLL of ``softmax(beta z)`` over beta in [0.01, 20], extended to ``identity``,
+    which is convex, by bracketed Newton iterations.
 
     Starts from beta = 1, on every ``N // 1000``-th sample, and goes on from there on all. A step
     that leaves the bracket is replaced by geometric bisection. If the loss is flat at 1 (all logits
-    equal, or all labels certain), beta stays 1.
+    equal, or all labels certain), it starts from ``identity``, and stays there if it is flat, too.
 
     Parameters
     ----------
     logits : ``(N, K)`` float64 with row maximum 0; -inf allowed.
     labels : ``(N,)``.
+    identity : the beta of the logits before they were divided by their unit.
 
     Raises
     ------
@@ -131,22 +145,30 @@ def fit_temperature(logits: Array, labels: NDArray[np.int64]) -> TemperatureFit:
     used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
     near, stride = None, len(used) // N_ROWS
     if stride > 1:
-        few = _newton(used[::stride], targets[::stride])
+        few = _newton(used[::stride], targets[::stride], identity)
         near = None if few.at_lower_bound or few.at_upper_bound else few.beta
-    fit = _newton(used, targets, near)
-    if fit.beta <= BETA_BOUNDS[0] * (1 + AT_BOUND) or fit.beta >= BETA_BOUNDS[1] * (1 - AT_BOUND):
-        fit = _newton(used, targets)
+    fit = _newton(used, targets, identity, near)
+    lower, upper = beta_bounds(identity)
+    if fit.beta <= lower * (1 + AT_BOUND) or fit.beta >= upper * (1 - AT_BOUND):
+        fit = _newton(used, targets, identity)
+    if not BETA_BOUNDS[0] <= identity <= BETA_BOUNDS[1]:
+        # beyond the bounds the loss may be flat over many powers of ten, and fall again
+        further = _newton(used, targets, identity, identity)
+        fit = min(fit, further, key=lambda each: np.min(each.loss))
     return replace(fit, n_infinite_loss=int((~usable).sum()))
 
 
-def fit_rescaled(logits: Array, labels: NDArray[np.int64]) -> tuple[TemperatureFit, float]:
-    """Return the fit with the bounds of beta in units of the logits' spread, and their scale.
+def fit_rescaled(
+    logits: Array, labels: NDArray[np.int64], identity: float = 1.0
+) -> tuple[TemperatureFit, float]:
+    """Return the fit with the bounds of beta in units of the logits' spread, extended to
+    ``identity``, and their scale.
 
     ``beta`` is that of the given logits. Parameters and errors are those of
     :func:`fit_temperature`.
     """
     scale = logit_scale(logits)
-    fit = fit_temperature(rescaled(logits, scale), labels)
+    fit = fit_temperature(rescaled(logits, scale), labels, scale * identity)
     return replace(fit, beta=fit.beta / scale), scale
 
 
@@ -158,7 +180,9 @@ def decade(logits: Array) -> float:
     return 1.0 if 0.1 <= scale <= 10.0 else float(10.0 ** np.round(np.log10(scale)))
 
 
-def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None) -> TemperatureFit:
+def _newton(
+    logits: Array, labels: NDArray[np.int64], identity: float, near: float | None = None
+) -> TemperatureFit:
     """Minimise the NLL from beta = 1, or from one near a minimum that is known to be within the
     bounds; all labels have finite logits.
     """
@@ -173,13 +197,17 @@ def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None)
 
     beta = 1.0 if near is None else near
     slope, curvature = derivatives(beta)
+    if near is None and beta * abs(slope) <= TOLERANCE and identity != beta:
+        beta = identity
+        slope, curvature = derivatives(beta)
     side = int(slope < 0.0)
-    bound = BETA_BOUNDS[side]
-    if near is None and abs(slope) > TOLERANCE and derivatives(bound)[0] * (1 - 2 * side) > 0.0:
+    bound = beta_bounds(identity)[side]
+    is_flat = beta * abs(slope) <= TOLERANCE
+    if near is None and not is_flat and derivatives(bound)[0] * (1 - 2 * side) > 0.0:
         return TemperatureFit(bound, losses, side == 0, side == 1)
     lower, upper = sorted((beta, bound))
     for _ in range(MAX_ITERATIONS):
-        if abs(slope) <= TOLERANCE:
+        if beta * abs(slope) <= TOLERANCE:  # the derivative in ln beta has no unit
             break
         lower, upper = (lower, beta) if slope > 0.0 else (beta, upper)
         step = beta - slope / curvature if curvature > 0.0 else np.inf
@@ -193,39 +221,50 @@ def _newton(logits: Array, labels: NDArray[np.int64], near: float | None = None)
     return TemperatureFit(beta, losses, False, False)
 
 
-def lowest_beta(objective: Objective, n_samples: int) -> TemperatureFit:
-    """Minimise over beta in [0.01, 20]: scan and root of the derivative on some samples, then the
-    root on all samples.
+def lowest_beta(objective: Objective, n_samples: int, identity: float = 1.0) -> TemperatureFit:
+    """Minimise over beta in [0.01, 20], extended to ``identity``: scan and root of the derivative
+    on some samples, then the root on all samples.
 
     The first search uses every ``ceil(N / 1000)``-th sample. From there a bracket is widened until
     the derivative over all samples changes its sign; Brent's method finds the root to 1e-10. If the
-    loss is flat at beta = 1, beta stays 1.
+    loss there is not lower than at ``identity``, beta is ``identity``.
 
     Parameters
     ----------
     objective : see :data:`Objective`.
     n_samples : N.
+    identity : the beta of the logits before they were divided by their unit.
     """
-    step = (BETA_BOUNDS[1] / BETA_BOUNDS[0]) ** (1.0 / N_SCANNED)
+    bounds = beta_bounds(identity)
+    step = (bounds[1] / bounds[0]) ** (1.0 / N_SCANNED)
     stride = max(1, -(-n_samples // N_ROWS))
-    grid = np.sort(np.append(np.geomspace(*BETA_BOUNDS, N_SCANNED + 1), 1.0))
+    grid = np.sort(np.append(np.geomspace(*bounds, N_SCANNED + 1), identity))
     partial = functools.cache(lambda beta: objective(beta, slice(None, None, stride)))
     losses = np.array([partial(beta)[0] for beta in grid.tolist()])
-    # among equal losses the beta closest to 1
-    start = float(min(grid[losses <= losses.min() + EQUAL], key=lambda beta: abs(np.log(beta))))
-    beta = _root(partial, start, step)
+    # among equal losses the beta closest to that of the logits as they are
+    equal = grid[losses <= losses.min() + EQUAL]
+    beta = _root(partial, float(equal[np.abs(np.log(equal / identity)).argmin()]), step, bounds)
     if stride > 1:
         partial = functools.cache(lambda beta: objective(beta, slice(None)))
-        beta = _root(partial, beta, FINE_STEP)
-    return TemperatureFit(beta, partial(beta)[0], beta == BETA_BOUNDS[0], beta == BETA_BOUNDS[1])
+        beta = _root(partial, beta, FINE_STEP, bounds)
+    found, unchanged = partial(beta)[0], partial(identity)[0]
+    if unchanged <= found:
+        kept = unchanged < found - EQUAL
+        return TemperatureFit(identity, unchanged, False, False, kept=kept)
+    return TemperatureFit(beta, found, beta == bounds[0], beta == bounds[1])
 
 
-def _root(objective: Callable[[float], tuple[float, float]], start: float, ratio: float) -> float:
+def _root(
+    objective: Callable[[float], tuple[float, float]],
+    start: float,
+    ratio: float,
+    bounds: tuple[float, float],
+) -> float:
     """Return the local minimum next to ``start``: the zero of the derivative, or the bound."""
     slope = objective(start)[1]
     if abs(slope) <= EQUAL:
         return start
-    begin, bound = start, BETA_BOUNDS[int(slope < 0.0)]
+    begin, bound = start, bounds[int(slope < 0.0)]
     while begin != bound:
         end = max(begin / ratio, bound) if slope > 0.0 else min(begin * ratio, bound)
         if objective(end)[1] * slope <= 0.0:

@@ -12,7 +12,7 @@ from calgrid.calibrators._binning import count, make_cuts
 from calgrid.calibrators._network import MLP, inverse_softplus, minimise, sigmoid, softplus
 from calgrid.calibrators._objectives import LogLoss, Objective, TopLabelInputs, build_objective
 from calgrid.calibrators._probabilities import centred
-from calgrid.calibrators._temperature import fit_temperature, temperature_range
+from calgrid.calibrators._temperature import KEPT, fit_temperature, temperature_range
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 
 #: maximum temperature in units of the logits, which limits extrapolation
@@ -256,11 +256,17 @@ class FullBatchNetwork(TemperatureNetwork):
         parameters[-1] = inverse_softplus(temperature - self.floor)
         return parameters, {"start_temperature": temperature}
 
+    def _constant(self, temperature: float) -> Array:
+        """Return the weights ``(P,)`` that give every sample one temperature."""
+        parameters = np.zeros(self.network.n_parameters)
+        parameters[-1] = inverse_softplus(temperature - self.floor)
+        return parameters
+
     def _initial(self) -> Array:
         return self.network.initial(np.random.default_rng(self.seed))
 
     def _single_temperature(self, logits: Array, labels: Labels) -> float:
-        temperature = fit_temperature(logits, labels).temperature
+        temperature = fit_temperature(logits, labels, self._scale).temperature
         return float(np.clip(temperature, 2 * self.floor, T_MAX / 10))
 
     def _link(self, output: Array) -> tuple[Array, Array]:
@@ -293,4 +299,25 @@ class FullBatchNetwork(TemperatureNetwork):
             min_delta=self.min_delta,
             watch=watch,
         )
-        return {**history, **start_history, **trace, **self._temperature_history(values)}
+        history.update(start_history)
+        unchanged, kept = self._unchanged_loss(logits, labels, problem), []
+        if unchanged < history["best_loss"]:
+            history["best_loss"], kept = unchanged, [KEPT]
+            # T = 1 may lie outside the range of temperatures in units of the spread
+            for name in start_history:
+                history[name] *= self._scale
+            values, self._scaling = values * self._input_scale, self._scaling * self._input_scale
+            self._scale = 1.0
+            self._parameters = self._constant(1.0)
+        found = self._temperature_history(values)
+        return {**history, **trace, **found, "warnings": kept + found["warnings"]}
+
+    def _unchanged_loss(self, logits: Array, labels: Labels, problem: NetworkObjective) -> float:
+        """Return the objective of the logits as they are."""
+        beta, evidence = np.full(len(labels), self._scale), problem.evidence
+        if not self.tabulated[0] <= self._scale <= self.tabulated[1]:
+            reach = problem.objective.reach
+            evidence = TopLabelInputs.gather(
+                logits, labels, self._scale / 2.0, self._scale * 2.0 * reach
+            )
+        return problem.objective(evidence, beta)[0]

@@ -20,10 +20,11 @@ INPUTS = ("n_classes", "n_samples", "kind", "binary", "class_names")
 KINDS = ("logits", "probabilities")
 #: columns of a data frame that are no classes
 OF_ROWS = ("label", "labels", "index")
-#: a logit this far below the maximum has probability 0 at every temperature, and its square is
-#: finite
-IMPOSSIBLE = 1e100
-#: larger multiples of the smallest gap of a row may be masks such as -1e4
+#: a logit this far below the maximum, such as the smallest float32, has probability 0 at every
+#: temperature, and differences from it lose all others
+IMPOSSIBLE = 1e30
+#: finite logits this far below the largest of their row, absolutely and as a multiple of the
+#: smallest distance, look like masks such as -1e4
 MASK_GAP = 1000.0
 
 
@@ -74,17 +75,22 @@ def sigmoid_warnings(logits: NDArray[Any]) -> list[str]:
 
 
 def mask_warnings(logits: NDArray[np.float64]) -> list[str]:
-    """Return a warning if finite masks are in half of the classes of most rows of logits ``(N, K)``
-    with row maximum 0, where they are taken for the unit of the logits.
+    """Return a warning if most rows of logits ``(N, K)`` with row maximum 0 seem to have finite
+    masks, which are logits like any other to a fit.
     """
-    smallest = np.where(logits < 0.0, -logits, np.inf).min(axis=1, keepdims=True)
-    masks = (-logits > MASK_GAP * smallest) & np.isfinite(logits)
-    most = 2 * masks.sum(axis=1) >= logits.shape[1]
-    if 2 * most.sum() <= len(logits):
+    if logits.min() >= -MASK_GAP:
+        return []
+    far = (logits < -MASK_GAP).any(axis=1)
+    if 2 * far.sum() <= len(logits):
+        return []
+    gaps = -logits[far]
+    smallest = np.where(gaps > 0.0, gaps, np.inf).min(axis=1, keepdims=True)
+    masked = (gaps > MASK_GAP * np.maximum(smallest, 1.0)) & (gaps < np.inf)
+    if 2 * masked.any(axis=1).sum() <= len(logits):
         return []
     return [
-        f"Half of the logits or more of most rows are {MASK_GAP:,.0f} times as far below the "
-        "largest as another one, like masks: give -inf for classes that are impossible."
+        f"Most rows have finite logits that are {MASK_GAP:,.0f} times as far below the largest as "
+        "another one, like masks: give -inf for classes that are impossible."
     ]
 
 
@@ -171,7 +177,7 @@ def in_order(
 
 
 def check_logits(logits: Any, n_classes: int | None = None) -> NDArray[np.float64]:
-    """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e100, 0], or -inf.
+    """Return logits ``(N, K)`` as float64 minus their row maximum: values in [-1e30, 0], or -inf.
 
     A constant added to a row has no effect, and with maximum 0 no exponential overflows. -inf is an
     impossible class.

@@ -84,8 +84,9 @@ class Calibrator(ABC):
 
     Attributes
     ----------
-    fit_history : numbers, lists with one number per epoch, and ``warnings``, a list of sentences (a
-        parameter at its bound or at the end of a grid, an optimiser that did not converge).
+    fit_history : numbers, lists with one number per epoch, ``converged``, and ``warnings``, a list
+        of sentences (a parameter at its bound or at the end of a grid, an optimiser that did not
+        converge, a search that found nothing better than the logits as they are, which then stay).
         Temperatures apply to the given logits.
     fit_seconds : processor seconds of the last fit, without imports; None after loading from a
         file.
@@ -182,7 +183,8 @@ class Calibrator(ABC):
         Parameters
         ----------
         logits : ``(N, K)`` real numbers; -inf marks an impossible class, whose probability is 0
-            (except with calibrators that say otherwise). ``(N,)``: numbers of class 1 of two.
+            (except with calibrators that say otherwise); finite numbers are never taken for
+            masks, unless they are 1e30 below the largest. ``(N,)``: numbers of class 1 of two.
         labels : ``(N,)`` class indices.
         features : ``(N, d)`` penultimate features, for calibrators that need them, else ignored.
         head : weight ``(K, d)`` and bias ``(K,)`` of the last layer, for calibrators that need
@@ -210,7 +212,7 @@ class Calibrator(ABC):
         inputs = self._required_features(features, n_samples)
         layer = self._required_head(head, n_classes, inputs)
         seen = sigmoid_warnings(values) if kind == "logits" else []
-        seen += mask_warnings(scores) if self.scale_free else []
+        seen += mask_warnings(scores)
         self.n_classes = None
         self._feature_width = None
         begin = time.process_time()
@@ -221,8 +223,11 @@ class Calibrator(ABC):
             history = self._fit_noted(rescaled(scores, self._scale), targets, inputs, layer)
         # temperatures apply to the given logits
         factors = {**dict.fromkeys(TEMPERATURES, self._scale), "beta": 1.0 / self._scale}
-        self.fit_history = {"warnings": [], **history}
+        reason = history.pop("unconverged", "")
+        self.fit_history = {"converged": not reason, "warnings": [], **history}
         self.fit_history["warnings"] = [*seen, *self.fit_history["warnings"]]
+        if reason:
+            self.fit_history["warnings"].append(f"The fit did not converge: {reason}.")
         for name in factors.keys() & history.keys():
             self.fit_history[name] = history[name] * factors[name]
         self.fit_seconds = time.process_time() - begin
@@ -454,7 +459,9 @@ class Calibrator(ABC):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        """Fit, and return the ``fit_history``."""
+        """Fit, and return the ``fit_history``; ``unconverged`` in it says why an optimiser stopped
+        before its end, and becomes a warning and ``converged``.
+        """
 
     @abstractmethod
     def _transform(self, logits: Array, features: Array | None) -> Array:

@@ -1,10 +1,10 @@
 """Beta calibration of the top-label confidence."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calgrid.calibrators._logistic import LogisticFit, fit_logistic
+from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, LogisticFit, fit_logistic
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
     LOG_TINY,
@@ -17,30 +17,58 @@ from calgrid.components.registry import register
 
 #: free columns of the design (ln s, -ln (1 - s), 1), in the order in which they are tried
 FREE = ([0, 1, 2], [1, 2], [0, 2], [2])
+#: coefficients of the map that changes nothing
+IDENTITY = np.array([1.0, 1.0, 0.0])
 
 
-def fit_beta(log_score: Array, log_rest: Array, target: Array) -> Array:
-    """Return a, b >= 0 and c, ``(3,)``, of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) +
-    c)``.
+class BetaFit(NamedTuple):
+    """Coefficients a, b and c, ``(3,)``, whether only the penalty holds them, and whether the fit
+    converged.
+    """
+
+    coefficients: Array
+    separable: bool
+    converged: bool
+
+
+def fit_beta(log_score: Array, log_rest: Array, target: Array) -> BetaFit:
+    """Return a, b >= 0 and c of the lowest NLL of ``sigmoid(a ln s - b ln (1 - s) + c)``.
+
+    If it has no minimum, because s separates the labels, 0.1 / N times the mean squared distance of
+    the log odds from those of s is added.
 
     Parameters
     ----------
     log_score, log_rest : ln s and ln (1 - s), ``(N,)``. target : 1.0 or 0.0, ``(N,)``.
     """
     design = np.column_stack([log_score, -log_rest, np.ones_like(log_score)])
-    found: list[tuple[float, Array]] = []
+    coefficients, fit = _lowest(design, target, 0.0)
+    if not fit.separable:
+        return BetaFit(coefficients, False, fit.converged)
+    coefficients, fit = _lowest(design, target, RIDGE / len(target))
+    return BetaFit(coefficients, True, fit.converged or fit.separable)
+
+
+def _lowest(design: Array, target: Array, ridge: float) -> tuple[Array, LogisticFit]:
+    """Return the coefficients ``(3,)``, a, b >= 0, of the lowest loss, and their fit."""
+    found: list[tuple[float, Array, LogisticFit]] = []
+    odds = design @ IDENTITY
     for free in FREE:
-        size = len(free)
-        fit: LogisticFit = fit_logistic(
-            design[:, free], target, np.zeros((size, size)), np.zeros(size)
-        )
+        part, size = design[:, free], len(free)
+        centre = start = np.zeros(size)
+        if ridge:
+            centre = start = IDENTITY if size == 3 else np.linalg.lstsq(part, odds, rcond=None)[0]
+        fit = fit_logistic(part, target, ridge / len(odds) * part.T @ part, start, centre)
         coefficients = np.zeros(3)
         coefficients[free] = fit.coefficients
         if coefficients[0] >= 0.0 and coefficients[1] >= 0.0:
-            found.append((fit.loss, coefficients))
+            # the penalty has its minimum at the centre, where it is that of the rest
+            rest = ridge * float(np.square(odds - part @ centre).mean()) if ridge else 0.0
+            found.append((fit.loss + rest, coefficients, fit))
         if size == 3 and found:
             break  # no bound matters
-    return min(found, key=lambda each: each[0])[1]
+    _, coefficients, fit = min(found, key=lambda each: each[0])
+    return coefficients, fit
 
 
 def beta_map(coefficients: Array, log_score: Array, log_rest: Array) -> Array:
@@ -60,7 +88,10 @@ class BetaCalibration(Calibrator):
 
     a, b >= 0 and c minimise the NLL of correctness, a convex problem, by Newton's method. The
     published code drops a negative coefficient and refits the other, which is the same minimum; its
-    solver stops earlier (third digit on ten samples). ``a = b = 1, c = 0`` is the identity.
+    solver stops earlier (third digit on ten samples). ``a = b = 1, c = 0`` is the identity. If the
+    NLL has no minimum, because all predictions are right or the confidence separates the right ones
+    from the others, 0.1 / N times the mean squared distance of the log odds of q from those of s is
+    added, with a warning (ours): q of N right predictions with equal s is then about ``1 - 1 / N``.
     ``beta_ova`` with two classes is the published binary form. The other classes share the rest in
     proportion to their softmax, so the predicted class may change.
 
@@ -71,8 +102,17 @@ class BetaCalibration(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         correct = (logits.argmax(axis=1) == labels).astype(np.float64)
-        self.coefficients = fit_beta(*_top(logits), correct)
-        return dict(zip("abc", self.coefficients.tolist(), strict=True))
+        fit = fit_beta(*_top(logits), correct)
+        self.coefficients = fit.coefficients
+        history: dict[str, Any] = dict(zip("abc", self.coefficients.tolist(), strict=True))
+        if fit.separable:
+            history["warnings"] = [
+                "All predictions are right, or all are wrong, or the confidence separates them: "
+                "only a penalty holds the map near the identity."
+            ]
+        if not fit.converged:
+            history["unconverged"] = STEPS_TAKEN
+        return history
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         return top_label_map(logits, beta_map(self.coefficients, *_top(logits)))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from calgrid.calibrators._logistic import notes
 from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.calibrators.beta import beta_map, fit_beta
@@ -21,7 +22,8 @@ class BetaCalibrationOneVsAll(Calibrator):
     by their sums.
 
     With two classes this is the published binary form. A class without validation samples keeps
-    its probability (ours).
+    its probability, and one whose probability separates its samples from the others has the penalty
+    of ``beta`` (ours).
 
     ``fit_history``: ``n_absent`` (classes without validation samples).
     """
@@ -31,10 +33,12 @@ class BetaCalibrationOneVsAll(Calibrator):
     ) -> dict[str, Any]:
         scores, rests = log_probabilities(logits)
         self.classes = np.unique(labels)
-        self.coefficients = np.stack(
-            [fit_beta(scores[:, k], rests[:, k], (labels == k) * 1.0) for k in self.classes]
-        )
-        return {"n_absent": logits.shape[1] - len(self.classes)}
+        fits = [fit_beta(scores[:, k], rests[:, k], (labels == k) * 1.0) for k in self.classes]
+        self.coefficients = np.stack([fit.coefficients for fit in fits])
+        return {
+            "n_absent": logits.shape[1] - len(self.classes),
+            **notes(fits, logits.shape[1]),
+        }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         scores, rests = log_probabilities(logits)

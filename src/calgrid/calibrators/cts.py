@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calgrid.calibrators._probabilities import centred
-from calgrid.calibrators._temperature import decade, fit_rescaled, temperature_range
+from calgrid.calibrators._probabilities import centred, softmax
+from calgrid.calibrators._temperature import KEPT, decade, fit_rescaled, temperature_range
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
+from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index, inner_edges
 from calgrid.metrics.moments import row_blocks
 
@@ -289,13 +290,16 @@ class ClassTemperatureScaling(SoftmaxCalibrator):
             f"{at_end} of {n_classes} classes have the smallest or largest temperature of the "
             f"grid, {grid[0]:g} or {grid[-1]:g}: one beyond may do better."
         )
+        warnings = [warning] if at_end else []
+        if ece(softmax(logits), labels, self.n_bins) < losses[-1] - LEAST_GAIN:
+            self.temperatures, warnings = np.ones(n_classes), [KEPT]
         return {
             "loss": losses,
             "sweeps": len(changed),
             "changed": changed,
             "start_temperature": start,
             **temperature_range(self.temperatures),
-            "warnings": [warning] if at_end else [],
+            "warnings": warnings,
         }
 
     def _sweep(self, search: ClassTemperatures, classes: NDArray[np.int64]) -> int:

@@ -38,9 +38,9 @@ class DirichletCalibration(MatrixScalingOdir):
     scale_free = False
     maps_impossible = True
 
-    def _inputs(self, logits: Array) -> Array:
+    def _inputs(self, logits: Array) -> tuple[Array, None]:
         log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return np.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON))
+        return np.clip(log_p, np.log(EPSILON), np.log1p(-EPSILON)), None
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         return np.ones(len(labels), dtype=bool)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from calgrid.calibrators._probabilities import logit_scale, rescaled, softmax
-from calgrid.calibrators._temperature import Objective, fit_temperature, lowest_beta
+from calgrid.calibrators._temperature import KEPT, Objective, fit_temperature, lowest_beta
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
@@ -20,6 +20,16 @@ from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 TIE_BREAK = 1e-6
 #: lower bound of probabilities in logarithms
 LEAST = 1e-300
+
+
+def uniform(logits: Array) -> Array:
+    """Return the uniform distribution over the classes whose logit is not -inf, ``(N, K)``, or
+    ``(N, 1)`` if there are no others.
+    """
+    if logits.min() > -np.inf:
+        return np.full((len(logits), 1), 1.0 / logits.shape[1])
+    possible = logits > -np.inf
+    return possible / possible.sum(axis=1, keepdims=True)
 
 
 def squared_error(logits: Array, labels: Labels) -> Objective:
@@ -119,7 +129,8 @@ class EnsembleTemperatureScaling(Calibrator):
     logits, because the plain softmax is that of the unscaled logits.
 
     Ours: if all weight goes to the uniform distribution, because the predictions are unrelated to
-    the labels, the plain softmax gets a weight of 1e-6, which keeps the predicted class.
+    the labels, the plain softmax gets a weight of 1e-6, which keeps the predicted class. Where some
+    logits are -inf, K counts the other classes.
 
     ``fit_history``: ``temperature``, ``beta``, ``w_tempered``, ``w_plain``, ``w_uniform``, ``loss``
     (of the mixture; squared errors are sums over classes, likelihoods in nats),
@@ -141,9 +152,9 @@ class EnsembleTemperatureScaling(Calibrator):
         scale = logit_scale(logits)
         scaled = rescaled(logits, scale)
         if self.objective == "mse":
-            fit = lowest_beta(squared_error(scaled, labels), len(labels))
+            fit = lowest_beta(squared_error(scaled, labels), len(labels), scale)
         else:
-            fit = fit_temperature(scaled, labels)
+            fit = fit_temperature(scaled, labels, scale)
         self.beta, warnings = fit.beta / scale, fit.warnings
         matrix, members = self._inner_products(logits, labels)
         vector = members.mean(axis=0)
@@ -164,13 +175,16 @@ class EnsembleTemperatureScaling(Calibrator):
                 return float(weights @ matrix @ weights - 2.0 * vector @ weights + 1.0)
             return float(-np.log(np.maximum(members @ weights, LEAST)).mean())
 
-        tempered, plain, uniform = self.weights.tolist()
+        unchanged = np.array([0.0, 1.0, 0.0])
+        if loss(unchanged) < loss(self.weights):
+            self.weights, warnings = unchanged, [KEPT]
+        tempered, plain, equal = self.weights.tolist()
         return {
             "temperature": 1.0 / self.beta,
             "beta": self.beta,
             "w_tempered": tempered,
             "w_plain": plain,
-            "w_uniform": uniform,
+            "w_uniform": equal,
             "loss": loss(self.weights),
             "temperature_loss": loss(np.array([1.0, 0.0, 0.0])),
             "warnings": warnings,
@@ -181,8 +195,11 @@ class EnsembleTemperatureScaling(Calibrator):
         the label.
         """
         n_samples, n_classes = logits.shape
-        matrix = np.full((3, 3), 1.0 / n_classes)
-        members = np.full((n_samples, 3), 1.0 / n_classes)
+        equal = uniform(logits).max(axis=1)
+        # all members are 0 for impossible classes, so their products with the uniform one are equal
+        matrix = np.full((3, 3), equal.mean())
+        members = np.repeat(equal[:, None], 3, axis=1)
+        members[logits[np.arange(n_samples), labels] == -np.inf] = 0.0
         products = np.zeros((2, 2))
         for block in row_blocks(n_samples, n_classes):
             pair = (softmax(self.beta * logits[block]), softmax(logits[block]))
@@ -195,11 +212,11 @@ class EnsembleTemperatureScaling(Calibrator):
         return matrix, members
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        tempered, plain, uniform = self.weights
+        tempered, plain, equal = self.weights
         mixture = tempered * softmax(logits * self.beta)
         mixture += plain * softmax(logits)
-        mixture += uniform / logits.shape[1]
+        mixture += equal * uniform(logits)
         return mixture
 
     def _module(self, maps: Any) -> Any:
-        return maps.Mixture(self.beta, self.weights)
+        return maps.Mixture(self.beta, self.weights, among_possible=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators.base import Array, Labels
-from calgrid.calibrators.ets import EnsembleTemperatureScaling
+from calgrid.calibrators.ets import EnsembleTemperatureScaling, uniform
 from calgrid.calibrators.gc_ts import LIMITS, SOURCE, GroupTemperatureScaling
 from calgrid.components.registry import register
 
@@ -32,9 +32,16 @@ class GroupEnsembleTemperatureScaling(GroupTemperatureScaling):
         fitted = EnsembleTemperatureScaling().fit(logits, labels)
         return np.append(fitted.beta, fitted.weights), fitted.fit_history["warnings"]
 
+    def _unchanged(self) -> Array:
+        return np.array([1.0, 0.0, 1.0, 0.0])
+
+    def _loss(self, probabilities: Array, labels: Labels) -> float:
+        of_label = np.take_along_axis(probabilities, labels[:, None], axis=1)
+        return float((np.square(probabilities).sum(axis=1) - 2.0 * of_label[:, 0]).mean()) + 1.0
+
     def _average(self, logits: Array, parameters: Array) -> Array:
-        beta, tempered, plain, uniform = np.moveaxis(parameters, 2, 0)[..., None]
-        total = plain.sum(axis=0) * softmax(logits) + uniform.sum(axis=0) / logits.shape[1]
+        beta, tempered, plain, equal = np.moveaxis(parameters, 2, 0)[..., None]
+        total = plain.sum(axis=0) * softmax(logits) + equal.sum(axis=0) * uniform(logits)
         for partition_beta, share in zip(beta, tempered, strict=True):
             total += share * softmax(logits * partition_beta)
         return total / len(parameters)

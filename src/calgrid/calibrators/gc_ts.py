@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calgrid.calibrators._lbfgs import minimise_each
 from calgrid.calibrators._objectives import TopLabelInputs
 from calgrid.calibrators._probabilities import possible_labels, softmax
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._temperature import BETA_BOUNDS, KEPT, fit_temperature
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 from calgrid.metrics.moments import row_blocks
@@ -179,8 +179,18 @@ class GroupTemperatureScaling(Calibrator):
 
     def _fit_group(self, logits: Array, labels: Labels) -> tuple[Array, list[str]]:
         """Return the parameters ``(P,)`` of one group's calibrator, and the warnings of its fit."""
-        fit = fit_temperature(logits, labels)
+        fit = fit_temperature(logits, labels, self._scale)
         return np.array([fit.beta]), fit.warnings
+
+    def _unchanged(self) -> Array:
+        """Return the parameters ``(P,)`` of a group that leave the logits as they are."""
+        return np.array([self._scale])
+
+    def _loss(self, probabilities: Array, labels: Labels) -> float:
+        """Return what the groups' calibrators minimise, of probabilities ``(N, K)``."""
+        of_label = np.take_along_axis(probabilities, labels[:, None], axis=1)
+        with np.errstate(divide="ignore"):
+            return float(-np.log(of_label).mean())
 
     def _average(self, logits: Array, parameters: Array) -> Array:
         """Return the mean over partitions ``(N, K)`` for each sample's parameters ``(U, N, P)``."""
@@ -205,14 +215,20 @@ class GroupTemperatureScaling(Calibrator):
         weights = shapes / shapes.sum(axis=1, keepdims=True)
         search = PartitionLoss(standard, evidence, weights, self.n_groups, self.penalty)
         self.weight, loss, unfinished = search.minimum(generator)
-        groups = self._groups(standard)
-        fitted, counts = self._fit_groups(logits[possible], labels[possible], groups, held)
+        groups, used = self._groups(standard), (logits[possible], labels[possible])
+        fitted, counts = self._fit_groups(*used, groups, held)
         warnings = [f"In {count} of {fitted} groups: {text}" for text, count in counts.items()]
+        averaged = self._transform(used[0], features[possible])
+        if self._loss(softmax(used[0] * self._scale), used[1]) < self._loss(averaged, used[1]):
+            self.parameters[:] = self._unchanged()
+            warnings = [KEPT]
+        unconverged = {}
         if unfinished:
-            warnings.insert(
-                0, f"The search for {unfinished} of {len(loss)} partitions did not converge."
+            unconverged["unconverged"] = (
+                f"the search for {unfinished} of {len(loss)} partitions took {MAX_ITERATIONS} steps"
             )
         return {
+            **unconverged,
             "partition_loss": float(loss.mean()),
             "n_groups_fitted": fitted,
             "n_groups_too_small": self.n_partitions * self.n_groups - fitted,

@@ -5,18 +5,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from calgrid.calibrators._linear import LARGEST_GRADIENT
+from calgrid.calibrators._linear import GRADIENT_TOLERANCE, LOOSE
 from calgrid.calibrators._network import inverse_softplus, sigmoid, softplus
 from calgrid.calibrators._probabilities import possible_labels
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_rescaled, temperature_range
+from calgrid.calibrators._temperature import beta_bounds, fit_rescaled, temperature_range
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
 from calgrid.metrics.moments import moments
 
 #: minimum entropy in nats
 LEAST_ENTROPY = 1e-12
-#: range of temperatures, in units of the logits' spread
-T_BOUNDS = np.array([1.0 / BETA_BOUNDS[1], 1.0 / BETA_BOUNDS[0]])
 
 
 def log_entropy(logits: Array) -> Array:
@@ -67,7 +65,8 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
         possible = possible_labels(logits, labels)
         used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
         single, scale = fit_rescaled(used, targets)
-        self.bounds = scale * T_BOUNDS
+        least, most = beta_bounds(scale)
+        self.bounds = np.array([scale / most, scale / least])
         inputs, true = log_entropy(used), used[np.arange(len(targets)), targets]
 
         def objective(weights: Array) -> tuple[float, Array]:
@@ -82,10 +81,8 @@ class EntropyTemperatureScaling(SoftmaxCalibrator):
         self.weights = result.x if result.fun < start_loss else start
         over_samples = temperature_range(self.temperature(used), tuple(self.bounds.tolist()))
         largest = float(np.abs(result.jac).max())
-        if largest > LARGEST_GRADIENT:
-            over_samples["warnings"].append(
-                f"The fit did not converge: the largest component of the gradient is {largest:.1e}."
-            )
+        if largest > LOOSE * GRADIENT_TOLERANCE:
+            over_samples["unconverged"] = f"the largest component of the gradient is {largest:.1e}"
         return {
             "w": float(self.weights[0]),
             "b": float(self.weights[1]),

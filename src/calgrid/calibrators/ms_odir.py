@@ -13,15 +13,14 @@ from calgrid.calibrators._linear import (
     check_classes,
     fit_linear,
     mean_nll,
+    without_infinite,
 )
-from calgrid.calibrators._probabilities import centred, logit_scale, possible_labels, rescaled
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._probabilities import centred, possible_labels
+from calgrid.calibrators._temperature import BETA_BOUNDS, beta_bounds, fit_rescaled
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
 from calgrid.errors import DataError
 
-#: distance below the row maximum that replaces a logit of -inf, so that it can be multiplied
-GAP = 100.0
 #: strengths for cross-validation, strongest first
 STRENGTHS = (1e2, 1e1, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 N_FOLDS = 3
@@ -46,34 +45,43 @@ def fit_odir(
     temperature: LinearMap,
     start: LinearMap,
     strength: float,
-    scale: float = 1.0,
+    bounds: tuple[float, float] = BETA_BOUNDS,
     tolerance: float = GRADIENT_TOLERANCE,
+    impossible: NDArray[np.bool_] | None = None,
+    diagonal: float = 0.0,
+    exact: bool = False,
 ) -> tuple[LinearMap, dict[str, Any]]:
     """Minimise ``mean NLL + strength (sum_{i != j} W_ij^2 + sum b^2)`` from ``start``.
 
-    The diagonal is not penalised but kept in [0.01, 20] / ``scale``; classes without samples keep
-    that of ``temperature``.
+    The diagonal is kept within ``bounds``, and penalised with ``diagonal`` times its squared
+    distance from that of ``temperature``, which classes without samples keep.
     """
     n_classes = inputs.shape[1]
     off_diagonal = 1.0 - np.eye(n_classes)
     present = np.bincount(labels, minlength=n_classes) > 0
     fixed, free = temperature.weight.diagonal(), np.where(off_diagonal > 0.0, np.inf, 0.0)
-    lower = np.diag(np.where(present, BETA_BOUNDS[0] / scale, fixed)) - free
-    upper = np.diag(np.where(present, BETA_BOUNDS[1] / scale, fixed)) + free
+    lower = np.diag(np.where(present, bounds[0], fixed)) - free
+    upper = np.diag(np.where(present, bounds[1], fixed)) + free
     return fit_linear(
         inputs,
         labels,
         start,
-        weight_ridge=strength * off_diagonal,
+        weight_ridge=strength * off_diagonal + diagonal * np.eye(n_classes),
         bias_ridge=strength,
-        target=np.zeros_like(off_diagonal),
+        target=temperature.weight,
         bounds=(lower, upper),
         tolerance=tolerance,
+        impossible=impossible,
+        exact=exact,
     )
 
 
 def cross_validate(
-    inputs: Array, labels: Labels, temperature: LinearMap, scale: float = 1.0
+    inputs: Array,
+    labels: Labels,
+    temperature: LinearMap,
+    bounds: tuple[float, float] = BETA_BOUNDS,
+    impossible: NDArray[np.bool_] | None = None,
 ) -> tuple[float, list[float]]:
     """Return the strength with the lowest mean NLL over folds, and the NLL of all tried ones,
     strongest first.
@@ -90,16 +98,19 @@ def cross_validate(
         total = 0.0
         for number in range(N_FOLDS):
             out = fold == number
+            hidden = impossible if impossible is None else impossible[~out]
             maps[number], _ = fit_odir(
                 inputs[~out],
                 labels[~out],
                 temperature,
                 maps[number],
                 strength,
-                scale,
+                bounds,
                 tolerance=FOLD_TOLERANCE,
+                impossible=hidden,
             )
-            total += mean_nll(maps[number], inputs[out], labels[out]) * out.sum()
+            hidden = impossible if impossible is None else impossible[out]
+            total += mean_nll(maps[number], inputs[out], labels[out], hidden) * out.sum()
         scores.append(float(total) / len(labels))
         if len(scores) - 1 - int(np.argmin(scores)) >= PATIENCE:
             break
@@ -125,8 +136,8 @@ class MatrixScalingOdir(SoftmaxCalibrator):
 
     z is the logits minus the mean of their row, in units of their spread, because the penalised map
     is not invariant to a constant added to a row or to the logits' scale; the authors use the
-    logits without changes. A logit of -inf becomes the row's largest minus 100, and samples with
-    such a label are left out.
+    logits without changes. A class whose logit is -inf is left out of the softmax of its row, and
+    its z is 0, the mean of the others; a sample with such a label is left out.
 
     Folds are stratified in the order of the classes and rows, so another order may choose another
     strength (of 400 samples of CIFAR-10 ResNet-50, 100 instead of 1: probabilities changed by up to
@@ -144,19 +155,24 @@ class MatrixScalingOdir(SoftmaxCalibrator):
     scale_free = True
     #: largest gradient component at convergence
     tolerance = GRADIENT_TOLERANCE
+    #: penalty of the diagonal
+    diagonal = 0.0
 
     def __init__(self, *, strength: float | None = None) -> None:
         super().__init__()
         self.strength = strength
 
-    def _inputs(self, logits: Array) -> Array:
-        """Return the finite inputs z ``(N, K)`` of the matrix."""
-        values = centred(logits)
-        return np.where(np.isneginf(values), values.max(axis=1, keepdims=True) - GAP, values)
+    def _inputs(self, logits: Array) -> tuple[Array, NDArray[np.bool_] | None]:
+        """Return the finite inputs z ``(N, K)`` of the matrix, and which classes are impossible."""
+        return without_infinite(centred(logits))
 
     def _usable(self, logits: Array, labels: Labels) -> NDArray[np.bool_]:
         """Return the mask ``(N,)`` of the samples used by the fit."""
         return possible_labels(logits, labels)
+
+    def _is_exact(self, n_samples: int, n_classes: int) -> bool:
+        """Whether products of the last fit are in double precision."""
+        return False
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -171,16 +187,26 @@ class MatrixScalingOdir(SoftmaxCalibrator):
             )
         usable = self._usable(logits, labels)
         used, targets = (logits, labels) if usable.all() else (logits[usable], labels[usable])
-        inputs = self._inputs(used)
-        scale = logit_scale(used)
-        beta = fit_temperature(rescaled(used, scale), targets).beta / scale
-        start = LinearMap(beta * np.eye(n_classes), np.zeros(n_classes))
+        inputs, impossible = self._inputs(used)
+        fit, scale = fit_rescaled(used, targets, self._scale)
+        least, most = beta_bounds(scale * self._scale)
+        bounds = least / scale, most / scale
+        start = LinearMap(fit.beta * np.eye(n_classes), np.zeros(n_classes))
         strength = self.strength
         scores: list[float] = []
         if strength is None:
-            strength, scores = cross_validate(inputs, targets, start, scale)
+            strength, scores = cross_validate(inputs, targets, start, bounds, impossible)
         (self.weight, self.bias), history = fit_odir(
-            inputs, targets, start, start, strength, scale, self.tolerance
+            inputs,
+            targets,
+            start,
+            start,
+            strength,
+            bounds,
+            self.tolerance,
+            impossible,
+            self.diagonal,
+            self._is_exact(len(targets), n_classes),
         )
         if scores:
             history["warnings"] += end_of_grid("penalty", strength, STRENGTHS)
@@ -192,9 +218,10 @@ class MatrixScalingOdir(SoftmaxCalibrator):
         }
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
-        return LinearMap(self.weight, self.bias).scores(self._inputs(logits))
+        inputs, impossible = self._inputs(logits)
+        return LinearMap(self.weight, self.bias).scores(inputs, impossible)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(
-            maps.Centred(GAP), maps.Affine(self.weight, self.bias), maps.Mixture()
+            maps.Centred(0.0), maps.Affine(self.weight, self.bias), maps.Mixture()
         )

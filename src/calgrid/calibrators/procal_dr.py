@@ -8,15 +8,13 @@ import numpy as np
 
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import (
-    logit_scale,
     never_certain,
-    rescaled,
     softmax,
     top_label,
     top_label_map,
 )
 from calgrid.calibrators._proximity import proximity, unit_rows
-from calgrid.calibrators._temperature import fit_temperature
+from calgrid.calibrators._temperature import fit_rescaled
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
@@ -102,8 +100,7 @@ class ProximityDensityRatio(Calibrator):
             "mean_proximity": float(points[:, 1].mean()),
         }
         if min(len(self.right), len(self.wrong)) < FEWEST:
-            scale = logit_scale(logits)
-            self.beta = fit_temperature(rescaled(logits, scale), labels).beta / scale
+            self.beta = fit_rescaled(logits, labels)[0].beta
             history["temperature"] = 1.0 / self.beta
         return history
 

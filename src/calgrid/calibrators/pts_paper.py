@@ -7,6 +7,7 @@ import numpy as np
 from calgrid.calibrators._network import Adam
 from calgrid.calibrators._objectives import SquaredLoss
 from calgrid.calibrators._probabilities import centred
+from calgrid.calibrators._temperature import KEPT
 from calgrid.calibrators._temperature_network import BOUND, TopLogitsNetwork
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
@@ -108,7 +109,14 @@ class PublishedParameterisedTemperature(TopLogitsNetwork):
                 adam.step(self._parameters, gradient)
             losses.append(total / len(begins))
             done += len(begins)
-        return {"loss": losses, "epochs": len(losses), **self._temperature_history(values)}
+        identity = np.zeros_like(self._parameters)
+        identity[-1] = 1.0
+        kept = []
+        if problem(identity)[0] < problem(self._parameters)[0]:
+            self._parameters, kept = identity, [KEPT]
+        found = self._temperature_history(values)
+        warnings = kept + found["warnings"]
+        return {"loss": losses, "epochs": len(losses), **found, "warnings": warnings}
 
     def _module(self, maps: Any) -> Any:
         return maps.SampleTemperature(

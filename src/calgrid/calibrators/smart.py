@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from calgrid.calibrators._network import inverse_softplus
 from calgrid.calibrators._probabilities import softmax
 from calgrid.calibrators._temperature import fit_temperature
 from calgrid.calibrators._temperature_network import LIMITS, T_MAX, FullBatchNetwork
@@ -171,17 +170,14 @@ class Smart(FullBatchNetwork):
     ) -> dict[str, Any]:
         history = super()._fit(logits, labels, features, head)
         if history["epochs"] == self.max_epochs and history["best_epoch"] == self.max_epochs - 1:
-            history["warnings"].append(
-                f"The fit stopped at its {self.max_epochs} epochs while the loss still fell."
+            history["unconverged"] = (
+                f"it stopped at its {self.max_epochs} epochs while the loss still fell"
             )
         if self.guard == "none":
             return history
         gain, error = self._cross_validated_gain(logits, labels)
         if gain <= error:
-            self._parameters = np.zeros_like(self._parameters)
-            self._parameters[-1] = inverse_softplus(
-                self._single_temperature(logits, labels) - self.floor
-            )
+            self._parameters = self._constant(self._single_temperature(logits, labels))
             history.update(self._temperature_history(self._inputs(logits)))
         return {**history, "guard_gain": gain, "guard_error": error, "guard_kept": gain > error}
 
@@ -206,7 +202,7 @@ class Smart(FullBatchNetwork):
         for number in range(FOLDS):
             inside, outside = fold == number, fold != number
             network = type(self)(**options).fit(scores[outside], labels[outside])
-            beta = fit_temperature(shifted[outside], labels[outside]).beta
+            beta = fit_temperature(shifted[outside], labels[outside], self._scale).beta
             single = top_label_log_loss(softmax(shifted[inside] * beta), labels[inside])
             gain[inside] = single - top_label_log_loss(
                 network.predict_proba(scores[inside]), labels[inside]

@@ -1,11 +1,11 @@
 """Smoothing spline of each class's log odds, one class against the others."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from calgrid.calibrators._logistic import fit_logistic
+from calgrid.calibrators._logistic import RIDGE, fit_logistic, notes
 from calgrid.calibrators._network import sigmoid
 from calgrid.calibrators._probabilities import LOG_TINY, log_probabilities, renormalised, softmax
 from calgrid.calibrators.base import Array, Calibrator, Head, Labels
@@ -63,8 +63,22 @@ def spline_basis(knots: Array) -> Array:
     return vectors / np.sqrt(squares)
 
 
-def fit_smoothing_spline(log_odds: Array, target: Array, n_knots: int) -> tuple[Array, Array]:
-    """Return knots ``(D,)`` and the values there of the log odds after calibration ``(D,)``.
+class SplineFit(NamedTuple):
+    """Knots ``(D,)`` and the values there of the log odds after calibration ``(D,)``, whether only
+    the penalty of straight lines holds them, and whether the fits converged.
+    """
+
+    knots: Array
+    values: Array
+    separable: bool
+    converged: bool
+
+
+def fit_smoothing_spline(log_odds: Array, target: Array, n_knots: int) -> SplineFit:
+    """Fit a spline of log odds to labels.
+
+    If the likelihood has no maximum, because the log odds separate the labels, the mean squared
+    distance of the straight part from the identity at the knots has the penalty ``0.1 / N``.
 
     Parameters
     ----------
@@ -73,22 +87,37 @@ def fit_smoothing_spline(log_odds: Array, target: Array, n_knots: int) -> tuple[
     """
     knots = place_knots(log_odds, n_knots)
     basis = spline_basis(knots)
-    design, curved = (
-        evaluate(knots, basis, log_odds),
-        np.append([0.0, 0.0], np.ones(len(knots) - 2)),
-    )
+    design = evaluate(knots, basis, log_odds)
+    for ridge in (0.0, RIDGE / len(target) / len(knots)):
+        coefficients, separable, converged = _best_strength(design, target, basis, knots, ridge)
+        if not separable:
+            break
+    return SplineFit(knots, basis @ coefficients, ridge > 0.0, converged or separable)
+
+
+def _best_strength(
+    design: Array, target: Array, basis: Array, knots: Array, ridge: float
+) -> tuple[Array, bool, bool]:
+    """Return the coefficients ``(D,)`` of the strength of lowest criterion, whether labels are
+    separable, and whether all fits converged.
+    """
+    curved = np.append([0.0, 0.0], np.ones(len(knots) - 2))
+    identity = np.asarray(np.linalg.solve(basis, knots), dtype=np.float64)
     coefficients = best = np.zeros(len(knots))
-    criterion, worse = np.inf, 0
+    criterion, worse, converged = np.inf, 0, True
     for strength in STRENGTHS.tolist():
-        fit = fit_logistic(design, target, np.diag(strength * curved), coefficients)
-        coefficients = fit.coefficients
-        nll = fit.loss - strength * float(curved @ coefficients**2)
+        penalty = np.where(curved > 0.0, strength, ridge)
+        fit = fit_logistic(design, target, np.diag(penalty), coefficients, identity)
+        if fit.separable:
+            return fit.coefficients, True, False
+        coefficients, converged = fit.coefficients, converged and fit.converged
+        nll = fit.loss - float(penalty @ (coefficients - identity) ** 2)
         found, worse = nll + fit.effective / len(target), worse + 1
         if found < criterion:
             best, criterion, worse = coefficients, found, 0
         elif worse == PATIENCE:
             break
-    return knots, basis @ best
+    return best, False, converged
 
 
 @register(
@@ -103,8 +132,10 @@ class SmoothingSplineOneVsAll(Calibrator):
     For each class, ``q = sigmoid(f(ln p - ln (1 - p)))`` with a natural cubic spline f, straight
     beyond the validation samples, that minimises ``mean NLL + s integral f''^2`` (for log odds in
     units of their range); rows are divided by their sums. The loss is convex and minimised by
-    Newton's method. A class without validation samples keeps its probability (ours). Differences
-    from the code:
+    Newton's method. A class without validation samples keeps its probability; if the probability of
+    one separates its samples from the others, the straight part of f is held near the identity by
+    the penalty ``0.1 / N`` on its mean squared distance at the knots, with a warning (ours).
+    Differences from the code:
 
     - Knots are at equal ranks of the distinct probabilities, not drawn at random, and at the
       deciles 0.1 to 0.9 as there. More knots change little, because s limits the curvature.
@@ -134,9 +165,15 @@ class SmoothingSplineOneVsAll(Calibrator):
             fit_smoothing_spline(scores[:, k] - rests[:, k], (labels == k) * 1.0, self.n_knots)
             for k in self.classes
         ]
-        self.knots, self.values = map(np.concatenate, zip(*splines, strict=True))
-        self.ends = np.cumsum([len(knots) for knots, _ in splines])
-        return {"n_knots": len(self.knots), "n_absent": logits.shape[1] - len(self.classes)}
+        self.knots = np.concatenate([fit.knots for fit in splines])
+        self.values = np.concatenate([fit.values for fit in splines])
+        self.ends = np.cumsum([len(fit.knots) for fit in splines])
+        n_classes = logits.shape[1]
+        return {
+            "n_knots": len(self.knots),
+            "n_absent": n_classes - len(self.classes),
+            **notes(splines, n_classes),
+        }
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         scores, rests = log_probabilities(logits)

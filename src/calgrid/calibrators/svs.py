@@ -63,7 +63,7 @@ class StructuredVectorScaling(SoftmaxCalibrator):
     ) -> dict[str, Any]:
         n_samples, n_classes = logits.shape
         weight, penalty = self._start(n_classes)
-        self.smoothing, history = fit_smoothed(logits, labels)
+        self.smoothing, history = fit_smoothed(logits, labels, self._scale)
         (self.weight, self.bias), fit_history = fit_linear(
             by_blocks(self._inputs, logits),
             labels,

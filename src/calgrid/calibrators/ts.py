@@ -30,7 +30,7 @@ class TemperatureScaling(SoftmaxCalibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        fit = fit_temperature(logits, labels)
+        fit = fit_temperature(logits, labels, self._scale)
         self.beta = fit.beta
         return {**fit.history(), "n_infinite_loss": fit.n_infinite_loss}
 

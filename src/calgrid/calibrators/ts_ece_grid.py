@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._probabilities import rescaled
-from calgrid.calibrators._temperature import decade
+from calgrid.calibrators._probabilities import rescaled, softmax
+from calgrid.calibrators._temperature import KEPT, decade
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
 from calgrid.components.registry import register
+from calgrid.metrics import ece
 from calgrid.metrics.binning import bin_index
 from calgrid.metrics.moments import LEAST_EXPONENT, row_blocks
 
@@ -80,11 +81,17 @@ class TemperatureByGrid(SoftmaxCalibrator):
         errors = np.abs(gaps.reshape(N_TEMPERATURES, self.n_bins)).sum(axis=1) / len(labels)
         self.temperature = factor * STEP * (int(errors.argmin()) + 1)
         ends = factor * STEP, factor * STEP * N_TEMPERATURES
+        warnings = end_of_grid("temperature", self.temperature, ends)
+        lowest = float(errors.min())
+        if factor != 1.0:  # else T = 1 is in the grid
+            unchanged = ece(softmax(logits), labels, self.n_bins)
+            if unchanged < lowest:
+                self.temperature, lowest, warnings = 1.0, unchanged, [KEPT]
         return {
             "temperature": self.temperature,
             "loss": errors.tolist(),
-            "ece": float(errors.min()),
-            "warnings": end_of_grid("temperature", self.temperature, ends),
+            "ece": lowest,
+            "warnings": warnings,
         }
 
     def _scores(self, logits: Array, features: Array | None) -> Array:

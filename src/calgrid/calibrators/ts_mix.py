@@ -10,11 +10,11 @@ from calgrid.calibrators.base import Array, Calibrator, Head, Labels
 from calgrid.components.registry import register
 
 
-def fit_smoothed(logits: Array, labels: Labels) -> tuple[Array, dict[str, Any]]:
+def fit_smoothed(logits: Array, labels: Labels, identity: float) -> tuple[Array, dict[str, Any]]:
     """Return beta of lowest NLL and epsilon = 1 / (N + 1) for :func:`smoothed`, and the
-    ``fit_history``.
+    ``fit_history``; ``identity`` is that of :func:`fit_temperature`.
     """
-    fit = fit_temperature(logits, labels)
+    fit = fit_temperature(logits, labels, identity)
     epsilon = 1.0 / (len(labels) + 1)
     history = {**fit.history(), "n_infinite_loss": fit.n_infinite_loss, "epsilon": epsilon}
     return np.array([fit.beta, epsilon]), history
@@ -53,7 +53,7 @@ class SmoothedTemperatureScaling(Calibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        (self.beta, self.epsilon), history = fit_smoothed(logits, labels)
+        (self.beta, self.epsilon), history = fit_smoothed(logits, labels, self._scale)
         return history
 
     def _transform(self, logits: Array, features: Array | None) -> Array:

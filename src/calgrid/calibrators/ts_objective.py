@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calgrid.calibrators._objectives import Objective, TopLabelInputs, build_objective
-from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit
+from calgrid.calibrators._temperature import BETA_BOUNDS, TemperatureFit, beta_bounds
 from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.calibrators.ts import TemperatureScaling
 from calgrid.components.registry import register
@@ -17,6 +17,8 @@ N_STEPS = 35
 _SHRINK = (np.sqrt(5.0) - 1.0) / 2.0
 #: smaller decreases are due to rounding
 TOLERANCE = 1e-12
+#: and these are due to the interpolation of objectives between other temperatures
+INTERPOLATED = 1e-6
 #: relative distance within which a temperature is at its bound
 _AT_BOUND = 1e-6
 
@@ -71,19 +73,41 @@ class ObjectiveTemperature(TemperatureScaling):
         objective = build_objective(
             self.objective, sigma=self.sigma, delta=self.delta, alpha=self.alpha
         )
-        fit = search_temperature(logits, labels, objective)
+        fit = search_temperature(logits, labels, objective, self._scale)
         self.beta = fit.beta
         return fit.history()
 
 
-def search_temperature(logits: Array, labels: Labels, objective: Objective) -> TemperatureFit:
-    """Minimise an objective over T in [0.05, 100]: the best of 100 log-spaced T, refined between
-    its neighbours.
+def search_temperature(
+    logits: Array, labels: Labels, objective: Objective, identity: float = 1.0
+) -> TemperatureFit:
+    """Minimise an objective over T in [0.05, 100], or up to ``1 / identity`` if this lies beyond
+    and the loss there is lower.
 
-    If no loss is lower than at T = 1, T stays 1. Losses are those of the scan by ascending T, then
-    of the section. Logits ``(N, K)`` have row maximum 0; labels are ``(N,)``.
+    ``identity`` is the beta of the logits before they were divided by their unit. If no loss is
+    lower than with it, T is its inverse. Losses are those of :func:`search_within`. Logits ``(N,
+    K)`` have row maximum 0; labels are ``(N,)``.
     """
-    lower, upper = BETA_BOUNDS
+    fit = search_within(logits, labels, objective, identity, BETA_BOUNDS)
+    wider = beta_bounds(identity)
+    if wider == BETA_BOUNDS:
+        return fit
+    further = search_within(logits, labels, objective, identity, wider)
+    return further if np.min(further.loss) < np.min(fit.loss) - INTERPOLATED else fit
+
+
+def search_within(
+    logits: Array,
+    labels: Labels,
+    objective: Objective,
+    identity: float,
+    bounds: tuple[float, float],
+) -> TemperatureFit:
+    """Return the best of 100 log-spaced T between bounds of beta, refined between its neighbours.
+
+    Losses are those of the scan by ascending T, then of the section.
+    """
+    lower, upper = bounds
     evidence = TopLabelInputs.gather(logits, labels, lower, objective.reach * upper)
     losses: dict[float, float] = {}
 
@@ -105,12 +129,14 @@ def search_temperature(logits: Array, labels: Labels, objective: Objective) -> T
         else:
             left = right - width
     lowest = min(losses, key=losses.__getitem__)
-    # for a flat loss, such as that of equal logits, T stays 1
-    if not losses[lowest] < loss(0.0) - TOLERANCE:
-        lowest = 0.0
+    found, unchanged = lowest, -float(np.log(np.clip(identity, lower, upper)))
+    # also for a flat loss, such as that of equal logits
+    if not losses[found] < loss(unchanged) - TOLERANCE:
+        lowest = unchanged
     return TemperatureFit(
         beta=float(np.clip(np.exp(-lowest), lower, upper)),
         loss=list(losses.values()),
         at_lower_bound=bool(grid[-1] - lowest < _AT_BOUND),
         at_upper_bound=bool(lowest - grid[0] < _AT_BOUND),
+        kept=losses[lowest] < losses[found] - TOLERANCE,
     )

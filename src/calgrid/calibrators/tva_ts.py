@@ -60,7 +60,7 @@ class TopVersusAllTemperature(SoftmaxCalibrator):
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
-        fit = lowest_beta(*top_versus_all(logits, labels))
+        fit = lowest_beta(*top_versus_all(logits, labels), self._scale)
         self.beta = fit.beta
         return fit.history()
 

@@ -4,9 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from calgrid.calibrators._linear import LinearMap, fit_linear
+from calgrid.calibrators._linear import (
+    FEW_ROWS,
+    LEAST_RIDGE,
+    LinearMap,
+    fit_linear,
+    without_infinite,
+)
 from calgrid.calibrators._probabilities import by_blocks, centred, possible_labels
-from calgrid.calibrators._temperature import BETA_BOUNDS, fit_temperature
+from calgrid.calibrators._temperature import beta_bounds, fit_temperature
 from calgrid.calibrators._validation import IMPOSSIBLE
 from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator
 from calgrid.components.registry import register
@@ -32,8 +38,9 @@ class VectorScaling(SoftmaxCalibrator):
       ResNet-20), higher on 6 (by at most 0.0082, ChestX-ray14) and equal on 1; on the 5 of these
       whose files have ln p, lower on 3 and higher on 1 (by 0.0029). So neither is better, and files
       of ln p are treated like logits.
-    - w is kept in [0.01, 20] in units of the spread of the logits, because the loss of separable
-      data has no minimum.
+    - w is kept in [0.01, 20] in units of the spread of the logits, and the squared distance of w
+      and b from the start has the penalty 1e-8, because the loss of separable data has no minimum;
+      the penalty has no effect on others.
     - a class without validation samples keeps ``w = 1 / T``, ``b = 0``; the other biases sum to 0.
       Otherwise its probability would go to 0.
 
@@ -43,19 +50,15 @@ class VectorScaling(SoftmaxCalibrator):
     samples is that on the samples of the fit minus ``(2K - 2) / N`` nats (Akaike, IEEE Trans.
     Automatic Control 19, 1974); a warning is given if it is a loss of more than 0.01.
 
-    Samples whose label has the logit -inf are left out.
+    A class whose logit is -inf is left out of the softmax of its row, and a sample whose label has
+    such a logit is left out.
 
-    ``fit_history``: ``loss`` and ``nll`` (equal; nats), ``iterations``, ``gradient_norm``,
+    ``fit_history``: ``loss`` (with penalty), ``nll`` (nats), ``iterations``, ``gradient_norm``,
     ``temperature`` (of the start), ``n_absent`` (classes without samples), ``n_infinite_loss``
     (samples left out).
     """
 
     scale_free = True
-
-    def _inputs(self, logits: Array) -> Array:
-        # -inf times a gradient of 0 would be NaN; with w > 0 any number that far below has
-        # probability 0
-        return np.maximum(centred(logits), -IMPOSSIBLE)
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
@@ -63,22 +66,24 @@ class VectorScaling(SoftmaxCalibrator):
         n_classes = logits.shape[1]
         possible = possible_labels(logits, labels)
         used, targets = (logits, labels) if possible.all() else (logits[possible], labels[possible])
-        single = fit_temperature(used, targets)
-        beta = single.beta
+        single = fit_temperature(used, targets, self._scale)
+        beta, (least, most) = single.beta, beta_bounds(self._scale)
         present = np.bincount(targets, minlength=n_classes) > 0
 
         def centre(bias: Array) -> Array:
             return np.where(present, bias - bias[present].mean(), 0.0)
 
+        inputs, impossible = without_infinite(centred(used))
         (self.weight, self.bias), history = fit_linear(
-            self._inputs(used),
+            inputs,
             targets,
             LinearMap(np.full(n_classes, beta), np.zeros(n_classes)),
-            bounds=(
-                np.where(present, BETA_BOUNDS[0], beta),
-                np.where(present, BETA_BOUNDS[1], beta),
-            ),
+            bounds=(np.where(present, least, beta), np.where(present, most, beta)),
+            weight_ridge=LEAST_RIDGE,
+            bias_ridge=LEAST_RIDGE,
             centre=centre,
+            exact=len(targets) < FEW_ROWS * n_classes,
+            impossible=impossible,
         )
         gain = float(np.min(single.loss)) - history["nll"]
         chance = (2 * int(present.sum()) - 2) / len(targets)
@@ -97,7 +102,8 @@ class VectorScaling(SoftmaxCalibrator):
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         linear = LinearMap(self.weight, self.bias)
-        return by_blocks(lambda rows: linear.scores(self._inputs(rows)), logits)
+        # with w > 0 a class of -inf has probability 0
+        return by_blocks(lambda rows: linear.scores(centred(rows)), logits)
 
     def _module(self, maps: Any) -> Any:
         return maps.nn.Sequential(

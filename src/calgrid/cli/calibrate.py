@@ -36,6 +36,8 @@ from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
 
+#: mark of a calibrator with a fit that did not converge
+UNCONVERGED = "*"
 #: default metric of a ranking
 NLL = "nll"
 #: smallest log-probability in a calibrated file: finite in float32
@@ -76,7 +78,11 @@ def calibrate(options: argparse.Namespace) -> None:
         warnings = list(calibrator.fit_history["warnings"])
         for warning in warnings:
             log(f"Warning: {calibrator.id}: {warning}")
-        content |= {"calibrator": calibrator.id, "warnings": warnings}
+        content |= {
+            "calibrator": calibrator.id,
+            "converged": calibrator.fit_history.get("converged", True),
+            "warnings": warnings,
+        }
     if calibrator is not None and target is not None:
         tied = [entry.id for entry in ranking[1:] if entry.tied]
         content["metrics"] = _apply(options, calibrator, target, tied)
@@ -310,6 +316,7 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
             "tied_with_best": entry.tied,
             "verdict": entry.verdict,
             "changed": entry.changed,
+            "converged": entry.converged,
             "seconds": entry.seconds,
             "metrics": as_json(entry.scores),
         }
@@ -322,7 +329,8 @@ def _ranking_text(
 ) -> str:
     """Return the ranking as a table, the best first, with ties and calibrators left out."""
     rank_by = options.rank_by or NLL
-    width = max(len(entry.id) for entry in ranking) + 2
+    names_of = [entry.id + ("" if entry.converged else UNCONVERGED) for entry in ranking]
+    width = max(map(len, names_of)) + 2
     shown = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
     title = f"{rank_by} - best [interval]"
     names = "".join(f"{name:>14s}" for name in shown)
@@ -331,13 +339,13 @@ def _ranking_text(
         f"fit data.",
         f"{'':5s}{'':{width}s}{title:>34s}{names}{'changed':>9s}{'s/fit':>10s}",
     ]
-    for place, entry in enumerate(ranking, start=1):
+    for place, (entry, shown_name) in enumerate(zip(ranking, names_of, strict=True), start=1):
         value, low, high = entry.difference
         interval = "" if np.isnan(low) else f"[{low:+.5f}, {high:+.5f}]"
         difference = f"{value:+.5f} {interval:>23s}" if place > 1 else "best"
         scores = "".join(f"{entry.scores[name].value:>14.5f}" for name in shown)
         lines.append(
-            f"{place:>3d}  {entry.id:{width}s}{difference:>34s}{scores}"
+            f"{place:>3d}  {shown_name:{width}s}{difference:>34s}{scores}"
             f"{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
         )
     best = ranking[0]
@@ -349,6 +357,8 @@ def _ranking_text(
         lines.append(
             f"Not significantly worse than {best.id} (after Holm's correction): {', '.join(tied)}."
         )
+    if not all(entry.converged for entry in ranking):
+        lines.append(f"{UNCONVERGED} a fit stopped before it converged; its scores may be better.")
     lines.append(
         "changed: share of rows whose predicted class changes; s/fit: processor seconds of a fit."
     )

@@ -11,7 +11,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.components.metrics import check_computed, find_ranking_metric, plugin_metrics
 from calgrid.errors import ConfigError, DataError
-from calgrid.metrics import Metric, Output, check_probabilities, evaluate
+from calgrid.metrics import Metric, Output, Predictions, check_probabilities, evaluate
 from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, tails_of
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
@@ -36,6 +36,8 @@ class Ranked:
     seconds: float
     #: fraction of rows whose arg max changes
     changed: float
+    #: whether the fits of all folds converged
+    converged: bool = True
     #: behind the intervals; None without
     resamples: Resampled | None = None
     #: ranking metric minus that of the best, with a paired interval; zeros for the best
@@ -119,7 +121,7 @@ def rank_calibrators(
     further = plugin_metrics([rank_by])
 
     def cross_validate(id: str) -> Ranked:
-        output, seconds = out_of_fold(id)
+        output, seconds, converged = out_of_fold(id)
         predictions = check_probabilities(output, labels)
         options: dict[str, Any] = {"n_bins": n_bins, "further": further}
         resamples = None
@@ -134,15 +136,12 @@ def rank_calibrators(
                 if metric.id in values:
                     bounds = interval(metric, resamples, tails)
                     scores[metric.id] = Estimate(values[metric.id], *bounds)
-        # a tie with the old arg max is no change
-        old_top = logits.argmax(axis=1)[:, None]
-        of_old_top = np.take_along_axis(predictions.probs, old_top, axis=1)[:, 0]
-        changed = float((of_old_top < predictions.confidence).mean())
-        return Ranked(id, scores, seconds, changed, resamples)
+        changed = _changed(predictions, logits)
+        return Ranked(id, scores, seconds, changed, converged, resamples)
 
-    def out_of_fold(id: str) -> tuple[Output, float]:
-        """Out-of-fold output (N, K), and the mean seconds of a fit."""
-        outputs, seconds = [], []
+    def out_of_fold(id: str) -> tuple[Output, float, bool]:
+        """Out-of-fold output (N, K), mean seconds of a fit, and whether all converged."""
+        outputs, seconds, converged = [], [], True
         for number in range(folds):
             scored = fold == number
             fitted = ~scored
@@ -152,8 +151,9 @@ def rank_calibrators(
             calibrator.fit(logits[fitted], labels[fitted], fit_features, head)
             outputs.append(calibrator.predict_output(logits[scored], scored_features))
             seconds.append(calibrator.fit_seconds or 0.0)
+            converged &= calibrator.fit_history["converged"]
         place = np.argsort(np.argsort(fold, kind="stable"))
-        return Output.joined(outputs)[place], float(np.mean(seconds))
+        return Output.joined(outputs)[place], float(np.mean(seconds)), converged
 
     ids = list(dict.fromkeys(candidates))
     results: list[Ranked] = []
@@ -169,6 +169,13 @@ def rank_calibrators(
         reason = next(iter(refused.values()), "none named")
         raise ConfigError(f"No calibrator can be fitted on these data: {reason}")
     return _ranking(results, ranking_metric, len(labels)), refused
+
+
+def _changed(predictions: Predictions, logits: Any) -> float:
+    """Share of rows whose arg max is not that of the logits; a tie with it is no change."""
+    old_top = logits.argmax(axis=1)[:, None]
+    of_old_top = np.take_along_axis(predictions.probs, old_top, axis=1)[:, 0]
+    return float((of_old_top < predictions.confidence).mean())
 
 
 def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:

@@ -112,10 +112,18 @@ class CalibratorModule(nn.Module):
 
 
 class Mixture(nn.Module):
-    """``w_0 softmax(beta z) + w_1 softmax(z) + w_2 / K``."""
+    """``w_0 softmax(beta z) + w_1 softmax(z) + w_2 / K``; K may count only classes whose logit is
+    not -inf.
+    """
 
-    def __init__(self, beta: float = 1.0, weights: Sequence[float] = (1.0, 0.0, 0.0)) -> None:
+    def __init__(
+        self,
+        beta: float = 1.0,
+        weights: Sequence[float] = (1.0, 0.0, 0.0),
+        among_possible: bool = False,
+    ) -> None:
         super().__init__()
+        self.among_possible = among_possible
         self.beta: Tensor
         self.weights: Tensor
         self.register_buffer("beta", _tensor(beta))
@@ -125,9 +133,11 @@ class Mixture(nn.Module):
         """Return probabilities ``(N, K)`` of logits ``(N, K)``."""
         tempered = torch.softmax(logits * self.beta, dim=1)
         plain = torch.softmax(logits, dim=1)
-        return (
-            self.weights[0] * tempered + self.weights[1] * plain + self.weights[2] / logits.shape[1]
-        )
+        mixture = self.weights[0] * tempered + self.weights[1] * plain
+        counted = torch.ones_like(logits)
+        if self.among_possible:
+            counted = (logits > -float("inf")).to(logits.dtype)
+        return mixture + self.weights[2] * counted / counted.sum(dim=1, keepdim=True)
 
 
 class Log(nn.Module):
@@ -143,7 +153,7 @@ class Log(nn.Module):
 
 
 class Centred(nn.Module):
-    """Logits minus the mean of a row's finite ones; -inf becomes the row's largest minus a gap."""
+    """Logits minus the mean of a row's finite ones; -inf becomes the negative of a gap."""
 
     def __init__(self, gap: float) -> None:
         super().__init__()
@@ -154,7 +164,7 @@ class Centred(nn.Module):
         finite = logits > -float("inf")
         values = torch.where(finite, logits, torch.zeros_like(logits))
         mean = values.sum(dim=1, keepdim=True) / finite.to(logits.dtype).sum(dim=1, keepdim=True)
-        return torch.where(finite, logits, torch.full_like(logits, -self.gap)) - mean
+        return torch.where(finite, logits - mean, torch.full_like(logits, -self.gap))
 
 
 class Affine(nn.Module):

@@ -8,7 +8,7 @@ grow with the number of settings. The results do not depend on the number of pro
 import functools
 import itertools
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -221,27 +221,35 @@ def _collect_costs(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Write the costs of all runs; return the number of rows and the warnings of fits.
 
-    For each calibrator with warnings in a setting: its number of fits, how many warned, and the
-    first warning.
+    For each calibrator with warnings in a setting: its number of fits, how many warned, how many
+    did not converge, and the first warning.
     """
     total = 0
-    first_warnings = defaultdict[Fit, list[str]](list)
+    first_warnings, unconverged = defaultdict[Fit, list[str]](list), Counter[Fit]()
     with writing(path, footer) as writer:
         for costs, fits in in_processes(_costs_of, _batches(runs)):
             total += writer.add(costs)
-            for fit, warning in fits:
+            for fit, warning, converged in fits:
                 first_warnings[fit].append(warning)
+                unconverged[fit] += not converged
     warnings = []
     for fit, first in sorted(first_warnings.items()):
         warned = [warning for warning in first if warning]
         if warned:
-            counts = {"fits": len(first), "warned": len(warned), "first": warned[0]}
+            counts = {
+                "fits": len(first),
+                "warned": len(warned),
+                "unconverged": unconverged[fit],
+                "first": warned[0],
+            }
             warnings.append({**dict(zip(FIT, fit, strict=True)), **counts})
     return total, warnings
 
 
-def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]]:
-    """Costs of some runs, and the first warning of each fit, empty without warnings."""
+def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str, bool]]]:
+    """Costs of some runs, and of each fit the first warning, empty without warnings, and whether it
+    converged.
+    """
     rows: list[dict[str, Any]] = []
     warnings = []
     for run in runs:
@@ -249,7 +257,8 @@ def _costs_of(runs: Sequence[ManifestRun]) -> tuple[Table, list[tuple[Fit, str]]
         rows += _costs(run, fits)
         for fit in fits:
             first = next(iter(fit.get("warnings", ())), "")
-            warnings.append(((*setting_of(run), fit["calibrator"]), first))
+            place = (*setting_of(run), fit["calibrator"])
+            warnings.append((place, first, fit.get("converged", True)))
     return table_of_rows(rows, schema.COST_COLUMNS), warnings
 
 

@@ -363,7 +363,9 @@ class Scorer:
                 f"{predictions.n_impossible} test rows give their label the probability 0; the NLL "
                 f"counts it as {predictions.least:.2g}."
             )
-        result.fits.append({**about, **fitted.cost, "warnings": warnings})
+        converged = calibrator.fit_history["converged"]
+        fit = {**about, **fitted.cost, "converged": converged, "warnings": warnings}
+        result.fits.append(fit)
         self._add_labelled(result, on_test, predictions, test.label, on_test=True)
         if test.distribution is not None:
             output = Output(predictions.probs, predictions.logs)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from calgrid.reporting import text
-from calgrid.reporting.study import SEES_VALIDATION, Group, StudyData, among
+from calgrid.reporting.study import SEES_VALIDATION, UNCONVERGED, Group, StudyData, among
 
 RANKING = (
     "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of "
@@ -102,6 +102,12 @@ def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:
         return ""
     see = "see" if len(seeing) > 1 else "sees"
     return f"{text.listed(seeing)} {see} validation data during training."
+
+
+def unconverged(data: StudyData) -> str:
+    """What the mark of calibrators whose fits did not all converge means, and their numbers."""
+    cases = [f"`{name}` {few} of {all}" for name, (few, all) in data.unconverged.items()]
+    return f"{UNCONVERGED} fits that stopped before they converged: {text.listed(cases)}."
 
 
 def warnings(data: StudyData) -> list[str]:

@@ -23,6 +23,8 @@ UNCALIBRATED = "none"
 PREFERRED = "ts"
 #: mark after the name of a method that sees validation data during training
 SEES_VALIDATION = "†"
+#: mark of calibrators with a fit that did not converge
+UNCONVERGED = "‡"
 GROUP = [*SETTING, "checkpoint"]
 #: methods are ranked if their accuracy is at most this far below the best: one percentage point
 KEPT_ACCURACY = 0.01
@@ -125,6 +127,16 @@ class StudyData:
         warning.
         """
         return self._record.content.get("warnings", []) if self._record is not None else []
+
+    @functools.cached_property
+    def unconverged(self) -> dict[str, tuple[int, int]]:
+        """Number of fits of a calibrator that did not converge, and of all in these settings."""
+        counts: dict[str, tuple[int, int]] = {}
+        for entry in self.fit_warnings:
+            if entry.get("unconverged"):
+                stopped, fits = counts.get(entry["calibrator"], (0, 0))
+                counts[entry["calibrator"]] = stopped + entry["unconverged"], fits + entry["fits"]
+        return counts
 
     @property
     def environment(self) -> Mapping[str, Any]:

@@ -16,7 +16,15 @@ from markupsafe import escape
 
 from calgrid.components.metrics import find_metric, metric_names
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import GROUP, STATISTICS, Group, StudyData, among, keeps_accuracy
+from calgrid.reporting.study import (
+    GROUP,
+    STATISTICS,
+    UNCONVERGED,
+    Group,
+    StudyData,
+    among,
+    keeps_accuracy,
+)
 from calgrid.reporting.text import Markup
 from calgrid.storage.atomic import write_text
 
@@ -248,34 +256,38 @@ class Table:
         return entry
 
 
-#: headings of columns with names of methods
-NAMING = ("Method", "Against")
+#: headings of columns with names of methods or calibrators
+NAMING = ("Method", "Against", "Calibrator")
 
 
 def marked(table: Table, data: StudyData) -> Table:
-    """Mark methods that see validation data during training with a dagger, and in the CSV with a
-    column.
+    """Mark methods that see validation data during training with a dagger, calibrators of which a
+    fit did not converge with a double one, and both in the CSV with a column.
 
-    Adds to the caption what the dagger means, and the warnings about data sets.
+    Adds to the caption what the daggers mean, and the warnings about data sets.
     """
-    caption = " ".join([table.caption, *captions.warnings(data)])
-    daggers = {method: data.marked(method) for method in data.validation_methods}
-    sections = []
+    seeing = {method: data.marked(method) for method in data.validation_methods}
+    stopped = {calibrator: calibrator + UNCONVERGED for calibrator in data.unconverged}
+    shown, sections = set(), []
     for section in table.sections:
         rows = list(map(list, section.rows))
         for column, heading in enumerate(section.header):
             if heading in NAMING:
                 for row in rows:
-                    row[column] = row[column].renamed(daggers)
+                    shown.add(row[column].text)
+                    row[column] = row[column].renamed({**seeing, **stopped})
         sections.append(dataclasses.replace(section, rows=rows))
-    if sections == table.sections:
-        return dataclasses.replace(table, caption=caption)
-    frame = table.frame
-    if "method" in frame:
-        frame = frame.assign(sees_validation=frame["method"].isin(data.validation_methods))
-    return dataclasses.replace(
-        table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections
-    )
+    notes, frame = captions.warnings(data), table.frame
+    if shown & set(seeing):
+        notes.append(captions.DAGGER)
+        if "method" in frame:
+            frame = frame.assign(sees_validation=frame["method"].isin(data.validation_methods))
+    if shown & set(stopped):
+        notes.append(captions.unconverged(data))
+        if "calibrator" in frame:
+            frame = frame.assign(converged=~frame["calibrator"].isin(stopped))
+    caption = " ".join([table.caption, *notes])
+    return dataclasses.replace(table, caption=caption, frame=frame, sections=sections)
 
 
 def words(value: Any) -> Cell:

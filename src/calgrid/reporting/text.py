@@ -35,6 +35,7 @@ SPECIAL_LATEX = str.maketrans(
         "↓": "$\\downarrow$",
         "↑": "$\\uparrow$",
         "†": "$\\dagger$",
+        "‡": "$\\ddagger$",
         "±": "$\\pm$",
     }
 )
