@@ -147,7 +147,7 @@ def test_numbers_that_are_no_probabilities_are_nan_where_the_fit_was_of_probabil
     alone = build_calibrator("ts").fit(
         shares[:, 0], (labels == 0).astype(int), kind="probabilities"
     )
-    found = alone.module()(torch.tensor([0.5, np.nan, -0.1, 1.2, np.inf]))
+    found = alone.module()(torch.tensor([0.5, np.nan, -0.1, 1.2, np.inf])).numpy()
     assert np.isfinite(found[0]).all()
     assert np.isnan(found[1:]).all()
 
@@ -158,7 +158,7 @@ def test_one_column_of_more_rows_is_no_row_of_more_columns():
     traced = torch.jit.trace(calibrator.module(), torch.tensor(logits[:3]), check_trace=False)
     with pytest.raises(RuntimeError, match="invalid for input"):
         traced(torch.zeros(4, 2, dtype=torch.float64))
-    found = calibrator.module()(torch.tensor([1.0, np.nan, np.inf, -np.inf]))
+    found = calibrator.module()(torch.tensor([1.0, np.nan, np.inf, -np.inf])).numpy()
     assert np.isfinite(found[[0, 3]]).all()
     assert np.isnan(found[[1, 2]]).all()
 
