@@ -360,15 +360,24 @@ class TestRanking:
             entries = json.loads(done.out, parse_constant=pytest.fail)["ranking"]
             values = [entry["metrics"][metric]["value"] for entry in entries]
             assert values == sorted(values, reverse=metric == "accuracy")
+            of_ts = next(e["metrics"][metric]["value"] for e in entries if e["calibrator"] == "ts")
             assert [entry["difference"]["value"] for entry in entries] == pytest.approx(
-                np.subtract(values, values[0])
+                np.subtract(values, of_ts)
             )
             found[metric] = [entry["calibrator"] for entry in entries]
         assert found["nll"][0] == "ts"
         applied = json.loads(calgrid(*ranked, "--rank-by", "accuracy", "--apply", test).out)
-        assert applied["calibrator"] == found["accuracy"][0]
+        assert applied["calibrator"] == applied["choice"] == applied["reference"] == "ts"
         assert applied["metrics"].keys() == {"none", applied["calibrator"]}
         fails(*ranked, "--rank-by", "ece_null", parts=["Unknown metric 'ece_null' in rank_by"])
+
+    def test_calibrators_that_may_change_classes_are_left_out(self, calgrid, files, fails):
+        val, _ = files()
+        ranked = ("calibrate", "--fit", val, "--keeps-classes", *FAST)
+        done = calgrid(*ranked, "--calibrator", "ts,vs,iso")
+        assert "Left out: vs, iso (may change predicted classes)." in done.out
+        assert done.out.rstrip().endswith("Choice: ts, the best.")
+        fails(*ranked, "--calibrator", "ts", "--save", "x", parts=["needs several calibrators"])
 
     def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
         val, _ = files()
@@ -381,7 +390,8 @@ class TestRanking:
         val, _ = files()
         done = calgrid("calibrate", "--calibrator", "all", "--fit", val, "--folds", 2, *FAST)
         assert done.code == 0, done.err
-        named = {line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)}
+        ranked = [line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
+        named = {name.removesuffix("*") for name in ranked}
         left_out = dict(re.findall(r"^Left out: (.+) \((.+)\)\.$", done.out, re.MULTILINE))
         reasons = {id: why for ids, why in left_out.items() for id in ids.split(", ")}
         assert named | set(reasons) == set(registry.descriptions("calibrator"))

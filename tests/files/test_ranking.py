@@ -2,6 +2,8 @@
 ties.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -11,7 +13,7 @@ from calgrid.calibrators import build_calibrator
 from calgrid.calibrators.base import Calibrator
 from calgrid.components import registry
 from calgrid.errors import ConfigError, DataError
-from calgrid.files.ranking import Ranked, rank_calibrators, usable
+from calgrid.files.ranking import choice, rank_calibrators, reference, usable
 from calgrid.metrics import evaluate
 from calgrid.metrics.intervals import resampled
 from calgrid.statistics import paired_bootstrap
@@ -38,9 +40,9 @@ def test_entries_are_sorted_by_the_metric_that_ranks(ranking):
     assert values == sorted(values)
     assert (ranking[0].id, ranking[-1].id) == ("ts", "none")
     assert ranking[-1].verdict == "worse"
-    assert not ranking[-1].tied
     assert ranking[-1].difference[1] > 0
     assert ranking[0].difference == (0.0, 0.0, 0.0)
+    assert reference(ranking) is choice(ranking) is ranking[0]
     assert ranking[0].changed == 0.0  # a temperature moves no arg max
     for entry in ranking:
         assert entry.difference[0] == pytest.approx(entry.scores["nll"][0] - values[0])
@@ -115,13 +117,46 @@ def test_better_than_the_best_by_a_biased_error_is_not_worse():
     assert models["far"].values["ece"] < models["near"].values["ece"]
     verdict = against_one(models, "far", "ece", len(wrong))["verdict"].item()
     assert verdict == "better"
-    assert Ranked("near", {}, 0, 0, verdict=verdict).tied
 
 
 def test_equal_calibrators_are_tied():
     logits, labels = over_confident(factor=1.0)
     ranking, _ = rank_calibrators(logits, labels, candidates=["none", "ts"], n_resamples=500)
-    assert ranking[1].tied
+    none = next(entry for entry in ranking if entry.id == "none")
+    assert none.verdict in ("tie", "equivalent")
+
+
+def test_the_reference_stays_unless_another_is_significantly_better():
+    """One class is over-confident, which one temperature cannot mend."""
+    logits, labels = over_confident(rows=2000, factor=1.0)
+    logits = logits + np.array([2.0, 0, 0, 0])
+    names = ["none", "ts", "vs", "iso"]
+    many, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=200)
+    assert choice(many).id == "vs"
+    assert reference(many).id == "ts"
+    vs = next(entry for entry in many if entry.id == "vs")
+    assert vs.verdict == "better"
+    assert vs.difference[2] < 0
+    unconverged = [replace(entry, converged=entry.id != "vs") for entry in many]
+    assert choice(unconverged).id != "vs"
+    few, _ = rank_calibrators(*over_confident(rows=60), candidates=names, n_resamples=200)
+    assert choice(few).id == "ts"
+    untested, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=0)
+    assert choice(untested).id == "ts"
+    without, _ = rank_calibrators(logits, labels, candidates=["vs", "none"], n_resamples=200)
+    assert reference(without).id == "none"
+
+
+def test_none_is_in_no_family():
+    """Its test does not get weaker with the number of other candidates."""
+    logits, labels = over_confident(rows=300, factor=1.25)
+    verdicts = set()
+    for others in ([], ["iso", "vs", "beta", "hb", "ets", "spline"]):
+        ranking, _ = rank_calibrators(
+            logits, labels, candidates=["none", "ts", *others], n_resamples=200
+        )
+        verdicts |= {entry.verdict for entry in ranking if entry.id == "none"}
+    assert len(verdicts) == 1
 
 
 def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch):
@@ -136,9 +171,10 @@ def test_verdicts_are_those_of_a_comparison_of_the_same_predictions(monkeypatch)
 
     monkeypatch.setattr("calgrid.files.ranking.build_calibrator", build)
     names = ["ts", "none"]
-    (best, other), _ = rank_calibrators(
+    ranking, _ = rank_calibrators(
         logits, labels, candidates=names, rank_by="ece", n_resamples=200, n_bins=10
     )
+    other, best = sorted(ranking, key=lambda entry: entry.id)
     place = np.random.default_rng(0).permutation(len(labels)) % 5
     probs = {name: np.empty(logits.shape) for name in names}
     for name in names:

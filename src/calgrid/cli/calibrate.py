@@ -28,10 +28,11 @@ from calgrid.cli.reliability import check_figure, lines_of, write_figure
 from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
-from calgrid.files.ranking import Ranked, rank_calibrators, usable
+from calgrid.files.ranking import Ranked, choice, rank_calibrators, reference, usable
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
+from calgrid.statistics.verdicts import NO_VERDICT
 from calgrid.storage.arrays import Head
 from calgrid.storage.atomic import require_writable
 from calgrid.storage.logits import NO_LABEL, Logits, write_logits
@@ -71,7 +72,7 @@ def calibrate(options: argparse.Namespace) -> None:
             content |= _ranking_content(ranking, refused)
             if not options.json:
                 sys.stdout.write(_ranking_text(ranking, refused, len(data), options))
-            chosen = ranking[0].id
+            chosen = choice(ranking).id
         if target is not None or options.save:
             calibrator = _fitted(options, chosen, data, head)
     if calibrator is not None:
@@ -84,8 +85,7 @@ def calibrate(options: argparse.Namespace) -> None:
             "warnings": warnings,
         }
     if calibrator is not None and target is not None:
-        tied = [entry.id for entry in ranking[1:] if entry.tied]
-        content["metrics"] = _apply(options, calibrator, target, tied)
+        content["metrics"] = _apply(options, calibrator, target)
     elif calibrator is not None:
         require_writable(options.save)
         calibrator.save(options.save)
@@ -139,6 +139,10 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         (
             options.rank_by and not ranking,
             "--rank-by needs several calibrators; name them in --calibrator, or all.",
+        ),
+        (
+            options.keeps_classes and not ranking,
+            "--keeps-classes needs several calibrators; name them in --calibrator, or all.",
         ),
         (
             options.set and options.load,
@@ -290,13 +294,15 @@ def _rank(
         if data.features is not None and features is None:
             log(f"{options.apply} has no features: calibrators that need them are left out.")
     for name in names:
-        registry.describe("calibrator", name, "--calibrator")
+        component = registry.describe("calibrator", name, "--calibrator")
+        if options.keeps_classes and not component.info["keeps_argmax"]:
+            left_out[name] = "may change predicted classes"
     ranking, refused = rank_calibrators(
         data.logits,
         data.label,
         features,
         head,
-        candidates=names,
+        candidates=[name for name in names if name not in left_out],
         rank_by=options.rank_by or NLL,
         folds=options.folds,
         seed=options.seed,
@@ -313,7 +319,6 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
         facts = {
             "calibrator": entry.id,
             **as_json({"difference": entry.difference}),
-            "tied_with_best": entry.tied,
             "verdict": entry.verdict,
             "changed": entry.changed,
             "converged": entry.converged,
@@ -321,18 +326,20 @@ def _ranking_content(ranking: Sequence[Ranked], refused: Mapping[str, str]) -> d
             "metrics": as_json(entry.scores),
         }
         entries.append(facts)
-    return {"ranking": entries, "left_out": dict(refused)}
+    facts = {"reference": reference(ranking).id, "choice": choice(ranking).id}
+    return {"ranking": entries, **facts, "left_out": dict(refused)}
 
 
 def _ranking_text(
     ranking: Sequence[Ranked], refused: Mapping[str, str], rows: int, options: argparse.Namespace
 ) -> str:
-    """Return the ranking as a table, the best first, with ties and calibrators left out."""
+    """Return the ranking as a table, the best first, with the choice and calibrators left out."""
     rank_by = options.rank_by or NLL
     names_of = [entry.id + ("" if entry.converged else UNCONVERGED) for entry in ranking]
     width = max(map(len, names_of)) + 2
     shown = list(dict.fromkeys([*RANKING_SHOWN, rank_by]))
-    title = f"{rank_by} - best [interval]"
+    against = reference(ranking)
+    title = f"{rank_by} - {against.id} [interval]"
     names = "".join(f"{name:>14s}" for name in shown)
     lines = [
         f"Ranked by {rank_by} in {options.folds}-fold cross-validation on the {rows} rows of the "
@@ -342,20 +349,11 @@ def _ranking_text(
     for place, (entry, shown_name) in enumerate(zip(ranking, names_of, strict=True), start=1):
         value, low, high = entry.difference
         interval = "" if np.isnan(low) else f"[{low:+.5f}, {high:+.5f}]"
-        difference = f"{value:+.5f} {interval:>23s}" if place > 1 else "best"
+        difference = f"{value:+.5f} {interval:>23s}" if entry.verdict else "reference"
         scores = "".join(f"{entry.scores[name].value:>14.5f}" for name in shown)
         lines.append(
             f"{place:>3d}  {shown_name:{width}s}{difference:>34s}{scores}"
             f"{100 * entry.changed:>8.2f}%{entry.seconds:>10.3f}"
-        )
-    best = ranking[0]
-    ece = best.scores["ece_debiased"]
-    if not np.isnan(ece.low):
-        lines.append(f"Debiased ECE of {best.id}: {ece.value:.5f}, interval {interval_text(ece)}.")
-    tied = [entry.id for entry in ranking[1:] if entry.tied]
-    if tied:
-        lines.append(
-            f"Not significantly worse than {best.id} (after Holm's correction): {', '.join(tied)}."
         )
     if not all(entry.converged for entry in ranking):
         lines.append(f"{UNCONVERGED} a fit stopped before it converged; its scores may be better.")
@@ -363,20 +361,38 @@ def _ranking_text(
         "changed: share of rows whose predicted class changes; s/fit: processor seconds of a fit."
     )
     lines += left_out_lines(refused)
+    lines.append(_choice_text(ranking, rank_by))
     return "\n".join(lines) + "\n\n"
+
+
+def _choice_text(ranking: Sequence[Ranked], rank_by: str) -> str:
+    """Which calibrator is chosen, and why."""
+    against, chosen, best = reference(ranking), choice(ranking), ranking[0]
+    if chosen is not against:
+        value, low, high = chosen.difference
+        return (
+            f"Choice: {chosen.id}, which is significantly better than {against.id}: {rank_by} "
+            f"{value:+.5f} [{low:+.5f}, {high:+.5f}] (Holm's correction)."
+        )
+    if best is against:
+        return f"Choice: {against.id}, the best."
+    if best.verdict == NO_VERDICT:
+        return f"Choice: {against.id}, as no test was made of {best.id}, the best here."
+    text = (
+        f"Choice: {against.id}, the simplest: {best.id}, the best here, is not significantly "
+        "better (Holm's correction)"
+    )
+    if not np.isnan(best.detectable):
+        text += f"; a difference of {best.detectable:.5f} would have been found"
+    return f"{text}."
 
 
 # apply
 # --------------------------------------------------------------------------------------------------
 
 
-def _apply(
-    options: argparse.Namespace, calibrator: Calibrator, target: Logits, tied: Sequence[str]
-) -> dict[str, Any]:
-    """Calibrate a file, and write and print the results; return the metrics for ``--json``.
-
-    ``tied`` are calibrators that tie with this one in the ranking.
-    """
+def _apply(options: argparse.Namespace, calibrator: Calibrator, target: Logits) -> dict[str, Any]:
+    """Calibrate a file, and write and print the results; return the metrics for ``--json``."""
     columns = {"none": predicted(target)}
     if calibrator.id != "none":
         columns[calibrator.id] = calibrator.predict_output(
@@ -394,7 +410,7 @@ def _apply(
     if not options.json:
         sys.stdout.write(f"{_said_text(columns, target.label)}\n{_comparison_text(scores)}")
         if calibrator.id != "none" and options.bootstrap:
-            sys.stdout.write(_verdict_text(options, columns, target.label, scores, tied))
+            sys.stdout.write(_verdict_text(options, columns, target.label, scores))
     nll_before, nll_after = scores["none"]["nll"].value, scores[calibrator.id]["nll"].value
     if nll_after > WORSE * nll_before:
         log(
@@ -449,11 +465,10 @@ def _verdict_text(
     columns: Mapping[str, Output],
     labels: np.ndarray,
     scores: Mapping[str, Mapping[str, Estimate]],
-    tied: Sequence[str],
 ) -> str:
-    """One sentence: by how much a calibrator changes the NLL, how sure that is, and its ties."""
+    """One sentence: by how much a calibrator changes the NLL, and how sure that is."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, NO_VERDICT, POWER, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, POWER, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -471,7 +486,6 @@ def _verdict_text(
         TIE: "ties with",
         NO_VERDICT: "cannot be compared with",
     }
-    alike = f"; in cross-validation not significantly worse: {', '.join(tied)}" if tied else ""
     interval = ""
     if row["verdict"] != NO_VERDICT:
         low, high = row["ci_low"], row["ci_high"]
@@ -480,7 +494,7 @@ def _verdict_text(
         interval += f", {100 * POWER:g} % power for {row['detectable']:.4f} nats"
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
-        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}{alike}.\n"
+        f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.\n"
     )
 
 

@@ -250,6 +250,28 @@ def _results_option(parser: argparse.ArgumentParser) -> None:
     _path(parser, "--results", None, "folder of the results (results)", default=results)
 
 
+def _calibrate_command(commands: Commands) -> None:
+    help = "Fit a calibrator on one logits file and apply it to another."
+    parser = _command(commands, "calibrate", "calibrate:calibrate", help)
+    fitted = "calibrator to fit; several, or all, are ranked by cross-validation on the fit file"
+    parser.add_argument("--calibrator", metavar="ID[,ID...]", help=fitted)
+    _pair_options(parser, required=False)
+    _path(parser, "--load", "FITTED", "use a saved calibrator instead of --fit")
+    parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
+    parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
+    _flag(parser, "--keeps-classes", "rank only calibrators that change no predicted class")
+    _path(parser, "--out", "PARQUET", OUT_HELP)
+    _path(parser, "--save", "FITTED", "save the fitted calibrator (.safetensors)")
+    plot = "draw the reliability before and after calibration (.pdf, .png, .svg)"
+    _path(parser, "--plot", "FILE", plot)
+    parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter"
+    )
+    _json_option(parser)
+    _file_options(parser)
+
+
 def _file_commands(commands: Commands) -> None:
     labels_of_all = "labels of all files, if in a separate file"
 
@@ -265,25 +287,6 @@ def _file_commands(commands: Commands) -> None:
     _path(parser, "files", "FILE", FILE_HELP, nargs="+")
     _path(parser, "--labels", "FILE", labels_of_all)
     _path(parser, "--plot", "FILE", "draw the diagrams side by side (.pdf, .png, .svg)")
-    _file_options(parser)
-
-    help = "Fit a calibrator on one logits file and apply it to another."
-    parser = _command(commands, "calibrate", "calibrate:calibrate", help)
-    fitted = "calibrator to fit; several, or all, are ranked by cross-validation on the fit file"
-    parser.add_argument("--calibrator", metavar="ID[,ID...]", help=fitted)
-    _pair_options(parser, required=False)
-    _path(parser, "--load", "FITTED", "use a saved calibrator instead of --fit")
-    parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
-    parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
-    _path(parser, "--out", "PARQUET", OUT_HELP)
-    _path(parser, "--save", "FITTED", "save the fitted calibrator (.safetensors)")
-    plot = "draw the reliability before and after calibration (.pdf, .png, .svg)"
-    _path(parser, "--plot", "FILE", plot)
-    parser.add_argument("--seed", type=int, default=0, help="seed of stochastic calibrators (0)")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="hyper-parameter"
-    )
-    _json_option(parser)
     _file_options(parser)
 
     help = "Compare methods on the same test samples by a paired bootstrap."
@@ -537,7 +540,7 @@ def _total_commands(commands: Commands) -> None:
 
 #: commands by purpose, in the order of the help
 GROUPS = {
-    "files of logits": (_file_commands,),
+    "files of logits": (_calibrate_command, _file_commands),
     "studies": (_run_command, _study_commands),
     "sharing results": (_sharing_commands,),
     "components": (_component_commands,),

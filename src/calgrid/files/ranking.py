@@ -16,12 +16,15 @@ from calgrid.metrics.intervals import Estimate, Resampled, interval, resampled, 
 from calgrid.metrics.table import LABELLED
 from calgrid.progress import Progress
 from calgrid.statistics.sampling import against_one
-from calgrid.statistics.verdicts import NO_VERDICT, NOT_WORSE
+from calgrid.statistics.verdicts import BETTER, NO_VERDICT
 from calgrid.storage.arrays import Head
 
 Array = NDArray[np.float64]
 #: nominal coverage of the intervals
 LEVEL = 0.95
+NONE = "none"
+#: calibrators that others are tested against, in this order
+SIMPLEST = ("ts", NONE)
 NO_DIFFERENCE = Estimate(0, 0, 0)
 
 
@@ -40,16 +43,26 @@ class Ranked:
     converged: bool = True
     #: behind the intervals; None without
     resamples: Resampled | None = None
-    #: ranking metric minus that of the best, with a paired interval; zeros for the best
+    #: ranking metric minus that of the reference, with a paired interval; zeros for the reference
     difference: Estimate = NO_DIFFERENCE
-    #: against the best, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the
-    #: others are one family. Empty for the best
+    #: against the reference, by the rule of :mod:`calgrid.statistics.verdicts` for these rows; the
+    #: others but ``none`` are one family. Empty for the reference
     verdict: str = ""
+    #: difference that would be found with a probability of 80 %
+    detectable: float = float("nan")
 
-    @property
-    def tied(self) -> bool:
-        """Whether the calibrator is not significantly worse than the best one."""
-        return self.verdict in NOT_WORSE
+
+def reference(ranking: Sequence[Ranked]) -> Ranked:
+    """The calibrator against which the others are tested: ``ts``, else ``none``, else the best."""
+    return next(entry for entry in ranking if not entry.verdict)
+
+
+def choice(ranking: Sequence[Ranked]) -> Ranked:
+    """The calibrator to apply: the best of those that are significantly better than the reference,
+    which stays if there is none. On few rows, the best of many noisy scores is worse than ``ts``.
+    """
+    better = (entry for entry in ranking if entry.verdict == BETTER and entry.converged)
+    return next(better, reference(ranking))
 
 
 def usable(
@@ -85,7 +98,8 @@ def rank_calibrators(
     n_bins: int = 15,
     n_resamples: int = 1000,
 ) -> tuple[list[Ranked], dict[str, str]]:
-    """Rank calibrators by a cross-validated metric, the best first.
+    """Rank calibrators by a cross-validated metric, the best first, and test each against a
+    reference, from which :func:`choice` follows.
 
     All calibrators use the same folds and resamples, so that differences are paired. Fits on folds
     use fewer rows than a final fit on all rows, which is a slight disadvantage for calibrators with
@@ -180,7 +194,7 @@ def _changed(predictions: Predictions, logits: Any) -> float:
 
 def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ranked]:
     """Sort calibrators by a metric, the best first, undefined values last; and compare each with
-    the best.
+    the reference.
     """
     sign = 1 if metric.lower_is_better else -1
 
@@ -189,17 +203,36 @@ def _ranking(results: Sequence[Ranked], metric: Metric, n_rows: int) -> list[Ran
         return bool(np.isnan(value)), sign * value
 
     in_order = sorted(results, key=position)
-    best, *others = in_order
-    models = {result.id: result.resamples for result in in_order if result.resamples}
-    judged: dict[str, dict[str, Any]] = {}
-    if others and models:
-        rows = against_one(models, best.id, metric.id, n_rows, LEVEL)
-        judged = rows.set_index("method").to_dict("index")
-    ranking = [best]
-    for result in others:
-        value = result.scores[metric.id].value - best.scores[metric.id].value
+    ids = [result.id for result in in_order]
+    against = in_order[ids.index(next((id for id in SIMPLEST if id in ids), ids[0]))]
+    judged = _judged(in_order, against.id, metric, n_rows)
+    ranking = []
+    for result in in_order:
+        if result is against:
+            ranking.append(result)
+            continue
+        value = result.scores[metric.id].value - against.scores[metric.id].value
         found = judged.get(result.id, {})
         difference = Estimate(value, found.get("ci_low", np.nan), found.get("ci_high", np.nan))
-        verdict = found.get("verdict", NO_VERDICT)
-        ranking.append(replace(result, difference=difference, verdict=verdict))
+        verdict, detectable = found.get("verdict", NO_VERDICT), found.get("detectable", np.nan)
+        ranking.append(
+            replace(result, difference=difference, verdict=verdict, detectable=detectable)
+        )
     return ranking
+
+
+def _judged(
+    results: Sequence[Ranked], against: str, metric: Metric, n_rows: int
+) -> dict[str, dict[str, Any]]:
+    """Tests against the reference by calibrator. Whether it is better than no calibration is a
+    question of its own, so ``none`` is in no family.
+    """
+    models = {result.id: result.resamples for result in results if result.resamples}
+    bare = {id: models[id] for id in (NONE, against) if id in models}
+    others = {id: model for id, model in models.items() if id not in bare or id == against}
+    judged: dict[str, dict[str, Any]] = {}
+    for family in (bare, others):
+        if len(family) > 1:
+            rows = against_one(family, against, metric.id, n_rows, LEVEL)
+            judged |= rows.set_index("method").to_dict("index")
+    return judged
