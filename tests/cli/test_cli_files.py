@@ -379,6 +379,20 @@ class TestRanking:
         assert done.out.rstrip().endswith("Choice: ts, the best.")
         fails(*ranked, "--calibrator", "ts", "--save", "x", parts=["needs several calibrators"])
 
+    def test_a_fit_that_did_not_converge_is_marked(self, calgrid, files, monkeypatch):
+        monkeypatch.setattr("calgrid.calibrators._linear.MAX_STEPS", 1)
+        val, _ = files()
+        ranked = ("calibrate", "--calibrator", "ts,vs", "--fit", val, "--folds", 2, *FAST)
+        done = calgrid(*ranked)
+        assert re.search(r"^ +\d  vs\* ", done.out, re.MULTILINE)
+        assert re.search(r"^ +\d  ts ", done.out, re.MULTILINE)
+        assert "* a fit stopped before it converged; its scores may be better." in done.out
+        entries = json.loads(calgrid(*ranked, "--json").out)["ranking"]
+        assert {each["calibrator"]: each["converged"] for each in entries} == {
+            "ts": True,
+            "vs": False,
+        }
+
     def test_a_ranking_needs_no_file_to_apply(self, calgrid, files):
         val, _ = files()
         done = calgrid("calibrate", "--calibrator", "ts,iso", "--fit", val, "--folds", 3, *FAST)
@@ -390,8 +404,8 @@ class TestRanking:
         val, _ = files()
         done = calgrid("calibrate", "--calibrator", "all", "--fit", val, "--folds", 2, *FAST)
         assert done.code == 0, done.err
-        ranked = [line.split()[1] for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
-        named = {name.removesuffix("*") for name in ranked}
+        lines = [line.split() for line in done.out.splitlines() if re.match(r" +\d+  ", line)]
+        named = {line[1].rstrip("*") for line in lines}
         left_out = dict(re.findall(r"^Left out: (.+) \((.+)\)\.$", done.out, re.MULTILINE))
         reasons = {id: why for ids, why in left_out.items() for id in ids.split(", ")}
         assert named | set(reasons) == set(registry.descriptions("calibrator"))

@@ -559,6 +559,26 @@ def test_methods_that_see_validation_data_carry_a_dagger_and_a_footnote(
     assert "†" not in (ablation_tables / "indicator.md").read_text()
 
 
+def test_calibrators_whose_fits_did_not_converge_carry_a_mark_and_a_footnote(
+    study, tmp_path, monkeypatch, read_markdown
+):
+    entry = {"calibrator": "ts", "fits": 6, "warned": 2, "unconverged": 2, "first": "It stopped."}
+    monkeypatch.setattr(StudyData, "fit_warnings", [entry])
+    write_tables(study.folder, study.manifest, tmp_path / "out")
+    (entry,) = [each for each in read_index(tmp_path / "out") if each["id"] == "calibrators"]
+    assert entry["caption"].endswith("‡ fits that stopped before they converged: `ts` 2 of 6.")
+    names = {
+        row["Calibrator"]
+        for rows in read_markdown(tmp_path / "out" / "calibrators.md").values()
+        for row in rows
+    }
+    assert {"ts‡", "none"} <= names
+    assert "ts" not in names
+    frame = pd.read_csv(tmp_path / "out" / "calibrators.csv")
+    assert set(frame["calibrator"][~frame["converged"]]) == {"ts"}
+    assert "‡" not in (tmp_path / "out" / "methods.md").read_text()
+
+
 def test_what_must_be_said_of_a_data_set_stands_in_every_caption(study, tmp_path):
     runs = [{**run, "warning": "val is test"} for run in study.manifest["runs"]]
     write_tables(study.folder, {**study.manifest, "runs": runs}, tmp_path / "out")
