@@ -10,7 +10,7 @@ from snakemake.settings.types import DeploymentMethod
 # Use the code of this checkout, if it is one, instead of an installed package.
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
-from calgrid.configuration.files import read_configuration
+from calgrid.configuration.files import read_configuration, with_plugins
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.slow_checks import check_all
@@ -41,6 +41,7 @@ try:
     # Snakemake has read the files already, but does not report repeated keys.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
+        config = with_plugins(config, Path(path))
     JOBS = Jobs(config, home(), local=LOCAL)
     if workflow.is_main_process:
         check_all(JOBS.plan.study)

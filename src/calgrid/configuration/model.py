@@ -466,9 +466,10 @@ class Config(Model):
     )
     plugins: Annotated[list[Text], Distinct] = Field(
         [],
-        description="Folders with your own methods, relative to the working directory; each "
-        "mirrors src/calgrid, for example my_folder/losses/my_loss.py (docs/extending.md). The "
-        "variable CALGRID_PLUGINS adds further ones.",
+        description="Folders with your own methods, relative to the working directory, or else "
+        "to the file of the configuration; each mirrors src/calgrid, for example "
+        "my_folder/losses/my_loss.py (docs/extending.md). The variable CALGRID_PLUGINS adds "
+        "further ones.",
     )
     grids: list[Grid] = Field(
         [],

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calgrid.configuration.home import home
 from calgrid.configuration.manifest import CellKey, DeclaredTable, Paper
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
@@ -94,7 +95,7 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
 
 def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
     """Tables of a paper as declared, each with its cells."""
-    printed = printed_numbers(read_published([paper["published"]]))
+    printed = printed_numbers(read_published([home() / paper["published"]]))
     tables = []
     for declared in paper["tables"]:
         of_table = printed[printed["table"] == declared["table"]]
