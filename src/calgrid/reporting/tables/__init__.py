@@ -78,7 +78,7 @@ def paper_tables(data: StudyData) -> list[Table]:
     checked = claims_table(data, papers)
     found = [] if checked is None else [checked]
     for paper, tables in papers:
-        found += [paper_table(data, paper, table.declared, table.frame) for table in tables]
+        found += [paper_table(data, paper, table) for table in tables]
     return found
 
 
