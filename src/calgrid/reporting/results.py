@@ -52,9 +52,7 @@ def load_study(path: str | Path) -> "Results":
         for name in archive.namelist():
             if not name.startswith("runs/"):
                 archive.extract(name, unpacked.name)
-    study = Results(_packed_study(Path(unpacked.name)), path)
-    study.unpacked = unpacked
-    return study
+    return Results(_packed_study(Path(unpacked.name)), path, unpacked)
 
 
 def _packed_study(unpacked: Path) -> Path:
@@ -80,11 +78,14 @@ class Results:
     ConfigError : a name is unknown or ambiguous.
     """
 
-    #: temporary folder of the files of an archive, removed with this object
-    unpacked: tempfile.TemporaryDirectory[str] | None = None
-
-    def __init__(self, folder: Path, archive: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        archive: Path | None = None,
+        unpacked: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
         self.folder, self.archive = folder, archive
+        self._unpacked = unpacked  # removed with this object
         self.data = StudyData(folder, cast(Manifest, read_record(folder / MANIFEST, "manifest")))
 
     def __repr__(self) -> str:
@@ -127,13 +128,14 @@ class Results:
         metrics: Sequence[str] = (),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
-        """A table of the report in LaTeX for the package booktabs, one tabular per section.
+        """A table of the report in LaTeX for the packages booktabs and adjustbox, one tabular per
+        section, at most as wide as the text.
 
         Parameters
         ----------
         metrics : columns of metrics in their order; all by default. Columns of words stay.
         names : other names of methods, calibrators, metrics and headings:
-            ``{"fedlas_ls": "FeDLaS", "ece_debiased": "ECE"}``.
+            ``{"fedlas_ls": "FeDLaS", "ece_debiased": "ECE"}``; metrics keep their unit and arrow.
         """
         table = self._table(name)
         for metric in metrics:

@@ -112,8 +112,11 @@ class Section:
             chosen += among(self.header, of_metric)
         places, header = list(map(self.header.index, chosen)), []
         for heading in chosen:
-            name = names.get(heading, heading)
-            header.append(names.get(of_metric.get(heading, heading), name))
+            metric = of_metric.get(heading)
+            if metric in names:
+                header.append(text.heading(metric, names[metric]))
+            else:
+                header.append(names.get(heading, heading))
         rows = []
         for row in self.rows:
             rows.append([row[place].renamed(names) for place in places])
@@ -198,9 +201,11 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX: one tabular for the package booktabs per section."""
+        """The table in LaTeX, one tabular per section; wide ones are shrunk to the width of the
+        text.
+        """
         title = self.title if self.of_paper else f"{self.title}: {self.caption}"
-        lines = [f"% {text.one_line(title)}"]
+        lines = ["% \\usepackage{booktabs, adjustbox}", f"% {text.one_line(title)}"]
         for section in self.sections:
             head, *body = [" & ".join(row) + " \\\\" for row in section.written(text.LATEX)]
             letters = ["r" if number else "l" for number in section.numeric]
@@ -208,11 +213,11 @@ class Table:
                 body.insert(section.ruled_row, "\\midrule")
             if section.ruled_column is not None:
                 letters.insert(section.ruled_column, "|")
-            lines += [
-                f"% {text.one_line(section.heading)}",
-                f"\\begin{{tabular}}{{{''.join(letters)}}}",
-            ]
-            lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+            lines += ["", f"% {text.one_line(section.heading)}"]
+            lines.append("\\noindent\\begin{adjustbox}{max width=\\textwidth}")
+            lines.append(f"\\begin{{tabular}}{{{''.join(letters)}}}")
+            lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule"]
+            lines += ["\\end{tabular}", "\\end{adjustbox}\\par"]
         return "\n".join(lines) + "\n"
 
     @property
