@@ -533,6 +533,11 @@ class Config(Model):
         description="Papers whose tables are written with our numbers next to the published ones - "
         "folders in config/papers. Their numbers are also added to published.",
     )
+    names: dict[str, Text] = Field(
+        {},
+        description="Names of methods and calibrators in tables, figures and the report - "
+        "{fedlas_ls: FeDLaS over LS}. Commands and files of numbers keep the identifiers.",
+    )
     lines: dict[Name, Names] = Field(
         {},
         description="Protocols that share the tables of a paper, under a new name - those by which "

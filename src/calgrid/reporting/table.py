@@ -112,7 +112,7 @@ class Section:
             chosen += among(self.header, of_metric)
         places, header = list(map(self.header.index, chosen)), []
         for heading in chosen:
-            metric = of_metric.get(heading)
+            metric = of_metric.get(heading, "")
             if metric in names:
                 header.append(text.heading(metric, names[metric]))
             else:
@@ -311,6 +311,23 @@ def marked(table: Table, data: StudyData) -> Table:
     return dataclasses.replace(
         table, caption=f"{caption} {captions.DAGGER}", frame=frame, sections=sections
     )
+
+
+def named(table: Table, data: StudyData) -> Table:
+    """The table with the names that the configuration gives to methods and calibrators; its frame
+    keeps the identifiers.
+    """
+    if not data.names:
+        return table
+    sections = []
+    for section in table.sections:
+        rows = []
+        for row in section.rows:
+            rows.append([dataclasses.replace(cell, text=data.named(cell.text)) for cell in row])
+        header, heading = list(map(data.named, section.header)), data.named(section.heading)
+        sections.append(dataclasses.replace(section, heading=heading, header=header, rows=rows))
+    title, caption = data.named(table.title), data.named(table.caption)
+    return dataclasses.replace(table, title=title, caption=caption, sections=sections)
 
 
 def words(value: Any) -> Cell:
