@@ -26,7 +26,6 @@ SHOWN = {"fraction": (100.0, 2), "square": (10_000.0, 2)}
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
 SPECIAL_MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
-GREEK = "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩ"
 
 
 def _greek(letter: str) -> str:
@@ -36,9 +35,10 @@ def _greek(letter: str) -> str:
     return f"$\\{word.lower() if 'SMALL' in name else word.capitalize()}$"
 
 
+GREEK = {letter: _greek(letter) for letter in "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩ"}
 SPECIAL_LATEX = str.maketrans(
     {
-        **{letter: _greek(letter) for letter in GREEK},
+        **GREEK,
         **{mark: f"\\{mark}" for mark in "_%&#${}"},
         "\\": "\\textbackslash{}",
         "~": "\\textasciitilde{}",
