@@ -156,6 +156,23 @@ def test_what_a_study_of_a_bank_and_of_files_packs_is_read_back(bank, home, refu
     np.testing.assert_array_equal(test.logits, logits_of("mine", 1)[VAL:])
 
 
+@pytest.mark.slow
+def test_a_report_of_logits_is_packed_checked_and_opened(in_folder):
+    files = entry("ce", 1)
+    paths = ["--fit", f"data/{files['val']}", "--apply", f"data/{files['test']}"]
+    assert main(["report-logits", "net", *paths, "--calibrator", "ts", "--bootstrap", "20"]) == 0
+    assert main(["pack", "results/net", "net.zip", "--creator", "B", "--licence", "CC0-1.0"]) == 0
+    zipfile.ZipFile("net.zip").extractall("archive")
+    assert main(["check", "archive/study.yaml"]) == 0
+    assert main(["verify", "archive/net"]) == 0
+    assert (
+        Path("archive/net/report.html").read_bytes() == Path("results/net/report.html").read_bytes()
+    )
+    for place in ("net.zip", "archive"):
+        table = load_study(place).table("calibrators")
+        assert set(table["calibrator"]) == {"none", "ts"}
+
+
 def test_an_archive_without_tables_is_named(bank, refuses):
     rewritten(bank, lambda files: files.pop("baselines/manifest.json"))
     with refuses(DataError, "The archive has no tables", "take its runs as a bank"):

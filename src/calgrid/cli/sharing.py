@@ -191,6 +191,8 @@ def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: boo
     """
     configuration = of_any_place(given)
     _refuse_absolute_paths(configuration)
+    if given.get("data_root", "") is None:  # the working directory, here as there
+        configuration["data_root"] = None
     folders = []
     for plugin in plugins.in_use():
         folder = f"{SOURCES}/{plugin.package}"
