@@ -32,7 +32,8 @@ def results(tmp_path, monkeypatch):
     make_result(folder, "calibrate.json", "b" * 16, ["metrics.parquet"], writing("metrics.parquet"))
     folders = [f"results/{RUN}/train-{'a' * 10}", str(folder)]
     configuration = {"study": "small", "results": "results"}
-    manifest = {"folders": folders, "runs": [], "configuration": configuration}
+    manifest = {"study": "small", "folders": folders, "runs": [], "configuration": configuration}
+    manifest["given"] = {"study": "small"}
 
     def produce(work):
         write_record(work / "manifest.json", manifest)
@@ -267,6 +268,44 @@ def test_networks_are_packed_if_wanted_and_equal_results_give_equal_bytes(result
         assert f"{RUN}/train-{'a' * 10}/{MODEL}" in archive.namelist()
     pack("--models")
     assert Path("bank.zip").read_bytes() == first
+
+
+def test_an_unpacked_archive_is_verified(results, capsys):
+    pack()
+    zipfile.ZipFile("bank.zip").extractall("archive")
+    assert main(["verify", "--results", "archive"]) == 0
+    assert main(["verify", "archive/small"]) == 0
+    assert "2 results and study 'small': all intact" in capsys.readouterr().out
+    Path("archive/study.yaml").write_text("study: large\n")
+    assert main(["verify", "archive/small"]) == 2
+    assert "archive/bank.json: damaged or missing: study.yaml" in capsys.readouterr().out
+
+
+def test_folders_of_this_machine_are_not_packed(results):
+    record = results / "small/.calgrid" / f"aggregate-{'c' * 10}.json"
+    manifest = read_record(results / "small/manifest.json")
+    here = str(results.absolute())
+    manifest["configuration"] = {"study": "small", "results": here, "data_root": "/data/me"}
+    manifest["given"] = {**manifest["configuration"], "device": "cpu", "plugins": []}
+    manifest["folders"] = [f"{Path.cwd()}/{folder}" for folder in manifest["folders"]]
+    published = HOME / "config/papers/smart/published.csv"
+    manifest["papers"] = [{"name": "smart", "published": str(published)}]
+
+    def produce(work):
+        write_record(work / "manifest.json", manifest)
+        return {}
+
+    record.unlink()
+    replace_files(record, ["manifest.json"], produce)
+    assert pack() == 0
+    zipfile.ZipFile("bank.zip").extractall("archive")
+    packed = read_record(Path("archive/small/manifest.json"))
+    assert packed["folders"][0] == f"results/{RUN}/train-{'a' * 10}"
+    assert packed["papers"][0]["published"] == "config/papers/smart/published.csv"
+    assert Path("archive/study.yaml").read_text() == "keep_models: false\nstudy: small\n"
+    for path in Path("archive").rglob("*.*"):
+        assert not path.is_file() or "/data/me" not in path.read_text()
+        assert not path.is_file() or here not in path.read_text()
 
 
 def test_a_changed_file_is_not_packed(results, capsys):

@@ -548,3 +548,18 @@ def test_too_few_validation_rows_for_conformal_sets(refuses):
 def test_conformal_scores_are_those_of_the_list(make_config, home, refuses):
     with refuses(ConfigError, "statistics.conformal[0] must be one of thr, aps, raps, saps"):
         Study(make_config(statistics={"conformal": ["lac"]}), home)
+
+
+def test_names_are_of_the_study_and_tell_its_methods_apart(make_config, home, refuses):
+    def study(**names):
+        grid = {"methods": ["ce", "ls"], "calibrators": ["none", "ts"]}
+        Study(make_config(grid, names=names), home)
+
+    study(ls="Label smoothing", ts="Temperature")
+    study(ce="ls", ls="ce")
+    with refuses(ConfigError, "Unknown method or calibrator 'mbls' in names"):
+        study(mbls="MbLS")
+    with refuses(ConfigError, "names.ls: 'ce' is the name of 'ce'"):
+        study(ls="ce")
+    with refuses(ConfigError, "names.ts: 'A' is the name of 'ls'"):
+        study(ls="A", ts="A")

@@ -12,12 +12,14 @@ from tests.conftest import flip
 from tests.files.user_files import npz
 from tests.metrics.cases import softmax
 
+from calgrid import load_study
 from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
+from calgrid.cli.listing import read_study
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.slow_checks import check_external, rows_of_banks
 from calgrid.configuration.study import Study
-from calgrid.errors import ConfigError, StateError
+from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import opened
 from calgrid.jobs.aggregate import aggregate
 from calgrid.jobs.calibrate import calibrate
@@ -134,6 +136,47 @@ def test_an_unpacked_archive_is_the_same_bank(bank, home):
         folders.append(read_logits(out / logits_file("last", "test")).logits)
     np.testing.assert_array_equal(*folders)
     np.testing.assert_array_equal(folders[0], logits_of("ce", 2)[VAL:])
+
+
+def test_what_a_study_of_a_bank_and_of_files_packs_is_read_back(bank, home, refuses, capsys):
+    """Its files are not in the archive: they are below ``data`` of the reader, too."""
+    taken = {**TAKEN, "methods": ["ce"]}
+    plan = run_study(home, "mine", {"bank": taken, "own": entry("mine", 1)})
+    assert main(["pack", "results/mine", "mine.zip", "--creator", "B", "--licence", "CC0-1.0"]) == 0
+    zipfile.ZipFile("mine.zip").extractall("archive")
+    again = read_study(Path("archive/study.yaml"))
+    assert Plan(again).manifest()["fingerprint"] == plan.manifest()["fingerprint"]
+    assert main(["check", "archive/study.yaml"]) == 0
+    assert "study 'mine': 0 runs to train, 3 external" in capsys.readouterr().out
+    opened_study = load_study("mine.zip")
+    pd.testing.assert_frame_equal(opened_study.metrics, load_study("results/mine").metrics)
+    with refuses(DataError, "are in the archive mine.zip: unpack it", "open archive/mine"):
+        opened_study.logits("mine", 1)
+    test = load_study("archive").logits("mine", 1)
+    np.testing.assert_array_equal(test.logits, logits_of("mine", 1)[VAL:])
+
+
+@pytest.mark.slow
+def test_a_report_of_logits_is_packed_checked_and_opened(in_folder):
+    files = entry("ce", 1)
+    paths = ["--fit", f"data/{files['val']}", "--apply", f"data/{files['test']}"]
+    assert main(["report-logits", "net", *paths, "--calibrator", "ts", "--bootstrap", "20"]) == 0
+    assert main(["pack", "results/net", "net.zip", "--creator", "B", "--licence", "CC0-1.0"]) == 0
+    zipfile.ZipFile("net.zip").extractall("archive")
+    assert main(["check", "archive/study.yaml"]) == 0
+    assert main(["verify", "archive/net"]) == 0
+    assert (
+        Path("archive/net/report.html").read_bytes() == Path("results/net/report.html").read_bytes()
+    )
+    for place in ("net.zip", "archive"):
+        table = load_study(place).table("calibrators")
+        assert set(table["calibrator"]) == {"none", "ts"}
+
+
+def test_an_archive_without_tables_is_named(bank, refuses):
+    rewritten(bank, lambda files: files.pop("baselines/manifest.json"))
+    with refuses(DataError, "The archive has no tables", "take its runs as a bank"):
+        load_study(bank)
 
 
 def rewritten(archive, change):

@@ -124,6 +124,75 @@ def line(table, text):
     return dict(zip(header.strip("| ").split(" | "), found.strip("| ").split(" | "), strict=True))
 
 
+# methods and calibrators that a paper does not name
+# ------------------------------------------------------------------------------------------
+
+
+def test_an_own_calibrator_is_a_column_of_tables_of_calibrators(fill):
+    values = {"none": 0.04, "ts": 0.02, "shrink_ts": 0.01, "vs": 0.03}
+    rows = [
+        {"method": "ce", "dataset": "cifar10", "backbone": "resnet50", "calibrator": name}
+        | {"value": value}
+        for name, value in values.items()
+    ]
+    table = fill("smart", "1", rows)
+    own = table.frame[table.frame["ours"].notna()].set_index("calibrator")
+    assert own["ours"].to_dict() == values
+    assert own.loc[["shrink_ts", "vs"], "published"].isna().all()
+    assert own["ours_mark"].to_dict() == {"none": "", "ts": "second", "shrink_ts": BEST, "vs": ""}
+    (section,) = table.sections
+    assert list(section.header[-2:]) == ["shrink_ts", "vs"]
+    assert section.header[section.ruled_column] == "shrink_ts"
+    assert section.ruled_row is None
+    first = section.rows[0]
+    assert [cell.text for cell in first[-2:]] == ["1.00", "3.00"]
+    assert [cell.printed for cell in first[-2:]] == [None, None]
+    header, _, line, *_ = [row for row in table.markdown.splitlines() if row.startswith("| ")]
+    assert header.endswith("| smart |  | shrink_ts | vs |")
+    assert line.endswith("|  | **1.00** n=1 | 3.00 n=1 |")
+    assert "\\begin{tabular}{lllrrrrrrrrr|rr}" in table.latex
+    assert '<th scope="col" class="number ruled">shrink_ts</th>' in table.html
+    assert "no table of the paper names" in table.caption
+
+
+def test_an_own_method_is_a_row_without_a_place_in_mean_ranks(fill):
+    """Its mean over data sets and networks is that of its six cells; ranks stay those of print."""
+    methods = {"ce": 0.05, "ls": 0.03, "tst+mine": 0.01}
+    rows = [
+        {"method": method, "dataset": dataset, "backbone": backbone, "metric": metric}
+        | {"value": value + 0.001 * number}
+        for method, value in methods.items()
+        for number, (dataset, backbone) in enumerate(PLACES)
+        for metric in ("ece", "accuracy")
+    ]
+    table = fill("fedlas", "1", rows)
+    paper_rows = len(part("fedlas", ["1"])["tables"][0]["rows"])
+    own = table.frame[table.frame["row"] >= paper_rows]
+    assert set(own["method"]) == {"tst+mine"}
+    mean = own[own["metric"] == "accuracy"]["ours"].item()
+    assert mean == pytest.approx(0.01 + 0.001 * np.arange(6).mean())
+    assert own.loc[own["metric"].str.startswith("mean_rank"), "ours"].isna().all()
+    ranks = table.frame[(table.frame["metric"] == "mean_rank_ece") & table.frame["ours"].notna()]
+    assert ranks.set_index("method")["ours"].to_dict() == {"ce": 2.0, "ls": 1.0}
+    (section,) = table.sections
+    assert (section.ruled_row, section.ruled_column) == (paper_rows, None)
+    assert [cell.text for cell in section.rows[-1][:2]] == ["tst+mine", "none"]
+    lines = table.latex.splitlines()
+    assert lines[lines.index("\\bottomrule") - 2] == "\\midrule"
+    assert '<tr class="ruled"><th scope="row">tst+mine</th>' in table.html
+    assert set(re.sub(r"[| ]", "", table.markdown.splitlines()[-2])) == set()
+
+
+def test_what_another_table_of_the_paper_names_is_not_added(tmp_path):
+    """ts_ls is of SMART's Table 3."""
+    place = {"method": "ce", "dataset": "cifar10", "backbone": "resnet50", "value": 0.02}
+    write_study(tmp_path, [{**RUN, **place, "calibrator": name} for name in ("none", "ts_ls")])
+    (table, _) = tables_of(tmp_path, [part("smart", ["1", "3"])])
+    (section,) = table.sections
+    assert (section.ruled_row, section.ruled_column) == (None, None)
+    assert "no table of the paper names" not in table.caption
+
+
 # published numbers alone
 # ------------------------------------------------------------------------------------------
 

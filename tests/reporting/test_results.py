@@ -44,7 +44,7 @@ def test_tables_are_those_of_the_report(results, tables):
     names = {"ls": "smoothed labels", "ece_debiased": "ECE", "Seeds": "$n$"}
     latex = results.to_latex("methods", metrics=["nll", "ece_debiased"], names=names)
     header, *rows = [line for line in latex.splitlines() if " & " in line]
-    assert header.split(" & ")[-2:] == ["NLL (nats) $\\downarrow$", "ECE \\\\"]
+    assert header.split(" & ")[-2:] == ["NLL (nats) $\\downarrow$", "ECE (\\%) $\\downarrow$ \\\\"]
     assert any(row.startswith("smoothed labels & ") for row in rows)
     assert all(row.count(" & ") == header.count(" & ") for row in rows)
     frame = results.table("methods")

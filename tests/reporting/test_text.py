@@ -127,6 +127,9 @@ def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
         "5 < 6 \\{\\$\\_\\%\\#\\}\\textasciitilde{}\\textasciicircum{}"
     )
     assert "\n" not in text.latex(WORDS)
+    assert text.latex("Δ NLL ≤ 5 %² of Łódź") == "$\\Delta$ NLL $\\leq$ 5 \\%$^2$ of Łódź"
+    assert text.latex("λ, ς, Σ, μ") == "$\\lambda$, U+03C2, $\\Sigma$, $\\mu$"
+    assert text.latex("中") == "U+4E2D"
     for plain in ("maccal+mbls", "0.41 [0.39, 0.43]", "< 0.001", "Δ NLL (p; Holm)", "–1.2"):
         assert text.markdown(plain) == plain
 

@@ -2,11 +2,16 @@
 new`` writes them.
 """
 
+import hashlib
+import json
+import re
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import softmax
-from tests.workflow.dag import AGGREGATION, Repository, branch, changed, edits
+from tests.workflow.dag import AGGREGATION, HOME, Repository, branch, changed, edits
 
 from calgrid.cli import main
 
@@ -75,6 +80,45 @@ def test_an_edit_reruns_what_used_the_file(study, edit):
     edit(CALIBRATOR, "weights=None, minlength=", "minlength=")
     edit(METRIC, "CONFIDENT = 0.9", "CONFIDENT = 0.8")
     assert study.plan() == scored
+
+
+def test_a_third_person_runs_the_archive_and_trains_nothing(study, edit, tmp_path, run_python):
+    """The commands of docs/sharing.md, in a folder without the plugin."""
+    pack = "calgrid pack results/tiny study.zip --creator A --licence CC0-1.0"
+    study.shell(pack)
+    third = Repository(tmp_path / "third")
+    shutil.copy(study.root / "study.zip", third.root)
+    page = (HOME / "docs/sharing.md").read_text()
+    found = re.search(r"```bash\n(calgrid merge .*\n.*)\nsnakemake .* archive/study.yaml\n", page)
+    third.shell(found[1])
+    assert "2 runs to train" in third.shell("calgrid check archive/study.yaml")
+    assert third.plan("archive/study.yaml") == AGGREGATION
+    third.run("archive/study.yaml", "aggregate")
+    ours, theirs = (
+        pd.read_parquet(root / "results/tiny/summary.parquet") for root in (study.root, third.root)
+    )
+    pd.testing.assert_frame_equal(ours, theirs)
+    assert "study 'tiny': all intact" in third.shell("calgrid verify archive/tiny")
+
+    listed = json.loads((third.root / "archive/bank.json").read_text())["files"]
+    for path in (LOSS, CALIBRATOR, METRIC):
+        source = (study.root / path).read_bytes()
+        assert (third.root / "archive/plugins" / path).read_bytes() == source
+        assert listed[f"plugins/{path}"]["sha256"] == hashlib.sha256(source).hexdigest()
+    assert {"tiny/report.html", "tiny/tables/tests.csv", "tiny/summary.parquet"} <= {*listed}
+
+    script = (
+        "import calgrid, sys; opened = calgrid.load_study(sys.argv[1]); "
+        "print(opened.table('calibrators').to_csv(index=False))"
+    )
+    mine = {"CALGRID_PLUGINS": str(study.root / "mine")}
+    places = (study.root / "results/tiny", study.root / "study.zip", third.root / "archive")
+    here, packed, unpacked = (run_python(script, place, **mine) for place in places)
+    assert here == packed == unpacked
+
+    edit(LOSS, "logits.square()", "logits.abs()")
+    with pytest.raises(AssertionError, match=f"{LOSS} is missing or has changed since"):
+        study.shell(pack)
 
 
 def test_other_words_plan_nothing_and_a_broken_file_stops_only_who_uses_it(study, edit):

@@ -11,7 +11,7 @@ from snakemake.settings.types import DeploymentMethod
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.cli import events
-from calgrid.configuration.files import read_configuration
+from calgrid.configuration.files import read_configuration, with_plugins
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.slow_checks import check_all
@@ -42,6 +42,7 @@ try:
     # Snakemake has read the files already, but does not report repeated keys.
     for path in workflow.overwrite_configfiles or [DEFAULT]:
         read_configuration(Path(path))
+        config = with_plugins(config, Path(path))
     JOBS = Jobs(config, home(), local=LOCAL)
     if workflow.is_main_process:
         check_all(JOBS.plan.study)

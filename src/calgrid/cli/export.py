@@ -36,7 +36,8 @@ def _study(options: argparse.Namespace) -> None:
     """Write the numbers of a study; what exists is never changed."""
     from calgrid.reporting.results import load_study
 
-    data = load_study(options.source).data
+    study = load_study(options.source)
+    data = study.data
     target: Path = options.csv or options.mlflow or options.wandb
     if target.exists():
         raise StateError(f"{target} exists already; give the name of a new file or folder.")

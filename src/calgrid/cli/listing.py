@@ -15,7 +15,7 @@ from calgrid.cli.main import KINDS
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
 from calgrid.configuration.components import registered_methods
-from calgrid.configuration.files import read_configuration, read_mapping
+from calgrid.configuration.files import read_configuration, read_mapping, with_plugins
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.model import FORMS, Config, External, OfStudy
@@ -333,4 +333,5 @@ def read_study(path: Path, data_root: Path | None = None) -> Study:
     ConfigError : the file is not valid YAML, or the configuration is invalid.
     """
     chosen = {} if data_root is None else {"data_root": str(data_root)}
-    return Study({**read_configuration(path), **chosen}, home())
+    config = with_plugins(read_configuration(path), path)
+    return Study({**config, **chosen}, home())

@@ -19,7 +19,7 @@ from calgrid.reporting.text import count
 from calgrid.storage.inputs import inputs_now
 from calgrid.storage.layout import MANIFEST, SUMMARIES, record_of
 from calgrid.storage.locks import live_owner
-from calgrid.storage.records import HIDDEN, INPUTS, MODEL, Record, read_record
+from calgrid.storage.records import BANK, HIDDEN, INPUTS, MODEL, Record, read_record
 
 #: shows progress over a list, which appears after two seconds
 with_bar = functools.partial(tqdm, leave=False, delay=2)
@@ -115,8 +115,11 @@ def verify(options: argparse.Namespace) -> None:
     for each in studies:
         for name in SUMMARIES:
             for path in each.glob(f"{HIDDEN}/{name}-*.json"):
-                reason, record = _summary_damage(each, path)
+                reason, record = _list_damage(each, path)
                 found.add(path, reason, record, Path())
+    if (results / BANK).is_file():  # an unpacked archive
+        reason, _ = _list_damage(results, results / BANK)
+        found.add(results / BANK, reason, None, None)
     named = f"study '{study}'" if study else count(len(studies), "study", "studies")
     checked = f"{count(len(folders), 'result')} and {named}"
     intact = "" if found.damaged or found.outdated else "all intact; "
@@ -166,9 +169,12 @@ def damage(folder: Path) -> tuple[str, Record | None]:
     return (f"damaged or missing: {', '.join(files)}", None) if files else ("", record)
 
 
-def _summary_damage(study: Path, path: Path) -> tuple[str, Record | None]:
+def _list_damage(root: Path, path: Path) -> tuple[str, Record | None]:
+    """Why a record of files below ``root`` is damaged, empty if all are intact; and the record
+    then.
+    """
     try:
-        record = Record.read(study, f"{HIDDEN}/{path.name}")
+        record = Record.read(root, str(path.relative_to(root)))
     except (CalgridError, OSError) as error:
         return str(error), None
     files = record.damaged()

@@ -3,6 +3,7 @@ Snakemake.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     }
     for role, path in files.items():
         if path:
-            external[role] = str(path.resolve())
+            external[role] = os.path.relpath(path)
     for name in EXTERNAL_READING:
         value = getattr(options, name)
         if value:
@@ -77,6 +78,7 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "study": options.name,
         "results": str(options.results),
+        "data_root": None,
         "external": {"logits": external},
         "statistics": {"bins": options.bins, "bootstrap": options.bootstrap},
     }

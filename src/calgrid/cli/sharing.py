@@ -1,19 +1,23 @@
 """``calgrid pack``, ``publish`` and ``merge``: results as a zip of their folders.
 
-The archive has the folders of a study below ``results`` with the same paths, its configuration, its
-metrics for readers, ``bank.json`` (:mod:`calgrid.files.bank`), and ``ro-crate-metadata.json``
-(RO-Crate 1.1). Names of folders identify their
-content, so a merge only adds folders.
+The archive is a folder of results with one study: its runs, its tables and its report. Beside them
+are the configuration, the sources of its plugins, ``ro-crate-metadata.json`` (RO-Crate 1.1), and
+``bank.json``, which lists the runs (:mod:`calgrid.files.bank`) and the SHA-256 of all files outside
+of ``runs``, which have records of their own. Names of folders of runs identify their content, so a
+merge only adds folders.
 """
 
 import argparse
+import contextlib
+import functools
+import hashlib
 import json
 import re
 import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -21,16 +25,22 @@ import yaml
 
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, result_folders, with_bar
-from calgrid.configuration.manifest import Manifest, below_results
+from calgrid.components import fingerprint, plugins
+from calgrid.components.plugins import PACKAGE
+from calgrid.configuration.home import home
+from calgrid.configuration.manifest import Manifest, below_results, of_any_place
 from calgrid.errors import ConfigError, DataError, StateError
 from calgrid.files.bank import check_unpacked
-from calgrid.storage.atomic import replacing, require_writable
+from calgrid.storage.atomic import parse_json, replacing, require_writable
 from calgrid.storage.layout import MANIFEST, record_of
 from calgrid.storage.records import (
     BANK,
     CALIBRATE,
     CHECKSUM,
+    FILES,
+    INPUTS,
     MODEL,
+    FileFacts,
     Record,
     digest_of,
     read_record,
@@ -40,8 +50,8 @@ from calgrid.storage.schema import METRICS
 
 STUDY = "study.yaml"
 CRATE = "ro-crate-metadata.json"
-#: keys of a configuration that are of the machine on which it ran
-LEFT_OUT = ("results", "data_root", "device", "plugins")
+#: folder of the sources of plugins
+SOURCES = "plugins"
 #: results of runs in an archive: five levels, then the folder of a job and its files
 RESULT = re.compile(r"runs/([^/]+/){5}(train|predict|calibrate|probe_[a-z0-9_]+)-[0-9a-f]+/.+")
 
@@ -89,15 +99,58 @@ def _origin(options: argparse.Namespace) -> dict[str, Any]:
 
 def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.Namespace) -> None:
     """Write the archive of a study."""
-    configuration = dict(manifest["configuration"])
-    for name in LEFT_OUT:
-        configuration.pop(name, None)
-    _refuse_absolute_paths(configuration)
+    totals = summary_record(study, "aggregate")
+    if totals is None:
+        raise StateError(f"The study in {study} is not finished; call snakemake first.")
+    if "given" not in manifest:
+        raise StateError(
+            f"The study in {study} was made by an earlier version of calgrid; call snakemake with "
+            "--forcerun aggregate first."
+        )
+    plugins.use(manifest["configuration"].get("plugins", ()), f"The study {study}: plugins")
     folders = []
     for folder in manifest["folders"]:
         below = below_results(manifest, folder)
         if below.parts[0] == "runs":
             folders.append(study.parent / below)
+    entries: dict[str, Path | str] = {**_sources(folders), **_summaries(study, manifest, totals)}
+    entries[STUDY] = _configuration(manifest["given"], entries, options.models)
+    entries[CRATE] = json.dumps(_crate(options, study.name, folders), indent=2) + "\n"
+    bank = {
+        "schema": 1,
+        "calgrid": __version__,
+        "origin": _origin(options),
+        "runs": _runs(study, manifest),
+        FILES: {name: _facts(content) for name, content in entries.items()},
+    }
+    entries[BANK] = _record(bank)
+    for folder in with_bar(folders, "verify"):
+        for file in _verified_files(folder, options.models):
+            entries[file.relative_to(study.parent).as_posix()] = file
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name in with_bar(sorted(entries), "pack"):
+            # a fixed date: the same bytes each time
+            archive.writestr(zipfile.ZipInfo(name), _bytes(entries[name]))
+    size = path.stat().st_size
+    sys.stdout.write(f"{path}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+
+
+def _bytes(content: Path | str) -> bytes:
+    return content.encode() if isinstance(content, str) else content.read_bytes()
+
+
+def _facts(content: Path | str) -> FileFacts:
+    data = _bytes(content)
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _record(content: Mapping[str, Any]) -> str:
+    """Text of a record."""
+    return json.dumps({**content, CHECKSUM: digest_of(content)}, indent=2, sort_keys=True) + "\n"
+
+
+def _runs(study: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Entries of the runs in ``bank.json``."""
     runs = []
     for run in manifest["runs"]:
         calibrated = study.parent / below_results(manifest, run["calibrate"])
@@ -111,26 +164,82 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
                 "draws_validation": run["draws_validation"],
             }
         )
-    bank = {"schema": 1, "calgrid": __version__, "origin": _origin(options), "runs": runs}
-    totals = summary_record(study, "aggregate")
-    if totals is None:
-        raise StateError(f"The study in {study} is not finished; call snakemake first.")
-    entries: dict[str, Path | str] = {
-        STUDY: yaml.safe_dump(configuration, allow_unicode=True),
-        METRICS: totals.verified(METRICS, "metrics file"),
-        CRATE: json.dumps(_crate(options, study.name, folders), indent=2) + "\n",
-        BANK: json.dumps({**bank, CHECKSUM: digest_of(bank)}, indent=2) + "\n",
-    }
-    for folder in with_bar(folders, "verify"):
-        for file in _verified_files(folder, options.models):
-            entries[file.relative_to(study.parent).as_posix()] = file
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name in with_bar(sorted(entries), "pack"):
-            content = entries[name]
-            data = content.encode() if isinstance(content, str) else content.read_bytes()
-            archive.writestr(zipfile.ZipInfo(name), data)  # a fixed date: the same bytes each time
-    size = path.stat().st_size
-    sys.stdout.write(f"{path}: {len(folders)} results, {size / 1e6:,.1f} MB\n")
+    return runs
+
+
+def _sources(folders: Iterable[Path]) -> dict[str, Path]:
+    """Sources and data files of the plugins behind results, which must be those that ran."""
+    code: dict[str, str] = {}
+    for folder in folders:
+        inputs = Record.read(folder, record_of(folder)).content.get(INPUTS, {})
+        code |= inputs.get("code", {})
+    own = {name: digest for name, digest in code.items() if not name.startswith(f"{PACKAGE}.")}
+    if changed := fingerprint.changed(own):
+        raise StateError(
+            f"{changed[0]} is missing or has changed since the study was run; run it again."
+        )
+    files = {}
+    for name in own:
+        if (path := fingerprint.file_of(name)) is not None:  # else it counts as changed
+            files[f"{SOURCES}/{fingerprint.place_of(name)}"] = path
+    return files
+
+
+def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: bool) -> str:
+    """The configuration of an archive with these entries; without networks, no missing network is
+    trained that no job reads.
+    """
+    configuration = of_any_place(given)
+    _refuse_absolute_paths(configuration)
+    if given.get("data_root", "") is None:  # the working directory, here as there
+        configuration["data_root"] = None
+    folders = []
+    for plugin in plugins.in_use():
+        folder = f"{SOURCES}/{plugin.package}"
+        if not plugin.installed and any(name.startswith(f"{folder}/") for name in entries):
+            folders.append(folder)
+    if folders:
+        configuration["plugins"] = folders
+    if not models:
+        configuration["keep_models"] = False
+    return yaml.safe_dump(configuration, allow_unicode=True)
+
+
+def _summaries(study: Path, manifest: dict[str, Any], totals: Record) -> dict[str, Path | str]:
+    """Files of a study, of which manifest and record name no folder of this machine."""
+    name, entries = manifest["study"], dict[str, Path | str]()
+    for record in [totals, *map(functools.partial(summary_record, study), ("tables", "report"))]:
+        if record is not None:
+            for file in record.files:
+                entries[f"{name}/{file}"] = record.verified(file)
+    text = _record(_portable(manifest))
+    inputs = {**totals.content[INPUTS], FILES: {}}
+    files = {**totals.files, MANIFEST: _facts(text)}
+    entries[f"{name}/{MANIFEST}"] = text
+    entries[f"{name}/{totals.name}"] = _record({**totals.content, FILES: files, INPUTS: inputs})
+    return entries
+
+
+def _portable(manifest: Mapping[str, Any]) -> Any:
+    """The manifest of a study without folders of this machine."""
+    configuration = manifest["configuration"]
+    content = {key: value for key, value in manifest.items() if key != "published_sha256"}
+    content["given"] = of_any_place(manifest["given"])
+    content["configuration"] = {**of_any_place(configuration), "results": configuration["results"]}
+    if Path(configuration["results"]).is_absolute():
+        content = _moved(content, configuration["results"], "results")
+    content = _moved(content, str(home()), "")
+    _refuse_absolute_paths(content)
+    return content
+
+
+def _moved(value: Any, here: str, there: str) -> Any:
+    """A value in which paths in the folder ``here`` are in the folder ``there``."""
+    if isinstance(value, str) and (value == here or value.startswith(f"{here}/")):
+        return str(PurePosixPath(there, PurePosixPath(value).relative_to(here)))
+    if isinstance(value, dict):
+        return {key: _moved(each, here, there) for key, each in value.items()}
+    return [_moved(each, here, there) for each in value] if isinstance(value, list) else value
 
 
 def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
@@ -205,8 +314,9 @@ def merge(options: argparse.Namespace) -> None:
         try:
             with zipfile.ZipFile(options.archive) as archive:
                 _check_names(archive, options.archive)
-                for member in with_bar(archive.infolist(), "unpack"):
-                    target = unpacked / member.filename
+                members = filter(RESULT.fullmatch, archive.namelist())
+                for member in with_bar(list(members), "unpack"):
+                    target = unpacked / member
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with archive.open(member) as source, target.open("xb") as copy:
                         shutil.copyfileobj(source, copy)
@@ -230,11 +340,14 @@ def merge(options: argparse.Namespace) -> None:
 
 
 def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
-    """Raise DataError unless the archive holds results of a sane size, and nothing else."""
-    for name in archive.namelist():
-        parts = PurePosixPath(name).parts
-        if name not in (STUDY, CRATE, BANK, METRICS) and (
-            not RESULT.fullmatch(name) or ".." in parts
-        ):
-            raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")
+    """Raise DataError unless the archive holds results of a sane size, and else only files that it
+    lists.
+    """
     check_unpacked(archive, path)
+    listed = {STUDY, CRATE, BANK, METRICS}  # METRICS: archives of earlier versions
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # those have no list of files
+        listed |= {*parse_json(archive.read(BANK))[FILES]}
+    for name in archive.namelist():
+        is_result = RESULT.fullmatch(name) and ".." not in PurePosixPath(name).parts
+        if not is_result and name not in listed:
+            raise DataError(f"{path} is no archive of 'calgrid pack': it holds {name!r}.")

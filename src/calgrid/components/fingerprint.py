@@ -192,7 +192,7 @@ def changed(code: Mapping[str, str]) -> list[str]:
     """
     found = []
     for name, planned in code.items():
-        if not _is_as_planned(_file(name), planned):
+        if not _is_as_planned(file_of(name), planned):
             found.append(name if "/" in name else plugins.shown(name))
     return found
 
@@ -219,8 +219,17 @@ def unknown(code: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _file(name: str) -> Path | None:
-    """File of a module, or of a plugin's data."""
+def place_of(name: str) -> str:
+    """Path of a module, or of a plugin's data, below the folder in which its package lies."""
+    path = file_of(name)
+    is_package = path is not None and path.name == "__init__.py"
+    if "/" in name:
+        return name
+    return plugins.shown(f"{name}.__init__" if is_package else name)
+
+
+def file_of(name: str) -> Path | None:
+    """File of a module, or of a plugin's data; None if it does not exist."""
     if "/" not in name:
         return plugins.locate(name)
     package, _, below = name.partition("/")

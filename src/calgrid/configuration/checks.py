@@ -345,6 +345,19 @@ def check_training_images(
 # ------------------------------------------------------------------------------------------------
 
 
+def check_names(names: Mapping[str, str], known: Collection[str]) -> None:
+    """Check that names are of methods or calibrators of the study, and tell them apart."""
+    owners = {name: name for name in known if name not in names}
+    for id, name in names.items():
+        if id not in known:
+            raise unknown_id("method or calibrator", id, known, "names")
+        if name in owners:
+            raise ConfigError(
+                f"names.{id}: '{name}' is the name of '{owners[name]}'; give another one."
+            )
+        owners[name] = id
+
+
 def check_lines(lines: Mapping[str, Sequence[str]], evaluated: Collection[RunKey]) -> None:
     """Check that no two protocols contribute to the same cell of a table."""
     line_of: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """Strict reading of YAML files; an error message gives the line of the mistake."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def read_names(path: Path, what: str) -> list[str]:
 def read_configuration(path: Path) -> dict[str, Any]:
     """Read a configuration; see :func:`read_yaml`."""
     return read_mapping(path, f"The configuration {path}")
+
+
+def with_plugins(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The configuration in which plugins that are not in the working directory, but beside its
+    file, have their paths there: relative ones, the same for each process of a call.
+    """
+    if not isinstance(config.get("plugins"), list):
+        return dict(config)
+    folders = []
+    for folder in config["plugins"]:
+        beside = file.parent / str(folder)
+        is_beside = isinstance(folder, str) and not Path(folder).is_dir() and beside.is_dir()
+        folders.append(os.path.relpath(beside) if is_beside else folder)
+    return {**config, "plugins": folders}
 
 
 def is_path(text: str) -> bool:

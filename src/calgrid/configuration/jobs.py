@@ -191,6 +191,14 @@ class Jobs:
                 files += [f"{job.folder}/{name}" for name in RESULT_FILES[job.rule]]
         return files
 
+    def prepared(self, _: Any) -> list[str]:
+        """Files of prepared data that are there, or that a result needs."""
+        files = []
+        for job in self.plan.jobs:
+            if job.rule == "data" and (Path(job.result).exists() or job.result in self._pending):
+                files += [f"{job.folder}/{name}" for name in RESULT_FILES["data"]]
+        return files
+
     def models(self) -> list[str]:
         """Models that must be there, unless the user may delete them."""
         return self._models() if self.plan.study.config.keep_models else []

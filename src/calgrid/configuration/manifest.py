@@ -9,6 +9,8 @@ from typing import Any, NotRequired, TypedDict
 from calgrid.specs import Key, NamedComponent
 from calgrid.storage.records import HIDDEN
 
+#: keys of a configuration that are of the machine on which it ran
+OF_THE_PLACE = ("results", "data_root", "device", "plugins")
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
 
@@ -67,8 +69,9 @@ class Claim(TypedDict):
 
 class Paper(TypedDict):
     """Tables, claims and figures of a paper; ``published`` is the path of the file with its
-    numbers. ``unchecked`` and ``figures`` have the keys of ``UncheckedClaim`` and ``PrintedFigure``
-    of :mod:`calgrid.configuration.paper_model`.
+    numbers, absolute or below :func:`calgrid.configuration.home.home`. ``unchecked`` and
+    ``figures`` have the keys of ``UncheckedClaim`` and ``PrintedFigure`` of
+    :mod:`calgrid.configuration.paper_model`.
     """
 
     name: str
@@ -137,7 +140,8 @@ class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
     ``statistics`` and ``configuration`` have the keys of :mod:`calgrid.configuration.model` that
-    have a value. ``published`` lists files of numbers, ``published_sha256`` their content.
+    have a value, ``given`` those that the configuration of the study names, as its reader takes
+    them. ``published`` lists files of numbers, ``published_sha256`` their content.
     ``protocols`` maps protocols to descriptions of what they do (see
     :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
     ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
@@ -155,12 +159,18 @@ class Manifest(TypedDict):
     runs: list[ManifestRun]
     folders: list[str]
     configuration: dict[str, Any]
+    given: NotRequired[dict[str, Any]]
     fingerprint: str
 
 
 def below_results(manifest: Mapping[str, Any], folder: str) -> PurePosixPath:
     """Path of a folder of a manifest below the folder of all results."""
     return PurePosixPath(folder).relative_to(manifest["configuration"]["results"])
+
+
+def of_any_place(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a configuration that mean the same on every machine."""
+    return {name: value for name, value in configuration.items() if name not in OF_THE_PLACE}
 
 
 def plans(study: Path) -> list[Path]:

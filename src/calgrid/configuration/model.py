@@ -466,9 +466,10 @@ class Config(Model):
     )
     plugins: Annotated[list[Text], Distinct] = Field(
         [],
-        description="Folders with your own methods, relative to the working directory; each "
-        "mirrors src/calgrid, for example my_folder/losses/my_loss.py (docs/extending.md). The "
-        "variable CALGRID_PLUGINS adds further ones.",
+        description="Folders with your own methods, relative to the working directory, or else "
+        "to the file of the configuration; each mirrors src/calgrid, for example "
+        "my_folder/losses/my_loss.py (docs/extending.md). The variable CALGRID_PLUGINS adds "
+        "further ones.",
     )
     grids: list[Grid] = Field(
         [],
@@ -531,6 +532,11 @@ class Config(Model):
         [],
         description="Papers whose tables are written with our numbers next to the published ones - "
         "folders in config/papers. Their numbers are also added to published.",
+    )
+    names: dict[str, Text] = Field(
+        {},
+        description="Names of methods and calibrators in tables, figures and the report - "
+        "{fedlas_ls: FeDLaS over LS}. Commands and files of numbers keep the identifiers.",
     )
     lines: dict[Name, Names] = Field(
         {},

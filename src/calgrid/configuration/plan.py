@@ -442,7 +442,8 @@ class Plan:
             "configuration": config,
         }
         digest = fingerprint.digest({"content": content, "code": self._stage("aggregate")})
-        return cast(Manifest, {**content, "fingerprint": digest})
+        given = self.study.config.model_dump(exclude_unset=True)
+        return cast(Manifest, {**content, "given": given, "fingerprint": digest})
 
     def _manifest_paper(self, paper: Paper) -> ManifestPaper:
         found = own_protocols(self.study.home, paper["name"], self.study.config)

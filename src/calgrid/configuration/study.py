@@ -123,11 +123,19 @@ class Study:
                 full[number] = {**grid, "backbones": names}
         return {**config, "grids": full}
 
+    def _shown(self) -> set[str]:
+        """Identifiers of methods and calibrators in tables and figures."""
+        shown = {key.method for key in self.evaluations}
+        for evaluation in self.evaluations.values():
+            shown.update(evaluation.calibrators)
+        return shown | {*(self.config.tuning.methods if self.config.tuning else ())}
+
     def _check_questions(self) -> None:
         statistics = self.config.statistics
         datasets = set(map(self._source, self.evaluations))
         checks.check_label_counts(self.config.label_counts, datasets, self.data_root)
         checks.check_lines(self.config.lines, self.evaluations)
+        checks.check_names(self.config.names, self._shown())
         if statistics.conformal is not None:
             for key, run in self.trained.items():
                 sizes = self.datasets.sizes(key.dataset) or {}

@@ -125,8 +125,8 @@ class FigureKind:
         return {
             "id": name,
             "file": f"{name}.png",
-            "title": title,
-            "caption": f"{self.content.caption(frame)} {seeing}".strip(),
+            "title": data.named(title),
+            "caption": data.named(f"{self.content.caption(frame)} {seeing}".strip()),
             "category": self.category,
             "figure": self.id,
             "place": place,

@@ -62,7 +62,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
     grid, groups = [], []
     for group in data.groups:
         grid.append(_grid_row(data, group))
-        groups.append((data.label(group), findings(data, group)))
+        groups.append((data.label(group), list(map(data.named, findings(data, group)))))
     context = {
         "study": manifest["study"],
         "version": __version__,
@@ -135,9 +135,9 @@ def _grid_row(data: StudyData, group: Group) -> list[str]:
         data.label(group),
         group.protocol,
         group.checkpoint,
-        ", ".join(map(data.marked, keys["method"].unique())),
+        data.named(", ".join(map(data.marked, keys["method"].unique()))),
         ", ".join(map(str, sorted(keys["seed"].unique()))),
-        ", ".join(among(data.calibrators, data.tidy(group, "test")["calibrator"])),
+        data.named(", ".join(among(data.calibrators, data.tidy(group, "test")["calibrator"]))),
         ", ".join(dict.fromkeys(families)) or "none",
         f"{data.test_samples(group):,}",
     ]

@@ -10,7 +10,7 @@ import yaml
 from markupsafe import Markup
 
 from calgrid.components import registry
-from calgrid.configuration.manifest import ManifestRun
+from calgrid.configuration.manifest import ManifestRun, of_any_place
 from calgrid.errors import ConfigError
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import SHOWN_ROWS
@@ -58,7 +58,7 @@ def provenance(data: StudyData) -> dict[str, Any]:
     jobs = list(_jobs(data))
     shown = runs if len(runs) <= SHOWN_ROWS else []
     rows = [_run(data, run, fingerprints) for run in shown]
-    configuration = data.manifest["configuration"]
+    configuration = of_any_place(data.manifest["configuration"])
     return {
         "fingerprint": data.manifest["fingerprint"],
         "configuration": yaml.safe_dump(configuration, sort_keys=True, allow_unicode=True),

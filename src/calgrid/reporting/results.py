@@ -3,6 +3,8 @@ PyTorch.
 """
 
 import dataclasses
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +15,7 @@ import pandas as pd
 from calgrid.components.metrics import find_metric
 from calgrid.configuration.manifest import Manifest
 from calgrid.errors import ConfigError, DataError, unknown_id
+from calgrid.files.bank import check_unpacked
 from calgrid.metrics.binning import BinSums
 from calgrid.reporting.histories import histories
 from calgrid.reporting.run import Run, bin_frame
@@ -20,9 +23,9 @@ from calgrid.reporting.study import GROUP, UNCALIBRATED, Group, StudyData, diffe
 from calgrid.reporting.table import Table
 from calgrid.reporting.tables import built, table_builders
 from calgrid.statistics import compare
-from calgrid.storage.layout import RunKey
+from calgrid.storage.layout import MANIFEST, RunKey
 from calgrid.storage.logits import Logits
-from calgrid.storage.records import read_record
+from calgrid.storage.records import BANK, read_record
 from calgrid.storage.schema import BINS, METRICS, RESAMPLES, RUN_KEY
 
 
@@ -31,14 +34,36 @@ def load_study(path: str | Path) -> "Results":
 
     Parameters
     ----------
-    path : folder ``results/<study>``. Only ``manifest.json`` is read now, every other file at its
-        first use.
+    path : folder ``results/<study>``, archive of ``calgrid pack``, or the folder that it was
+        unpacked to. Only ``manifest.json`` is read now, every other file at its first use. Of an
+        archive the files of the study are unpacked to a temporary folder, which exists as long as
+        the result of this function; logits and records of its runs need the unpacked folder.
 
     Raises
     ------
-    DataError : the manifest is missing or damaged.
+    DataError : the manifest is missing or damaged, or the archive has none.
     """
-    return Results(Path(path))
+    path = Path(path)
+    if not zipfile.is_zipfile(path):
+        return Results(_packed_study(path) if (path / BANK).is_file() else path)
+    unpacked = tempfile.TemporaryDirectory(prefix="calgrid-")
+    with zipfile.ZipFile(path) as archive:
+        check_unpacked(archive, path)
+        for name in archive.namelist():
+            if not name.startswith("runs/"):
+                archive.extract(name, unpacked.name)
+    return Results(_packed_study(Path(unpacked.name)), path, unpacked)
+
+
+def _packed_study(unpacked: Path) -> Path:
+    """Folder of the study in an archive that was unpacked."""
+    found = list(unpacked.glob(f"*/{MANIFEST}"))
+    if len(found) != 1:
+        raise DataError(
+            "The archive has no tables: it is none of 'calgrid pack', or of an earlier version; "
+            "take its runs as a bank (external: {base: bank})."
+        )
+    return found[0].parent
 
 
 class Results:
@@ -53,21 +78,25 @@ class Results:
     ConfigError : a name is unknown or ambiguous.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = StudyData(
-            folder, cast(Manifest, read_record(folder / "manifest.json", "manifest"))
-        )
+    def __init__(
+        self,
+        folder: Path,
+        archive: Path | None = None,
+        unpacked: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
+        self.folder, self.archive = folder, archive
+        self._unpacked = unpacked  # removed with this object
+        self.data = StudyData(folder, cast(Manifest, read_record(folder / MANIFEST, "manifest")))
 
     def __repr__(self) -> str:
         """Return the name, the folder and the number of runs of the study."""
-        runs = self.data.manifest["runs"]
-        return f"<Results of study '{self.folder.name}' in {self.folder}: {len(runs)} runs>"
+        runs, place = self.data.manifest["runs"], self.archive or self.folder
+        return f"<Results of study '{self.folder.name}' in {place}: {len(runs)} runs>"
 
     @property
     def runs(self) -> pd.DataFrame:
         """One row per run: protocol, dataset, backbone, method, seed, folder."""
-        below = self.folder.parent / "runs"
+        below = (self.archive or self.folder.parent) / "runs"
         folders = [str(below / RunKey(*key).path) for key in self.data.keys.itertuples(index=False)]
         return self.data.keys.assign(folder=folders)
 
@@ -99,13 +128,14 @@ class Results:
         metrics: Sequence[str] = (),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
-        """A table of the report in LaTeX for the package booktabs, one tabular per section.
+        """A table of the report in LaTeX for the packages booktabs and adjustbox, one tabular per
+        section, at most as wide as the text.
 
         Parameters
         ----------
         metrics : columns of metrics in their order; all by default. Columns of words stay.
         names : other names of methods, calibrators, metrics and headings:
-            ``{"fedlas_ls": "FeDLaS", "ece_debiased": "ECE"}``.
+            ``{"fedlas_ls": "FeDLaS", "ece_debiased": "ECE"}``; metrics keep their unit and arrow.
         """
         table = self._table(name)
         for metric in metrics:
@@ -239,6 +269,12 @@ class Results:
                 f"{', '.join(differing(found[list(RUN_KEY)]))}; select one by keyword."
             )
         folder = Path(found["folder"].iloc[0])
+        if self.archive is not None:
+            raise DataError(
+                f"The results of the runs are in the archive {self.archive}: unpack it with "
+                f"'python -m zipfile -e {self.archive} archive', and open "
+                f"archive/{self.folder.name}."
+            )
         if not folder.is_dir():
             raise DataError(
                 f"The results of the runs are not beside the study: {folder} does not exist; copy "

@@ -25,6 +25,8 @@ PREFERRED = "ts"
 SEES_VALIDATION = "†"
 #: mark of calibrators with a fit that did not converge
 UNCONVERGED = "‡"
+#: pattern of an identifier in words: it is no part of ``mixup+ls`` or ``ls_005``
+IDENTIFIER = r"(?<![\w+.-])(?:{})(?![\w+-]|\.\w)"
 GROUP = [*SETTING, "checkpoint"]
 #: methods are ranked if their accuracy is at most this far below the best: one percentage point
 KEPT_ACCURACY = 0.01
@@ -62,6 +64,7 @@ class StudyData:
         self.level: float = statistics["level"]
         self.bins: int = statistics["bins"]
         self.comparisons: Sequence[Mapping[str, Any]] = statistics.get("comparisons", ())
+        self.names: Mapping[str, str] = manifest.get("configuration", {}).get("names", {})
         self.own_metrics: Sequence[str] = statistics.get("metrics", ())
         self._paths: dict[str, Path] = {}
 
@@ -200,6 +203,13 @@ class StudyData:
     def marked(self, method: str) -> str:
         """Name of a method, with a dagger if it sees validation data during training."""
         return method + SEES_VALIDATION if method in self.validation_methods else method
+
+    def named(self, words: str) -> str:
+        """Words with the names that the configuration gives to methods and calibrators."""
+        if not self.names:
+            return words
+        ids = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True)))
+        return re.sub(IDENTIFIER.format(ids), lambda found: self.names[found[0]], words)
 
     @property
     def settings(self) -> list[Group]:

@@ -85,11 +85,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of a table under one heading."""
+    """Rows of a table under one heading.
+
+    Attributes
+    ----------
+    ruled_row, ruled_column : first row and column behind a rule, if there is one.
+    """
 
     heading: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    ruled_row: int | None = None
+    ruled_column: int | None = None
 
     @property
     def numeric(self) -> list[bool]:
@@ -113,12 +120,24 @@ class Section:
             chosen += among(self.header, of_metric)
         places, header = list(map(self.header.index, chosen)), []
         for heading in chosen:
-            name = names.get(heading, heading)
-            header.append(names.get(of_metric.get(heading, heading), name))
+            metric = of_metric.get(heading, "")
+            if metric in names:
+                header.append(text.heading(metric, names[metric]))
+            else:
+                header.append(names.get(heading, heading))
         rows = []
         for row in self.rows:
             rows.append([row[place].renamed(names) for place in places])
         return Section(self.heading, header, rows)
+
+    def with_gaps(self, lines: list[list[str]]) -> list[list[str]]:
+        """Written header and rows, with an empty row and column in the place of rules."""
+        column, row = self.ruled_column, self.ruled_row
+        if column is not None:
+            lines = [[*line[:column], "", *line[column:]] for line in lines]
+        if row is not None:
+            lines = [*lines[: row + 1], [""] * len(lines[0]), *lines[row + 1 :]]
+        return lines
 
     def written(self, markup: Markup) -> list[list[str]]:
         """Header and rows in a format."""
@@ -169,7 +188,7 @@ class Table:
         """The table as Markdown; the first row below a heading is the header."""
         parts = [f"# {text.markdown(self.title)}", text.markdown(self.caption)]
         for section in self.sections:
-            header, *rows = section.written(text.MARKDOWN)
+            header, *rows = section.with_gaps(section.written(text.MARKDOWN))
             lines = [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
             parts += [f"## {text.markdown(section.heading)}", "\n".join(lines)]
         return "\n\n".join(parts) + "\n"
@@ -190,14 +209,23 @@ class Table:
 
     @property
     def latex(self) -> str:
-        """The table in LaTeX: one tabular for the package booktabs per section."""
+        """The table in LaTeX, one tabular per section; wide ones are shrunk to the width of the
+        text.
+        """
         title = self.title if self.of_paper else f"{self.title}: {self.caption}"
-        lines = [f"% {text.one_line(title)}"]
+        lines = ["% \\usepackage{booktabs, adjustbox}", f"% {text.one_line(title)}"]
         for section in self.sections:
             head, *body = [" & ".join(row) + " \\\\" for row in section.written(text.LATEX)]
-            letters = "".join("r" if number else "l" for number in section.numeric)
-            lines += [f"% {text.one_line(section.heading)}", f"\\begin{{tabular}}{{{letters}}}"]
-            lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
+            letters = ["r" if number else "l" for number in section.numeric]
+            if section.ruled_row is not None:
+                body.insert(section.ruled_row, "\\midrule")
+            if section.ruled_column is not None:
+                letters.insert(section.ruled_column, "|")
+            lines += ["", f"% {text.one_line(section.heading)}"]
+            lines.append("\\noindent\\begin{adjustbox}{max width=\\textwidth}")
+            lines.append(f"\\begin{{tabular}}{{{''.join(letters)}}}")
+            lines += ["\\toprule", head, "\\midrule", *body, "\\bottomrule"]
+            lines += ["\\end{tabular}", "\\end{adjustbox}\\par"]
         return "\n".join(lines) + "\n"
 
     @property
@@ -215,13 +243,20 @@ class Table:
             numeric = section.numeric
             names = [*numeric, True].index(True)
             header, *rows = section.written(text.HTML)
-            head = "".join(map('<th scope="col">{}</th>'.format, header))
+            classes = ["number" if number else "" for number in numeric]
+            if (column := section.ruled_column) is not None:
+                classes[column] += " ruled"
+            marks = [f' class="{name.strip()}"' if name else "" for name in classes]
+            head = ""
+            for mark, cell in zip(marks, header, strict=True):
+                head += f'<th scope="col"{mark if "ruled" in mark else ""}>{cell}</th>'
             lines = []
-            for row in rows:
+            for place, row in enumerate(rows):
                 line = "".join(map('<th scope="row">{}</th>'.format, row[:names]))
-                for number, cell in zip(numeric[names:], row[names:], strict=True):
-                    line += f'<td class="number">{cell}</td>' if number else f"<td>{cell}</td>"
-                lines.append(f"<tr>{line}</tr>")
+                for mark, cell in zip(marks[names:], row[names:], strict=True):
+                    line += f"<td{mark}>{cell}</td>"
+                rule = ' class="ruled"' if place == section.ruled_row else ""
+                lines.append(f"<tr{rule}>{line}</tr>")
             body = "\n".join(lines)
             parts.append(
                 f'<details class="group"{opened}>\n'
@@ -288,6 +323,23 @@ def marked(table: Table, data: StudyData) -> Table:
             frame = frame.assign(converged=~frame["calibrator"].isin(stopped))
     caption = " ".join([table.caption, *notes])
     return dataclasses.replace(table, caption=caption, frame=frame, sections=sections)
+
+
+def named(table: Table, data: StudyData) -> Table:
+    """The table with the names that the configuration gives to methods and calibrators; its frame
+    keeps the identifiers.
+    """
+    if not data.names:
+        return table
+    sections = []
+    for section in table.sections:
+        rows = []
+        for row in section.rows:
+            rows.append([dataclasses.replace(cell, text=data.named(cell.text)) for cell in row])
+        header, heading = list(map(data.named, section.header)), data.named(section.heading)
+        sections.append(dataclasses.replace(section, heading=heading, header=header, rows=rows))
+    title, caption = data.named(table.title), data.named(table.caption)
+    return dataclasses.replace(table, title=title, caption=caption, sections=sections)
 
 
 def words(value: Any) -> Cell:

@@ -6,6 +6,7 @@ study, so that it is neither a formula in a spreadsheet nor markup.
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,20 +26,48 @@ SHOWN = {"fraction": (100.0, 2), "square": (10_000.0, 2)}
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
 SPECIAL_MARKDOWN = re.compile(r"[\\`*|]|<(?=[A-Za-z/!?])|\](?=[(\[])|&(?=#?\w+;)")
+
+
+def _greek(letter: str) -> str:
+    """A Greek letter in LaTeX; Unicode calls lambda LAMDA."""
+    name = unicodedata.name(letter)
+    word = name.split()[-1].replace("LAMDA", "LAMBDA")
+    return f"$\\{word.lower() if 'SMALL' in name else word.capitalize()}$"
+
+
+GREEK = {letter: _greek(letter) for letter in "αβγδεζηθκλμνξπρστφχψωΓΔΘΛΞΠΣΦΨΩ"}
 SPECIAL_LATEX = str.maketrans(
     {
+        **GREEK,
         **{mark: f"\\{mark}" for mark in "_%&#${}"},
         "\\": "\\textbackslash{}",
         "~": "\\textasciitilde{}",
         "^": "\\textasciicircum{}",
         "–": "--",
+        "—": "---",
+        "“": "``",
+        "”": "''",
+        "’": "'",
+        "…": "\\dots{}",
+        "\N{NO-BREAK SPACE}": "~",
         "↓": "$\\downarrow$",
         "↑": "$\\uparrow$",
+        "→": "$\\rightarrow$",
         "†": "$\\dagger$",
         "‡": "$\\ddagger$",
         "±": "$\\pm$",
+        "×": "$\\times$",
+        "−": "$-$",
+        "≤": "$\\leq$",
+        "≥": "$\\geq$",
+        "²": "$^2$",
+        "³": "$^3$",
+        "°": "$^\\circ$",
+        "µ": "$\\mu$",
     }
 )
+#: characters beyond ASCII that pdfLaTeX knows: letters of western and central Europe
+LATIN = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e]")
 NAMES = {
     "accuracy": "Accuracy",
     "top5": "Top-5 accuracy",
@@ -101,10 +130,13 @@ def in_unit(metric: str) -> str:
     return f"{name(metric)} ({unit})" if unit else name(metric)
 
 
-def heading(metric: str) -> str:
-    """Column heading: name, unit, and an arrow in the direction of better values."""
+def heading(metric: str, shown: str = "") -> str:
+    """Column heading: name, or the one to be ``shown``, unit, and an arrow in the direction of
+    better values.
+    """
     lower = find_metric(metric).lower_is_better
-    return in_unit(metric) + {True: " ↓", False: " ↑", None: ""}[lower]
+    arrow = {True: " ↓", False: " ↑", None: ""}[lower]
+    return (shown or name(metric)) + in_unit(metric).removeprefix(name(metric)) + arrow
 
 
 def format_metric(metric: str, value: float, signed: bool = False) -> str:
@@ -225,8 +257,14 @@ def markdown(words: str) -> str:
 
 
 def latex(words: str) -> str:
-    """Escape text for LaTeX, in one line."""
-    return one_line(words).translate(SPECIAL_LATEX)
+    """Escape text for pdfLaTeX, in one line; a character that it does not know becomes its number:
+    ``U+4E2D``.
+    """
+    known = ""
+    for letter in one_line(words).translate(SPECIAL_LATEX):
+        is_known = letter.isascii() or LATIN.fullmatch(letter)
+        known += letter if is_known else f"U+{ord(letter):04X}"
+    return known
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import FixedLocator
 
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest
@@ -131,6 +134,19 @@ def write_figures(
     return [*paths, write_index(out, entries)]
 
 
+def _name(figure: Figure, data: StudyData) -> None:
+    """Write the names that the configuration gives to methods and calibrators into a figure."""
+    if not data.names:
+        return
+    for words in figure.findobj(Text):
+        words.set_text(data.named(words.get_text()))
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                labels = [label.get_text() for label in axis.get_ticklabels()]
+                axis.set_ticklabels(list(map(data.named, labels)))
+
+
 @mpl.rc_context(style.RC)
 def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Sequence[str]) -> None:
     narrow = [suffix for suffix in formats if kind.column and suffix == ".pdf"]
@@ -138,6 +154,7 @@ def _write(kind: FigureKind, frame: FigureData, path: Path, formats: Sequence[st
     for width, chosen in ((style.WIDTH, wide), (style.COLUMN, narrow)):
         if chosen:
             figure = kind.content.draw(dataclasses.replace(frame, width=width))
+            _name(figure, frame.study)
         for suffix in chosen:
             facts: dict[str, Any] = {"format": suffix[1:], "metadata": {FORMATS[suffix]: None}}
             with replacing(path.with_suffix(suffix)) as temporary:

@@ -3,17 +3,20 @@ difference.
 """
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from calgrid.configuration.home import home
 from calgrid.configuration.manifest import CellKey, DeclaredTable, Paper
 from calgrid.configuration.papers import cell_key, matches
 from calgrid.reporting.published.marks import COORDINATES, marks, row_ranks
 from calgrid.reporting.published.means import AXES, SECTION, cell_means, cell_runs
-from calgrid.reporting.study import StudyData, named_calibrators
+from calgrid.reporting.published.own import Own, own_entries, own_names
+from calgrid.reporting.study import UNCALIBRATED, StudyData, named_calibrators
 from calgrid.statistics import printed_numbers
 from calgrid.statistics.verdicts import decided_by
 from calgrid.storage.schema import (
@@ -39,7 +42,8 @@ TRAINING = ("first_stage", "train")
 
 
 class FilledTable(NamedTuple):
-    """A table as declared, its frame, and the values of its cells for each seed.
+    """A table as declared, the further rows and columns of the study, its frame, and the values of
+    its cells for each seed.
 
     ``runs`` has one value per seed, of training or of the calibrator as the table's ``spread``
     says, of the metric that decides about each cell, with ranks for each seed that has all ranked
@@ -48,6 +52,7 @@ class FilledTable(NamedTuple):
     """
 
     declared: DeclaredTable
+    own: Own
     frame: pd.DataFrame
     runs: pd.DataFrame
     draws: pd.DataFrame
@@ -64,37 +69,85 @@ def filled_tables(data: StudyData, paper: Paper) -> Iterator[FilledTable]:
 
     Yields
     ------
-    Each table; its frame has ``row``, ``column``, the coordinates, our results (``ours``, ``std``,
-    ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked rows), ``published``,
-    ``published_std``, ``suspect``, ``difference`` (ours - published), and the marks ``ours_mark``
-    and ``published_mark``. Protocols of one line (key ``lines`` of the configuration) share a
-    frame, under the name of the line. Without results, protocol and checkpoint are empty, and only
-    published numbers are present.
+    Each table; its frame has the cells of the paper, and behind them those of its own rows and
+    columns with a number of ours (``own``): ``row``, ``column``, the coordinates, our results
+    (``ours``, ``std``, ``ci_low``, ``ci_high``, ``n_seeds``; ``n_ranked`` is the number of ranked
+    rows), ``published``, ``published_std``, ``suspect``, ``difference`` (ours - published), and the
+    marks ``ours_mark`` and ``published_mark``. Protocols of one line (key ``lines`` of the
+    configuration) share a frame, under the name of the line. Without results, protocol and
+    checkpoint are empty, and only published numbers are present.
     """
-    tables, places, deciding = _tables(paper), [], []
-    for declared, cells in tables:
+    tables, places, deciding = _with_own(data, _tables(paper)), [], []
+    for declared, _, cells in tables:
         places.append(_places(declared, cells))
         found = places[-1].assign(metric=decided_by(places[-1]["metric"]))
         deciding.append(found[found["metric"] != ""])
     metrics = _metrics(data, pd.concat([*places, *deciding]))
-    for (declared, cells), needed, decided in zip(tables, places, deciding, strict=True):
+    for (declared, own, cells), needed, decided in zip(tables, places, deciding, strict=True):
         fits = declared["spread"] == FITS
         over: Literal["seed", "fit_seed"] = "fit_seed" if fits else "seed"
-        own = cell_runs(metrics, needed, over)
+        values = cell_runs(metrics, needed, over)
         runs = cell_runs(metrics, decided, over)
         draws = cell_draws(read_resamples(data, decided), decided, over)
-        means = cell_means(own, data.level)
+        means = cell_means(values, data.level)
         parts = list(means.groupby(list(SECTION))) or [(NOWHERE, means)]
         sections = [_section(declared, cells, keys, part) for keys, part in parts]
-        frame = pd.concat(sections, ignore_index=True)
-        runs = pd.concat([runs, *_rank_runs(declared, cells, own)], ignore_index=True)
+        frame = _without_empty(pd.concat(sections, ignore_index=True))
+        runs = pd.concat([runs, *_rank_runs(declared, cells, values)], ignore_index=True)
         redrawn = set(needed.loc[needed["fit_on"].isin(DRAWN), "cell"]) if fits else None
-        yield FilledTable(declared, frame, runs, draws, redrawn)
+        yield FilledTable(declared, own, frame, runs, draws, redrawn)
+
+
+def _with_own(
+    data: StudyData, tables: Sequence[tuple[DeclaredTable, pd.DataFrame]]
+) -> list[tuple[DeclaredTable, Own, pd.DataFrame]]:
+    """Tables of a paper, with rows and columns for what none of them names."""
+    named: dict[str, set[str]] = {"method": set(), "calibrator": {UNCALIBRATED}}
+    for declared, cells in tables:
+        named["method"] |= {*_places(declared, cells)["method"]}
+        named["calibrator"] |= {*cells["calibrator"]}
+    names = own_names(data, named)
+    found = []
+    for declared, cells in tables:
+        parts, own = [cells], own_entries(declared, names)
+        if own.rows or own.columns:
+            parts.append(_own_cells(declared, own))
+        found.append((declared, own, pd.concat(parts, ignore_index=True)))
+    return found
+
+
+def _own_cells(declared: DeclaredTable, own: Own) -> pd.DataFrame:
+    """Cells of further rows and columns, numbered behind those of the paper."""
+    rows, columns = [*declared["rows"], *own.rows], [*declared["columns"], *own.columns]
+    places = []
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            if i >= len(declared["rows"]) or j >= len(declared["columns"]):
+                places.append({"row": i, "column": j, **cell_key(declared, row, column)})
+    nothing = {"published": math.nan, "published_std": math.nan, "suspect": ""}
+    return _coordinates(declared, places).assign(own=True, **nothing)
+
+
+def _coordinates(declared: DeclaredTable, places: Sequence[CellKey]) -> pd.DataFrame:
+    """Cells of a table by their coordinates."""
+    is_mean = [len(list(expanded(place, declared["means"]))) > 1 for place in places]
+    cells = pd.DataFrame(places)[["row", "column", *COORDINATES]]
+    return cells.assign(is_mean=is_mean, own=False)
+
+
+def _without_empty(frame: pd.DataFrame) -> pd.DataFrame:
+    """The cells of the paper, and those of further rows and columns that have a number."""
+    kept = pd.Series(True, index=frame.index)
+    for side in ("row", "column"):
+        of_paper = frame.loc[~frame["own"], side]
+        filled = frame.loc[frame["ours"].notna(), side]
+        kept &= frame[side].isin({*of_paper, *filled})
+    return frame[kept].reset_index(drop=True)
 
 
 def _tables(paper: Paper) -> list[tuple[DeclaredTable, pd.DataFrame]]:
     """Tables of a paper as declared, each with its cells."""
-    printed = printed_numbers(read_published([paper["published"]]))
+    printed = printed_numbers(read_published([home() / paper["published"]]))
     tables = []
     for declared in paper["tables"]:
         of_table = printed[printed["table"] == declared["table"]]
@@ -108,8 +161,7 @@ def _cells(declared: DeclaredTable, printed: pd.DataFrame) -> pd.DataFrame:
     for i, row in enumerate(declared["rows"]):
         for j, column in enumerate(declared["columns"]):
             rows.append({"row": i, "column": j, **cell_key(declared, row, column)})
-    cells = pd.DataFrame(rows)[["row", "column", *COORDINATES]]
-    cells["is_mean"] = [len(list(expanded(row, declared["means"]))) > 1 for row in rows]
+    cells = _coordinates(declared, rows)
     place, numbers = list(PUBLISHED_PLACE), ["published", "published_std", "suspect"]
     found = printed.assign(published=printed["value"], published_std=printed.get("std", np.nan))
     found = found.drop_duplicates(place)[[*place, *numbers]]
@@ -238,12 +290,13 @@ def _rank_runs(
     declared: DeclaredTable, cells: pd.DataFrame, runs: pd.DataFrame
 ) -> Iterator[pd.DataFrame]:
     """Ranks for each seed with all ranked cells, as rows of ``runs``."""
+    cells = cells[~cells["own"]]
     for keys, values in runs.groupby([*SECTION, "seed"]):
         frame = cells.join(values.set_index("cell")["value"])
         for rank, metric in declared["ranks"].items():
-            own, ranked = cells["metric"] == rank, cells["metric"] == metric
+            is_rank, ranked = cells["metric"] == rank, cells["metric"] == metric
             if frame.loc[ranked, "value"].notna().all():
-                places = cells.loc[own, "row"].map(row_ranks(declared, frame, "value", metric))
+                places = cells.loc[is_rank, "row"].map(row_ranks(declared, frame, "value", metric))
                 facts = {**dict(zip([*SECTION, "seed"], keys, strict=True)), "metric": rank}
                 yield pd.DataFrame({"cell": places.index, "value": places.to_numpy(), **facts})
 
@@ -255,10 +308,10 @@ def _section(
     numbers = means.rename(columns={"mean": "ours"}).set_index("cell")
     frame = cells.join(numbers.reindex(columns=NUMBERS).astype("float64"))
     for rank, ranked in declared["ranks"].items():
-        places = row_ranks(declared, frame, "ours", ranked)
-        own = frame["metric"] == rank
-        frame.loc[own, "ours"] = frame.loc[own, "row"].map(places)
-        frame.loc[own & frame["ours"].notna(), "n_ranked"] = len(places)
+        places = row_ranks(declared, frame[~frame["own"]], "ours", ranked)
+        is_rank = frame["metric"] == rank
+        frame.loc[is_rank, "ours"] = frame.loc[is_rank, "row"].map(places)
+        frame.loc[is_rank & frame["ours"].notna(), "n_ranked"] = len(places)
     doubted = frame["suspect"] != ""
     partial = frame["n_ranked"] < len(declared["rows"])  # ranks among fewer rows cannot be compared
     frame["difference"] = (frame["ours"] - frame["published"]).mask(doubted | partial)

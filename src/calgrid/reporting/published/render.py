@@ -8,7 +8,7 @@ import pandas as pd
 
 from calgrid.configuration.manifest import DeclaredTable, Manifest, ManifestPaper
 from calgrid.reporting import text
-from calgrid.reporting.published.cells import FITS, NUMBERS
+from calgrid.reporting.published.cells import FITS, NUMBERS, FilledTable
 from calgrid.reporting.published.marks import BEST, COORDINATES, SECOND, scale
 from calgrid.reporting.published.means import SECTION
 from calgrid.reporting.study import StudyData
@@ -30,23 +30,20 @@ COLUMNS = [*SECTION, "row", "column", *COORDINATES, *NUMBERS]
 COLUMNS += ["published", "published_std", "suspect", "difference", "ours_mark", "published_mark"]
 
 
-def paper_table(
-    data: StudyData, paper: ManifestPaper, declared: DeclaredTable, frame: pd.DataFrame
-) -> Table:
+def paper_table(data: StudyData, paper: ManifestPaper, table: FilledTable) -> Table:
     """A table of a paper; its frame has all numbers, unrounded: fractions, nats, seconds and ranks.
 
     Parameters
     ----------
     data, paper : the study, and its entry of the paper.
-    declared : the table as declared (see :func:`calgrid.configuration.papers.paper`).
-    frame : its cells, see :func:`calgrid.reporting.published.cells.filled_tables`.
+    table : see :func:`calgrid.reporting.published.cells.filled_tables`.
     """
-    sections = []
+    declared, frame, sections = table.declared, table.frame, []
     for (protocol, checkpoint), part in frame.groupby(list(SECTION), sort=False):
         heading = "Published numbers; no run of ours is here"
         if protocol:
             heading = f"Protocol {protocol}, {checkpoint} checkpoint"
-        sections.append(_section(declared, heading, part))
+        sections.append(_section(table, heading, part))
     caption = _caption(declared, frame, data.level, _of_runs(declared, frame, data.manifest, paper))
     names = declared["id"], declared["title"], "Published numbers"
     return Table(*names, caption, frame[COLUMNS], sections, of_paper=True)
@@ -82,6 +79,13 @@ def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: s
     """Meaning of the cells."""
     over = text.listed([AXES[axis].lower() for axis in declared["best_over"]] or ["nothing"])
     ranked = "'of n' after a rank: n rows have all numbers." if frame["n_ranked"].any() else ""
+    own = ""
+    if frame["own"].any():
+        own = (
+            "Behind the rule (in Markdown an empty row or column): methods and calibrators of this "
+            "study that no table of the paper names; they have no published numbers and no place "
+            "in mean ranks, and compete for best among ours."
+        )
     doubted = "?: suspect published number, which is not marked." if frame["suspect"].any() else ""
     sentences = [
         "Ours | published (difference, ours minus published).",
@@ -89,6 +93,7 @@ def _caption(declared: DeclaredTable, frame: pd.DataFrame, level: float, runs: s
         f"Bold: best over {over}; underlined: second of three or more; by the digits shown, "
         "separately for ours and published.",
         ranked,
+        own,
         doubted,
         declared["note"],
         runs,
@@ -114,16 +119,27 @@ def _small(declared: DeclaredTable, frame: pd.DataFrame, level: float) -> str:
     )
 
 
-def _section(declared: DeclaredTable, heading: str, frame: pd.DataFrame) -> Section:
+def _section(table: FilledTable, heading: str, frame: pd.DataFrame) -> Section:
     """Cells of one protocol and checkpoint."""
+    declared, own = table.declared, table.own
     header = [AXES[axis] for axis in declared["row_axes"]]
-    for column in declared["columns"]:
-        names = dict.fromkeys(text.name(part) for part in column["heading"] if part)
+    behind = len(header) + len(declared["columns"])
+    columns = [*declared["columns"], *own.columns]
+    for number in sorted({*frame["column"]}):
+        names = dict.fromkeys(text.name(part) for part in columns[number]["heading"] if part)
         header.append(" ".join(names))
-    rows = [list(map(words, row["heading"])) for row in declared["rows"]]
+    lines = dict[int, list[Cell]]()
+    rows = [*declared["rows"], *own.rows]
     for cell in frame.sort_values(["row", "column"]).to_dict("records"):
-        rows[cell["row"]].append(_cell(declared, cell))
-    return Section(heading, header, rows)
+        line = lines.setdefault(cell["row"], list(map(words, rows[cell["row"]]["heading"])))
+        line.append(_cell(declared, cell))
+    return Section(
+        heading,
+        header,
+        list(lines.values()),
+        ruled_row=len(declared["rows"]) if len(lines) > len(declared["rows"]) else None,
+        ruled_column=behind if len(header) > behind else None,
+    )
 
 
 def _cell(declared: DeclaredTable, cell: Mapping[str, Any]) -> Cell:

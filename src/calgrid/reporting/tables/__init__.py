@@ -16,7 +16,7 @@ from calgrid.reporting.published.cells import filled_tables
 from calgrid.reporting.published.claims import claims_table
 from calgrid.reporting.published.render import paper_table
 from calgrid.reporting.study import StudyData
-from calgrid.reporting.table import Table, marked
+from calgrid.reporting.table import Table, marked, named
 from calgrid.reporting.tables import (
     classes,
     comparison,
@@ -68,7 +68,7 @@ def built(data: StudyData, builders: Iterable[Builder]) -> Iterator[Table]:
     for build in builders:
         table = build(data)
         if table is not None:
-            yield marked(table, data)
+            yield named(marked(table, data), data)
 
 
 def paper_tables(data: StudyData) -> list[Table]:
@@ -78,8 +78,8 @@ def paper_tables(data: StudyData) -> list[Table]:
     checked = claims_table(data, papers)
     found = [] if checked is None else [checked]
     for paper, tables in papers:
-        found += [paper_table(data, paper, table.declared, table.frame) for table in tables]
-    return found
+        found += [paper_table(data, paper, table) for table in tables]
+    return [named(table, data) for table in found]
 
 
 def write_tables(study: Path, manifest: Manifest, out: Path) -> list[Path]:
