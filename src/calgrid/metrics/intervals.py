@@ -61,6 +61,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError
+from calgrid.metrics._chance import MOST_DRAWS, added_errors, chance_errors
 from calgrid.metrics._estimators import (
     MIN_ROWS,
     Draws,
@@ -221,11 +222,13 @@ class Resampled(NamedTuple):
     ----------
     values : values on the samples. drawn : values in each resample, (R,).
     noise : possible excess of errors due to noise, (R,): see the module.
+    chance : errors of a calibrated model with the same probabilities, (Q,): see the module.
     """
 
     values: Mapping[str, float]
     drawn: Mapping[str, Floats]
     noise: Mapping[str, Floats]
+    chance: Mapping[str, Floats]
 
 
 def _intervals(
@@ -270,7 +273,9 @@ def resampled(
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
-    return _with_values(joined(blocks), predictions, n_bins, further)
+    draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    chance = chance_errors(predictions, n_bins, min(n_resamples, MOST_DRAWS), seed)
+    return Resampled(_values(draws, predictions, n_bins, further), *draws, chance)
 
 
 def resampled_means(
@@ -289,18 +294,28 @@ def resampled_means(
     blocks = []
     for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
-    return _with_values(joined(blocks), predictions, n_bins)
+    draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    return Resampled(_values(draws, predictions, n_bins), *draws, {})
 
 
-def _with_values(
+def _with_added(
+    draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
+) -> Draws:
+    """The draws, every second one with errors that were not seen."""
+    changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
+    added = {name: draws.values[name] + change for name, change in changes.items()}
+    noise = {"squared_ce": draws.noise["squared_ce"] + pairs}
+    return Draws({**draws.values, **added}, {**draws.noise, **noise})
+
+
+def _values(
     draws: Draws, predictions: Predictions, n_bins: int, further: Iterable[Metric] = ()
-) -> Resampled:
+) -> dict[str, float]:
     metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {
-        name: metrics[name].function(predictions, predictions.labels, n_bins)
-        for name in draws.values
-    }
-    return Resampled(values, draws.values, draws.noise)
+    values = {}
+    for name in draws.values:
+        values[name] = metrics[name].function(predictions, predictions.labels, n_bins)
+    return values
 
 
 def _weights(n_samples: int, n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -344,7 +359,7 @@ def resampled_ood(
         for name, metric in OOD.items():
             drawn[name].append(block[metric.score][metric.function])
     values = {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
-    return Resampled(values, {name: np.concatenate(each) for name, each in drawn.items()}, {})
+    return Resampled(values, {name: np.concatenate(each) for name, each in drawn.items()}, {}, {})
 
 
 def resampled_soft(
@@ -359,7 +374,7 @@ def resampled_soft(
     estimate, n = soft_estimator(probs, distribution, n_bins), np.shape(probs)[0]
     draws = joined([estimate(weights) for weights in resample_weights(n, n_resamples, seed)])
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
-    return Resampled(values, draws.values, draws.noise)
+    return Resampled(values, *draws, {})
 
 
 def resampled_metrics(
@@ -495,7 +510,9 @@ def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> 
     """Distances of the ends of a ``centred`` or ``guarded`` interval below and above the value."""
     below, above = _spread(resamples.drawn[metric.id], tails)
     if metric.interval == "guarded":
-        below = quantiles(resamples.noise[metric.id], tails[1:])[0]
+        sources = (resamples.noise, resamples.chance)
+        found = [quantiles(each[metric.id], tails[1:])[0] for each in sources if metric.id in each]
+        below = max(found)
     if metric.is_largest_gap:
         above = max(above, below)
     return below, above

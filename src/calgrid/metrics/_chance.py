@@ -1,0 +1,183 @@
+"""What chance does to the errors of a calibrated model, and what errors that were not seen would
+do to the scores of any model: see :mod:`calgrid.metrics.intervals`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calgrid.metrics import _ordered, _weighted, binning, kernel, recalibration, scoring, smooth
+from calgrid.metrics._inputs import Predictions
+from calgrid.metrics.classwise import classwise_sums
+from calgrid.metrics.moments import row_blocks
+from calgrid.metrics.table import MOST_FITTED
+
+Floats = NDArray[np.float64]
+
+#: most sets of labels that are drawn from the probabilities
+MOST_DRAWS = 99
+#: errors that are added to every second resample: 1.96 standard deviations are then 3.9 errors
+#: where none was seen, and the upper end of an exact interval is 3.7
+ADDED_ERRORS = 4
+#: largest inverse temperature at which these are scored: without errors there is no best one
+LARGEST_BETA = 2.0
+#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
+#: equal cells
+SMOOTH_CELLS = 1000
+#: probabilities in memory at once
+BLOCK_ENTRIES = 2**20
+#: errors of equal-width bins and their functions of the sums
+BINNED: dict[str, Callable[[binning.BinSums], Floats]] = {
+    "ece": binning.mean_gap,
+    "mce": binning.largest_gap,
+    "rmsce": binning.rms_gap,
+    "o_ece": binning.mean_over,
+    "u_ece": binning.mean_under,
+}
+
+
+def chance_errors(
+    predictions: Predictions, n_bins: int, n_draws: int, seed: int
+) -> dict[str, Floats]:
+    """Errors (Q,) of a calibrated model with the same probabilities, by metric: its labels are
+    drawn from them.
+
+    Parameters
+    ----------
+    predictions : N samples, whose labels are not used. n_bins : number of bins.
+    n_draws : Q. seed : of the draws, which depend only on it and N.
+    """
+    uniform = np.random.default_rng([seed, 3]).random((n_draws, predictions.n_samples))
+    ascending = predictions.confidence[predictions.order]
+    # a draw is the first label where its number is below the confidence
+    correct = np.take(uniform, predictions.order, axis=1) < ascending
+    residual = (ascending - correct) / predictions.n_samples
+    nodes = kernel.node_shares(ascending).T @ residual.T
+    positions, cell = smooth_cells(ascending)
+    cells = [np.bincount(cell, -row, minlength=len(positions)) for row in residual]
+    return {
+        **_ordered_errors(ascending, correct, n_bins),
+        "smece": kernel.fixed_points(nodes.T),
+        "smce": smooth.optimum(positions, np.array(cells)),
+        "cece": _classwise_errors(predictions, n_bins, uniform),
+    }
+
+
+def _ordered_errors(
+    ascending: Floats, correct: NDArray[np.bool_], n_bins: int
+) -> dict[str, Floats]:
+    """Errors (Q,) that need the order of the confidences (N,) alone, from correct predictions
+    (Q, N) in this order.
+    """
+    n_draws, n = correct.shape
+    once = np.ones((n_draws, n), np.int64)
+    ranks = _weighted.Ranks(_weighted.cumulative_draws(once))
+    right = _weighted.cumulative(correct)
+    gaps = _weighted.cumulative(ascending[None]) - right
+    drawn_correct, drawn = (_ordered.Carried(ascending, once, 0, sums) for sums in (right, gaps))
+    borders = binning.bin_borders(ascending, n_bins)
+    edges = _weighted.adaptive_positions(ascending, ranks, n_bins)[0]
+    sums = binning.BinSums(np.diff(borders), np.diff(gaps[:, borders], axis=1), np.zeros(()))
+    (swept,) = _ordered.sweep(drawn_correct, ranks, (drawn,), norm=1)
+    return {
+        **{name: read(sums) for name, read in BINNED.items()},
+        "aece": np.abs(np.diff(gaps[:, edges], axis=1)).sum(axis=1) / n,
+        "aece_eq": np.abs(_ordered.run_gaps(drawn, ranks, n_bins)).sum(axis=1) / n,
+        "ece_sweep": swept,
+        "ks": _weighted.largest_at(gaps, _weighted.tie_ends(ascending)) / n,
+    }
+
+
+def _classwise_errors(predictions: Predictions, n_bins: int, uniform: Floats) -> Floats:
+    """Classwise errors (Q,) of labels that are drawn by numbers (Q, N), uniform in [0, 1)."""
+    sums = classwise_sums(predictions, n_bins)
+    n, k = predictions.probs.shape
+    correct = np.zeros((len(uniform), k * n_bins))
+    for rows in row_blocks(n, k, BLOCK_ENTRIES):
+        correct += _drawn_cells(predictions.probs[rows], n_bins, uniform[:, rows])
+    gap = np.abs(sums.confidence.ravel() - correct).sum(axis=1)
+    return gap / (n * k)
+
+
+def _drawn_cells(probs: Floats, n_bins: int, uniform: Floats) -> Floats:
+    """How often the label of each draw (Q,) is in each class and bin, (Q, K * M).
+
+    The first labels of a row are its largest probability, as numbers below the confidence are most
+    frequent; others are found among the cumulative probabilities of the rest.
+    """
+    (n, k), draws = probs.shape, len(uniform)
+    rows, top = np.arange(n), probs.argmax(axis=1)
+    confidence = probs[rows, top]
+    cells = np.arange(k) * n_bins + binning.bin_index(probs, n_bins)
+    of_top = cells[rows, top]
+    draw, row = np.nonzero(uniform >= confidence)
+    rest = probs.copy()
+    rest[rows, top] = 0
+    rest = rest.cumsum(axis=1)
+    rest /= np.maximum(rest[:, -1:], np.finfo(np.float64).tiny)
+    share = (uniform[draw, row] - confidence[row]) / (1 - confidence[row])
+    # one search over all rows
+    place = np.searchsorted((rest + rows[:, None]).ravel(), row + share, side="right")
+    other = np.minimum(place, row * k + k - 1)
+    first, size = draw * (k * n_bins), draws * k * n_bins
+    moved = np.bincount(first + cells.ravel()[other], minlength=size)
+    moved -= np.bincount(first + of_top[row], minlength=size)
+    return np.bincount(of_top, minlength=k * n_bins) + moved.reshape(draws, -1)
+
+
+def smooth_cells(confidence: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Ascending positions (G,) of cells of [0, 1] for the smooth calibration error, and the cell of
+    each confidence (N,): the distinct ones, or SMOOTH_CELLS equal cells if there are more.
+    """
+    positions, cell = np.unique(confidence, return_inverse=True)
+    if len(positions) > SMOOTH_CELLS:
+        occupied, cell = np.unique(np.floor(confidence * SMOOTH_CELLS), return_inverse=True)
+        positions = (occupied + 0.5) / SMOOTH_CELLS
+    return positions, cell
+
+
+def added_errors(
+    predictions: Predictions, n_bins: int, n_resamples: int, seed: int
+) -> tuple[dict[str, Floats], Floats]:
+    """Change (R,) of means over samples, of ``squared_ce`` and of the parts of the NLL by errors
+    that were not seen, by metric, and that of ``squared_ce`` by products of two of them.
+
+    Every second resample has ADDED_ERRORS more: random samples, the same of all models with the
+    same N and seed, whose label becomes the most probable other class.
+    """
+    n = predictions.n_samples
+    rows = np.random.default_rng([seed, 2]).integers(0, n, (n_resamples, ADDED_ERRORS))
+    # the same of any number of resamples
+    picked = rows[1::2].ravel()
+    kept = Predictions(predictions.probs[picked], predictions.labels[picked])
+    others = kept.probs.copy()
+    others[np.arange(len(picked)), kept.labels] = -1
+    changed = replace(kept, labels=others.argmax(axis=1))
+    of_sample = {
+        "accuracy": changed.correct - kept.correct,
+        "top5": scoring.top5_per_sample(changed) - scoring.top5_per_sample(kept),
+        "nll": scoring.nll_per_sample(changed) - scoring.nll_per_sample(kept),
+        "brier": scoring.brier_per_sample(changed) - scoring.brier_per_sample(kept),
+    }
+    if predictions.probs.size <= MOST_FITTED:
+        beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
+        of_sample["nll_refinement"] = beta * of_sample["nll"]
+        of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
+    bins = binning.residual_bins(predictions, n_bins)
+    place, residual = bins.place[picked], bins.residual[picked]
+    # a sample that is alone in its bin does not count
+    moved = np.where(residual == 0, 0.0, -of_sample["accuracy"])
+    of_sample["squared_ce"] = 2 * moved * (bins.sums[place] - residual) / bins.others[place]
+    bin_sums = np.zeros((len(rows[1::2]), n_bins))
+    np.add.at(bin_sums, (np.arange(len(picked)) // ADDED_ERRORS, place), moved)
+    squares = np.zeros_like(bin_sums)
+    np.add.at(squares, (np.arange(len(picked)) // ADDED_ERRORS, place), moved**2)
+    pairs = np.zeros(n_resamples)
+    pairs[1::2] = ((bin_sums**2 - squares) / bins.others).sum(axis=1) / n
+    changes = {}
+    for name, values in of_sample.items():
+        changes[name] = np.zeros(n_resamples)
+        changes[name][1::2] = values.reshape(-1, ADDED_ERRORS).sum(axis=1) / n
+    return changes, pairs
