@@ -4,6 +4,7 @@ do to the scores of any model: see :mod:`calgrid.metrics.intervals`.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,19 +51,52 @@ def chance_errors(
     n_draws : Q. seed : of the draws, which depend only on it and N.
     """
     uniform = np.random.default_rng([seed, 3]).random((n_draws, predictions.n_samples))
+    # a draw is the most probable label where its number is below the confidence
     ascending = predictions.confidence[predictions.order]
-    # a draw is the first label where its number is below the confidence
     correct = np.take(uniform, predictions.order, axis=1) < ascending
     residual = (ascending - correct) / predictions.n_samples
     nodes = kernel.node_shares(ascending).T @ residual.T
     positions, cell = smooth_cells(ascending)
     cells = [np.bincount(cell, -row, minlength=len(positions)) for row in residual]
-    return {
+    labels = _other_labels(predictions.probs, uniform)
+    errors = {
         **_ordered_errors(ascending, correct, n_bins),
+        **_classwise_errors(predictions, n_bins, labels, n_draws),
         "smece": kernel.fixed_points(nodes.T),
         "smce": smooth.optimum(positions, np.array(cells)),
-        "cece": _classwise_errors(predictions, n_bins, uniform),
     }
+    if predictions.probs.size <= MOST_FITTED:
+        errors |= _directed_errors(predictions, labels, n_draws)
+    return errors
+
+
+class Labels(NamedTuple):
+    """Drawn labels that are not the most probable ones: number of the draw, sample and class of
+    each, (L,).
+    """
+
+    draw: NDArray[np.intp]
+    row: NDArray[np.intp]
+    label: NDArray[np.intp]
+
+
+def _other_labels(probs: Floats, uniform: Floats) -> Labels:
+    """Labels of probabilities (N, K), by numbers (Q, N) that are uniform in [0, 1)."""
+    parts = []
+    for block in row_blocks(*probs.shape, BLOCK_ENTRIES):
+        rest, numbers = probs[block].copy(), uniform[:, block]
+        rows, top = np.arange(len(rest)), rest.argmax(axis=1)
+        confidence = rest[rows, top]
+        draw, row = np.nonzero(numbers >= confidence)
+        share = (numbers[draw, row] - confidence[row]) / (1 - confidence[row])
+        rest[rows, top] = 0
+        rest = rest.cumsum(axis=1)
+        rest /= np.maximum(rest[:, -1:], np.finfo(np.float64).tiny)
+        # one search over all rows
+        place = np.searchsorted((rest + rows[:, None]).ravel(), row + share, side="right")
+        label = np.minimum(place - row * rest.shape[1], rest.shape[1] - 1)
+        parts.append((draw, row + block.start, label))
+    return Labels(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _ordered_errors(
@@ -90,41 +124,38 @@ def _ordered_errors(
     }
 
 
-def _classwise_errors(predictions: Predictions, n_bins: int, uniform: Floats) -> Floats:
-    """Classwise errors (Q,) of labels that are drawn by numbers (Q, N), uniform in [0, 1)."""
-    sums = classwise_sums(predictions, n_bins)
-    n, k = predictions.probs.shape
-    correct = np.zeros((len(uniform), k * n_bins))
-    for rows in row_blocks(n, k, BLOCK_ENTRIES):
-        correct += _drawn_cells(predictions.probs[rows], n_bins, uniform[:, rows])
-    gap = np.abs(sums.confidence.ravel() - correct).sum(axis=1)
-    return gap / (n * k)
+def _classwise_errors(
+    predictions: Predictions, n_bins: int, labels: Labels, n_draws: int
+) -> dict[str, Floats]:
+    """Errors (Q,) of the bins of each class."""
+    plain, k = classwise_sums(predictions, n_bins), predictions.probs.shape[1]
+    top = predictions.probs.argmax(axis=1)
+    of_top = top * n_bins + binning.bin_index(predictions.confidence, n_bins)
+    drawn_probs = predictions.probs[labels.row, labels.label]
+    cell = labels.label * n_bins + binning.bin_index(drawn_probs, n_bins)
+    first, size = labels.draw * (k * n_bins), n_draws * k * n_bins
+    moved = np.bincount(first + cell, minlength=size)
+    moved -= np.bincount(first + of_top[labels.row], minlength=size)
+    correct = np.bincount(of_top, minlength=k * n_bins) + moved.reshape(n_draws, -1)
+    sums = binning.BinSums(plain.count, plain.confidence, correct.reshape(n_draws, k, n_bins))
+    return {
+        "cece": binning.mean_gap(sums).mean(axis=1),
+        "brier_calibration": binning.debiased_square(sums).sum(axis=1),
+    }
 
 
-def _drawn_cells(probs: Floats, n_bins: int, uniform: Floats) -> Floats:
-    """How often the label of each draw (Q,) is in each class and bin, (Q, K * M).
-
-    The first labels of a row are its largest probability, as numbers below the confidence are most
-    frequent; others are found among the cumulative probabilities of the rest.
-    """
-    (n, k), draws = probs.shape, len(uniform)
-    rows, top = np.arange(n), probs.argmax(axis=1)
-    confidence = probs[rows, top]
-    cells = np.arange(k) * n_bins + binning.bin_index(probs, n_bins)
-    of_top = cells[rows, top]
-    draw, row = np.nonzero(uniform >= confidence)
-    rest = probs.copy()
-    rest[rows, top] = 0
-    rest = rest.cumsum(axis=1)
-    rest /= np.maximum(rest[:, -1:], np.finfo(np.float64).tiny)
-    share = (uniform[draw, row] - confidence[row]) / (1 - confidence[row])
-    # one search over all rows
-    place = np.searchsorted((rest + rows[:, None]).ravel(), row + share, side="right")
-    other = np.minimum(place, row * k + k - 1)
-    first, size = draw * (k * n_bins), draws * k * n_bins
-    moved = np.bincount(first + cells.ravel()[other], minlength=size)
-    moved -= np.bincount(first + of_top[row], minlength=size)
-    return np.bincount(of_top, minlength=k * n_bins) + moved.reshape(draws, -1)
+def _directed_errors(predictions: Predictions, labels: Labels, n_draws: int) -> dict[str, Floats]:
+    """L_p errors (Q,) along the directions of the sample."""
+    n, top = predictions.n_samples, predictions.probs.argmax(axis=1)
+    errors = {}
+    for by in recalibration.MAPS:
+        for p, direction in recalibration.directions(predictions, by).items():
+            of_top = direction[np.arange(n), top]
+            moved = direction[labels.row, labels.label] - of_top[labels.row]
+            along = np.einsum("nk,nk->", direction, predictions.probs)
+            sums = np.bincount(labels.draw, moved, n_draws) + of_top.sum() - along
+            errors[f"l{p}_{by}"] = sums / n
+    return errors
 
 
 def smooth_cells(confidence: Floats) -> tuple[Floats, NDArray[np.intp]]:
@@ -165,6 +196,7 @@ def added_errors(
         beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
         of_sample["nll_refinement"] = beta * of_sample["nll"]
         of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
+    of_sample["brier_refinement"] = of_sample["brier"]
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count

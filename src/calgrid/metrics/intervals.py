@@ -88,6 +88,8 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
+#: relative size of differences of an error and one drawn by chance that may be rounding
+ROUNDING = 1e-6
 #: largest number of weights that are kept for the next model
 KEPT_DRAWS = 2**26
 
@@ -126,7 +128,7 @@ def bootstrap(
     )
     shape = predictions.probs.shape
     metrics = [metric for metric in (*LABELLED.values(), *further) if metric.is_computed(*shape)]
-    return _intervals(metrics, resamples, tails, shape[0])
+    return _intervals(metrics, resamples, tails)
 
 
 def bootstrap_difference(
@@ -179,8 +181,7 @@ def bootstrap_ood(
     """
     tails = tails_of(level)
     resamples = resampled_ood(probs_id, probs_ood, n_resamples=n_resamples, seed=seed)
-    fewest = min(np.shape(probs_id)[0], np.shape(probs_ood)[0])
-    return _intervals(OOD.values(), resamples, tails, fewest)
+    return _intervals(OOD.values(), resamples, tails)
 
 
 def bootstrap_soft(
@@ -204,7 +205,7 @@ def bootstrap_soft(
     resamples = resampled_soft(
         probs, distribution, n_resamples=n_resamples, seed=seed, n_bins=n_bins
     )
-    return _intervals(SOFT.values(), resamples, tails, np.shape(probs)[0])
+    return _intervals(SOFT.values(), resamples, tails)
 
 
 class Estimate(NamedTuple):
@@ -223,18 +224,20 @@ class Resampled(NamedTuple):
     values : values on the samples. drawn : values in each resample, (R,).
     noise : possible excess of errors due to noise, (R,): see the module.
     chance : errors of a calibrated model with the same probabilities, (Q,): see the module.
+    n_samples : number of samples, of the smaller set where there are two.
     """
 
     values: Mapping[str, float]
     drawn: Mapping[str, Floats]
     noise: Mapping[str, Floats]
     chance: Mapping[str, Floats]
+    n_samples: int
 
 
 def _intervals(
-    metrics: Iterable[Metric], resamples: Resampled, tails: tuple[float, float], n_samples: int
+    metrics: Iterable[Metric], resamples: Resampled, tails: tuple[float, float]
 ) -> Intervals:
-    if n_samples < 2:
+    if resamples.n_samples < 2:
         return {metric.id: NO_INTERVAL for metric in metrics}
     return {metric.id: interval(metric, resamples, tails) for metric in metrics}
 
@@ -275,7 +278,7 @@ def resampled(
             left -= len(weights)
     draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
     chance = chance_errors(predictions, n_bins, min(n_resamples, MOST_DRAWS), seed)
-    return Resampled(_values(draws, predictions, n_bins, further), *draws, chance)
+    return Resampled(_values(draws, predictions, n_bins, further), *draws, chance, n)
 
 
 def resampled_means(
@@ -295,7 +298,7 @@ def resampled_means(
     for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
     draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
-    return Resampled(_values(draws, predictions, n_bins), *draws, {})
+    return Resampled(_values(draws, predictions, n_bins), *draws, {}, predictions.n_samples)
 
 
 def _with_added(
@@ -303,7 +306,9 @@ def _with_added(
 ) -> Draws:
     """The draws, every second one with errors that were not seen."""
     changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
-    added = {name: draws.values[name] + change for name, change in changes.items()}
+    added = {}
+    for name in changes.keys() & draws.values.keys():
+        added[name] = draws.values[name] + changes[name]
     noise = {"squared_ce": draws.noise["squared_ce"] + pairs}
     return Draws({**draws.values, **added}, {**draws.noise, **noise})
 
@@ -359,7 +364,8 @@ def resampled_ood(
         for name, metric in OOD.items():
             drawn[name].append(block[metric.score][metric.function])
     values = {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
-    return Resampled(values, {name: np.concatenate(each) for name, each in drawn.items()}, {}, {})
+    joined_draws = {name: np.concatenate(each) for name, each in drawn.items()}
+    return Resampled(values, joined_draws, {}, {}, min(n, m))
 
 
 def resampled_soft(
@@ -374,7 +380,7 @@ def resampled_soft(
     estimate, n = soft_estimator(probs, distribution, n_bins), np.shape(probs)[0]
     draws = joined([estimate(weights) for weights in resample_weights(n, n_resamples, seed)])
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
-    return Resampled(values, *draws, {})
+    return Resampled(values, *draws, {}, n)
 
 
 def resampled_metrics(
@@ -390,7 +396,8 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
     than their mean.
     """
-    return Resampled(*map(_means, zip(*models, strict=True)))
+    *numbers, counts = zip(*models, strict=True)
+    return Resampled(*map(_means, numbers), counts[0])
 
 
 def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -440,6 +447,8 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
         return NO_INTERVAL
     if metric.interval == "percentile":
         return _percentile(resamples.drawn[metric.id], tails)
+    if metric.interval == "binomial":
+        return _binomial(resamples.values[metric.id], resamples.n_samples, tails)
     estimate = resamples.values[metric.id]
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
@@ -464,7 +473,7 @@ def difference_interval(
     if metric.interval == "none":
         return NO_INTERVAL
     drawn = first.drawn[metric.id] - second.drawn[metric.id]
-    if metric.interval == "percentile":
+    if metric.interval in ("percentile", "binomial"):
         return _percentile(drawn, tails)
     difference = first.values[metric.id] - second.values[metric.id]
     if metric.interval == "centred":
@@ -506,13 +515,24 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
+def _binomial(share: float, n: int, tails: tuple[float, float]) -> Interval:
+    """Exact ends of a share among n samples: the probabilities at which a count as low, or as high,
+    as the one seen has the probability of a tail (Clopper and Pearson, Biometrika 1934).
+    """
+    count = share * n
+    low = float(special.betaincinv(count, n - count + 1, tails[0])) if count > 0 else 0.0
+    high = float(special.betaincinv(count + 1, n - count, tails[1])) if count < n else 1.0
+    return low, high
+
+
 def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """Distances of the ends of a ``centred`` or ``guarded`` interval below and above the value."""
     below, above = _spread(resamples.drawn[metric.id], tails)
     if metric.interval == "guarded":
-        sources = (resamples.noise, resamples.chance)
-        found = [quantiles(each[metric.id], tails[1:])[0] for each in sources if metric.id in each]
-        below = max(found)
+        below = quantiles(resamples.noise[metric.id], tails[1:])[0]
+    if metric.id in resamples.chance:
+        largest = quantiles(resamples.chance[metric.id], tails[1:])[0]
+        below = max(below, (1 + ROUNDING) * largest)
     if metric.is_largest_gap:
         above = max(above, below)
     return below, above
