@@ -27,8 +27,6 @@ LARGEST_BETA = 2.0
 #: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
 #: equal cells
 SMOOTH_CELLS = 1000
-#: probabilities in memory at once
-BLOCK_ENTRIES = 2**20
 #: errors of equal-width bins and their functions of the sums
 BINNED: dict[str, Callable[[binning.BinSums], Floats]] = {
     "ece": binning.mean_gap,
@@ -56,14 +54,11 @@ def chance_errors(
     correct = np.take(uniform, predictions.order, axis=1) < ascending
     residual = (ascending - correct) / predictions.n_samples
     nodes = kernel.node_shares(ascending).T @ residual.T
-    positions, cell = smooth_cells(ascending)
-    cells = [np.bincount(cell, -row, minlength=len(positions)) for row in residual]
     labels = _other_labels(predictions.probs, uniform)
     errors = {
         **_ordered_errors(ascending, correct, n_bins),
         **_classwise_errors(predictions, n_bins, labels, n_draws),
         "smece": kernel.fixed_points(nodes.T),
-        "smce": smooth.optimum(positions, np.array(cells)),
     }
     if predictions.probs.size <= MOST_FITTED:
         errors |= _directed_errors(predictions, labels, n_draws)
@@ -83,17 +78,16 @@ class Labels(NamedTuple):
 def _other_labels(probs: Floats, uniform: Floats) -> Labels:
     """Labels of probabilities (N, K), by numbers (Q, N) that are uniform in [0, 1)."""
     parts = []
-    for block in row_blocks(*probs.shape, BLOCK_ENTRIES):
+    for block in row_blocks(*probs.shape):
         rest, numbers = probs[block].copy(), uniform[:, block]
         rows, top = np.arange(len(rest)), rest.argmax(axis=1)
-        confidence = rest[rows, top]
-        draw, row = np.nonzero(numbers >= confidence)
-        share = (numbers[draw, row] - confidence[row]) / (1 - confidence[row])
+        beyond = numbers - rest[rows, top]
+        draw, row = np.nonzero(beyond >= 0)
         rest[rows, top] = 0
-        rest = rest.cumsum(axis=1)
-        rest /= np.maximum(rest[:, -1:], np.finfo(np.float64).tiny)
+        np.cumsum(rest, axis=1, out=rest)
         # one search over all rows
-        place = np.searchsorted((rest + rows[:, None]).ravel(), row + share, side="right")
+        rest += rows[:, None]
+        place = np.searchsorted(rest.ravel(), row + beyond[draw, row], side="right")
         label = np.minimum(place - row * rest.shape[1], rest.shape[1] - 1)
         parts.append((draw, row + block.start, label))
     return Labels(*map(np.concatenate, zip(*parts, strict=True)))
@@ -106,14 +100,16 @@ def _ordered_errors(
     (Q, N) in this order.
     """
     n_draws, n = correct.shape
-    once = np.ones((n_draws, n), np.int64)
-    ranks = _weighted.Ranks(_weighted.cumulative_draws(once))
+    once = np.broadcast_to(1, (n_draws, n))
+    ranks = _weighted.Ranks(np.broadcast_to(np.arange(n + 1.0), (n_draws, n + 1)))
     right = _weighted.cumulative(correct)
     gaps = _weighted.cumulative(ascending[None]) - right
     drawn_correct, drawn = (_ordered.Carried(ascending, once, 0, sums) for sums in (right, gaps))
     borders = binning.bin_borders(ascending, n_bins)
     edges = _weighted.adaptive_positions(ascending, ranks, n_bins)[0]
     sums = binning.BinSums(np.diff(borders), np.diff(gaps[:, borders], axis=1), np.zeros(()))
+    positions, cell = smooth_cells(ascending)
+    smooth_ends = np.append(0, _weighted.tie_ends(cell))
     (swept,) = _ordered.sweep(drawn_correct, ranks, (drawn,), norm=1)
     return {
         **{name: read(sums) for name, read in BINNED.items()},
@@ -121,6 +117,7 @@ def _ordered_errors(
         "aece_eq": np.abs(_ordered.run_gaps(drawn, ranks, n_bins)).sum(axis=1) / n,
         "ece_sweep": swept,
         "ks": _weighted.largest_at(gaps, _weighted.tie_ends(ascending)) / n,
+        "smce": smooth.optimum(positions, np.diff(gaps[:, smooth_ends], axis=1) / n),
     }
 
 
@@ -146,15 +143,15 @@ def _classwise_errors(
 
 def _directed_errors(predictions: Predictions, labels: Labels, n_draws: int) -> dict[str, Floats]:
     """L_p errors (Q,) along the directions of the sample."""
-    n, top = predictions.n_samples, predictions.probs.argmax(axis=1)
+    (n, k), top = predictions.probs.shape, predictions.probs.argmax(axis=1)
+    place, place_of_top = labels.row * k + labels.label, np.arange(n) * k + top
     errors = {}
     for by in recalibration.MAPS:
         for p, direction in recalibration.directions(predictions, by).items():
-            of_top = direction[np.arange(n), top]
-            moved = direction[labels.row, labels.label] - of_top[labels.row]
-            along = np.einsum("nk,nk->", direction, predictions.probs)
-            sums = np.bincount(labels.draw, moved, n_draws) + of_top.sum() - along
-            errors[f"l{p}_{by}"] = sums / n
+            of_top = direction.take(place_of_top)
+            moved = direction.take(place) - of_top.take(labels.row)
+            sums = np.bincount(labels.draw, moved, n_draws) + of_top.sum()
+            errors[f"l{p}_{by}"] = (sums - np.vdot(direction, predictions.probs)) / n
     return errors
 
 
