@@ -276,7 +276,7 @@ def resampled(
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
-    draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
     chance = chance_errors(predictions, n_bins, min(n_resamples, MOST_DRAWS), seed)
     return Resampled(_values(draws, predictions, n_bins, further), *draws, chance, n)
 
@@ -297,20 +297,21 @@ def resampled_means(
     blocks = []
     for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
-    draws = _with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
     return Resampled(_values(draws, predictions, n_bins), *draws, {}, predictions.n_samples)
 
 
-def _with_added(
+def with_added(
     draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> Draws:
     """The draws, every second one with errors that were not seen."""
     changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
-    added = {}
-    for name in changes.keys() & draws.values.keys():
-        added[name] = draws.values[name] + changes[name]
-    noise = {"squared_ce": draws.noise["squared_ce"] + pairs}
-    return Draws({**draws.values, **added}, {**draws.noise, **noise})
+    values, noise = dict(draws.values), dict(draws.noise)
+    for name in changes.keys() & values.keys():
+        values[name] = values[name] + changes[name]
+    if "squared_ce" in noise:
+        noise["squared_ce"] = noise["squared_ce"] + pairs
+    return Draws(values, noise)
 
 
 def _values(
