@@ -22,6 +22,8 @@ MOST_DRAWS = 99
 #: errors that are added to every second resample: 1.96 standard deviations are then 3.9 errors
 #: where none was seen, and the upper end of an exact interval is 3.7
 ADDED_ERRORS = 4
+#: doubt of a model that has none
+TINY = 1e-300
 #: largest inverse temperature at which these are scored: without errors there is no best one
 LARGEST_BETA = 2.0
 #: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
@@ -172,13 +174,17 @@ def added_errors(
     """Change (R,) of means over samples, of ``squared_ce`` and of the parts of the NLL by errors
     that were not seen, by metric, and that of ``squared_ce`` by products of two of them.
 
-    Every second resample has ADDED_ERRORS more: random samples, the same of all models with the
-    same N and seed, whose label becomes the most probable other class.
+    Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
+    probability that they are not, whose label becomes the most probable other class. The random
+    numbers depend on N and the seed alone, so similar models get similar errors.
     """
     n = predictions.n_samples
-    rows = np.random.default_rng([seed, 2]).integers(0, n, (n_resamples, ADDED_ERRORS))
+    numbers = np.random.default_rng([seed, 2]).random((n_resamples, ADDED_ERRORS))
     # the same of any number of resamples
-    picked = rows[1::2].ravel()
+    numbers = numbers[1::2].ravel()
+    doubt = np.maximum(1 - predictions.confidence, TINY) * predictions.correct
+    ends = doubt.cumsum()
+    picked = np.minimum(np.searchsorted(ends, numbers * ends[-1], side="right"), n - 1)
     kept = Predictions(predictions.probs[picked], predictions.labels[picked])
     others = kept.probs.copy()
     others[np.arange(len(picked)), kept.labels] = -1
@@ -197,16 +203,18 @@ def added_errors(
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count
-    moved = np.where(residual == 0, 0.0, -of_sample["accuracy"])
+    moved = np.where(residual == 0, 0.0, kept.correct)
     of_sample["squared_ce"] = 2 * moved * (bins.sums[place] - residual) / bins.others[place]
-    bin_sums = np.zeros((len(rows[1::2]), n_bins))
-    np.add.at(bin_sums, (np.arange(len(picked)) // ADDED_ERRORS, place), moved)
-    squares = np.zeros_like(bin_sums)
-    np.add.at(squares, (np.arange(len(picked)) // ADDED_ERRORS, place), moved**2)
+    sums, squares = np.zeros((2, n_resamples // 2, n_bins))
+    cell = np.arange(len(picked)) // ADDED_ERRORS, place
+    np.add.at(sums, cell, moved)
+    np.add.at(squares, cell, moved**2)
     pairs = np.zeros(n_resamples)
-    pairs[1::2] = ((bin_sums**2 - squares) / bins.others).sum(axis=1) / n
+    pairs[1::2] = ((sums**2 - squares) / bins.others).sum(axis=1) / n
     changes = {}
     for name, values in of_sample.items():
         changes[name] = np.zeros(n_resamples)
-        changes[name][1::2] = values.reshape(-1, ADDED_ERRORS).sum(axis=1) / n
+        # where all predictions are wrong there are no further errors
+        counted = (values * kept.correct).reshape(-1, ADDED_ERRORS)
+        changes[name][1::2] = counted.sum(axis=1) / n
     return changes, pairs
