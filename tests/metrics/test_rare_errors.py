@@ -96,10 +96,11 @@ def test_the_interval_of_the_accuracy_is_exact(right, n):
 
 
 def added_rows(probs, labels, n_resamples, seed):
-    """Rows (R, 4) of right predictions, in proportion to their doubt."""
+    """Rows (R, 4) of right predictions, in proportion to their doubt, by their confidence."""
     numbers = np.random.default_rng([seed, 2]).random((n_resamples, 4))
-    doubt = (1 - probs.max(axis=1)) * (probs.argmax(axis=1) == labels)
-    return (numbers[:, :, None] >= np.cumsum(doubt / doubt.sum())).sum(axis=2)
+    order = np.argsort(probs.max(axis=1))
+    doubt = ((1 - probs.max(axis=1)) * (probs.argmax(axis=1) == labels))[order]
+    return order[(numbers[:, :, None] >= np.cumsum(doubt / doubt.sum())).sum(axis=2)]
 
 
 def test_every_second_resample_has_four_more_errors():

@@ -175,16 +175,18 @@ def added_errors(
     that were not seen, by metric, and that of ``squared_ce`` by products of two of them.
 
     Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
-    probability that they are not, whose label becomes the most probable other class. The random
-    numbers depend on N and the seed alone, so similar models get similar errors.
+    probability that they are not, whose label becomes the most probable other class. Random numbers,
+    which depend on N and the seed alone, are places in the order of confidence, so that similar
+    models get similar errors.
     """
     n = predictions.n_samples
     numbers = np.random.default_rng([seed, 2]).random((n_resamples, ADDED_ERRORS))
     # the same of any number of resamples
     numbers = numbers[1::2].ravel()
     doubt = np.maximum(1 - predictions.confidence, TINY) * predictions.correct
-    ends = doubt.cumsum()
-    picked = np.minimum(np.searchsorted(ends, numbers * ends[-1], side="right"), n - 1)
+    ends = doubt[predictions.order].cumsum()
+    place = np.searchsorted(ends, numbers * ends[-1], side="right")
+    picked = predictions.order[np.minimum(place, n - 1)]
     kept = Predictions(predictions.probs[picked], predictions.labels[picked])
     others = kept.probs.copy()
     others[np.arange(len(picked)), kept.labels] = -1
