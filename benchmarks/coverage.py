@@ -15,9 +15,9 @@ in place of labels; errors of a calibrated model are exactly 0, also those of th
 estimators, which estimate the same quantities. ``sharp`` and ``flat`` are two calibrated models of
 two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100) (``mild``: v ~ N(0,
 1)). Accurate models have errors e times an exponential variable, at most 0.45, split among the
-other classes by Gamma(0.5) variables; pairs of them, which have equal expected scores, are ``equal``:
-log-odds of the errors with independent noise N(0, 0.25) each, and ``sure``: errors e and e / 2, where
-the true ones are those at which both have the same expected NLL.
+other classes by Gamma(0.5) variables. Pairs of them with equal expected scores are ``equal``, the
+log-odds of the errors with independent noise N(0, 0.25) each, and ``sure``, errors e and e / 2,
+where the true ones are those at which both have the same expected NLL.
 """
 
 import argparse
@@ -504,7 +504,7 @@ def labels_of(posterior: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def rare_errors(n: int, error: float, k: int, options: argparse.Namespace) -> Count:
-    """Coverage of all metrics of an accurate calibrated model; errors are 0, bounds at most that."""
+    """Coverage of all metrics of an accurate calibrated model, whose errors are 0."""
     rng, count = np.random.default_rng([n, k]), Count()
     many = accurate(POPULATION // max(k // 10, 1), error, k, rng)
     truth = population(many, many, True)
@@ -516,8 +516,8 @@ def rare_errors(n: int, error: float, k: int, options: argparse.Namespace) -> Co
         for name in found.drawn:
             low, high = intervals.interval(METRICS[name], found, TAILS)
             if name.startswith(("l1_", "l2_")):
-                high = max(high, 0)
                 truth[name] = 0.0
+                high = max(high, 0)  # a bound from below
             count.add(name, (low, high), truth.get(name, np.nan))
     return count
 
@@ -612,7 +612,9 @@ def parse() -> argparse.Namespace:
         description="Measure the coverage of intervals and comparisons."
     )
     sizes = "test sets of 500, 2,000 and 10,000 samples, 0 for none (200 200 60)"
-    parser.add_argument("--only", choices=("models", "sets", "seeds", "rare"), help="one part (all)")
+    parser.add_argument(
+        "--only", choices=("models", "sets", "seeds", "rare"), help="one part (all)"
+    )
     parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
     names = list(ESTIMATORS)
     parser.add_argument(

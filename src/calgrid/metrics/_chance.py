@@ -1,5 +1,5 @@
-"""What chance does to the errors of a calibrated model, and what errors that were not seen would
-do to the scores of any model: see :mod:`calgrid.metrics.intervals`.
+"""Calibration errors that chance gives a calibrated model, and changes of scores by errors that
+were not seen: see :mod:`calgrid.metrics.intervals`.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 
 #: most sets of labels that are drawn from the probabilities
 MOST_DRAWS = 99
-#: errors that are added to every second resample: 1.96 standard deviations are then 3.9 errors
-#: where none was seen, and the upper end of an exact interval is 3.7
+#: errors that are added to every second resample: 1.96 deviations of their number are 3.9, and the
+#: exact upper end of a Poisson mean of which no event was seen is 3.7
 ADDED_ERRORS = 4
 #: doubt of a model that has none
 TINY = 1e-300
@@ -104,14 +104,14 @@ def _ordered_errors(
     n_draws, n = correct.shape
     once = np.broadcast_to(1, (n_draws, n))
     ranks = _weighted.Ranks(np.broadcast_to(np.arange(n + 1.0), (n_draws, n + 1)))
-    right = _weighted.cumulative(correct)
+    right = _weighted.cumulative(correct.astype(np.float64))
     gaps = _weighted.cumulative(ascending[None]) - right
     drawn_correct, drawn = (_ordered.Carried(ascending, once, 0, sums) for sums in (right, gaps))
     borders = binning.bin_borders(ascending, n_bins)
     edges = _weighted.adaptive_positions(ascending, ranks, n_bins)[0]
     sums = binning.BinSums(np.diff(borders), np.diff(gaps[:, borders], axis=1), np.zeros(()))
     positions, cell = smooth_cells(ascending)
-    smooth_ends = np.append(0, _weighted.tie_ends(cell))
+    smooth_ends = np.append(0, _weighted.tie_ends(cell.astype(np.float64)))
     (swept,) = _ordered.sweep(drawn_correct, ranks, (drawn,), norm=1)
     return {
         **{name: read(sums) for name, read in BINNED.items()},
@@ -135,8 +135,9 @@ def _classwise_errors(
     first, size = labels.draw * (k * n_bins), n_draws * k * n_bins
     moved = np.bincount(first + cell, minlength=size)
     moved -= np.bincount(first + of_top[labels.row], minlength=size)
-    correct = np.bincount(of_top, minlength=k * n_bins) + moved.reshape(n_draws, -1)
-    sums = binning.BinSums(plain.count, plain.confidence, correct.reshape(n_draws, k, n_bins))
+    sure = np.bincount(of_top, minlength=k * n_bins)
+    correct = (sure + moved.reshape(n_draws, -1)).reshape(n_draws, k, n_bins).astype(np.float64)
+    sums = binning.BinSums(plain.count, plain.confidence, correct)
     return {
         "cece": binning.mean_gap(sums).mean(axis=1),
         "brier_calibration": binning.debiased_square(sums).sum(axis=1),
@@ -175,9 +176,9 @@ def added_errors(
     that were not seen, by metric, and that of ``squared_ce`` by products of two of them.
 
     Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
-    probability that they are not, whose label becomes the most probable other class. Random numbers,
-    which depend on N and the seed alone, are places in the order of confidence, so that similar
-    models get similar errors.
+    probability that they are not, whose label becomes the most probable other class. Random
+    numbers, which depend on N and the seed alone, are places in the order of confidence, so that
+    similar models get similar errors.
     """
     n = predictions.n_samples
     numbers = np.random.default_rng([seed, 2]).random((n_resamples, ADDED_ERRORS))

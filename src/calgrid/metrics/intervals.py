@@ -4,9 +4,10 @@ samples.
 ``METRICS`` gives the type of interval of each metric. With v the value, q the quantiles of the
 resampled values and m their mean:
 
-``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and
-out-of-distribution metrics;
-    for two models, quantiles of the resampled differences.
+``binomial`` : accuracy and top-5, the exact interval of a share (Clopper and Pearson, Biometrika
+1934); for two models as ``percentile``.
+``percentile`` [q_low, q_high] : NLL, Brier score, failure prediction and out-of-distribution
+metrics; for two models, quantiles of the resampled differences.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -17,10 +18,9 @@ c is the possible
     whose gap is more than 3 standard deviations from 0, absolute in the others (the directional
     derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic
     Studies 2019; Andrews and Soares, Econometrica 2010). For other errors c is the error of the
-    resampling noise (triangle inequality). So the lower end is 0 if noise alone can explain the
-    value. The upper end of ``ks`` is at least as far from v as the lower one, because a maximum of
-    sums is often larger in resamples: without this 8 % of the intervals of 500 samples ended below
-    the truth. The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the
+    resampling noise (triangle inequality). The upper end of ``ks`` is at least as far from v as the
+    lower one, because a maximum of sums is often larger in resamples: without this 8 % of the
+    intervals of 500 samples ended below the truth. The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the
     half-widths of both intervals in this direction and c the correlation of resampled values (Zou
     and Donner, Statistics in Medicine 2008), so that a bias of one model alone is not significant.
     Only negative c is used, as between an over- and an under-confident model (without it the
@@ -39,12 +39,27 @@ of two added
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
 found no valid one.
 
+Resamples of a sample with few errors do not know the errors that it might have had. So there are
+two more sources of noise (:mod:`calgrid.metrics._chance`):
+
+Chance : the lower end of a ``guarded`` interval, of ``brier_calibration`` and of the L_p errors is
+at least as far from v as the quantile of 99 errors of a calibrated model, whose labels are drawn
+from the same probabilities. So it is 0 unless an error as large has a probability of at most the
+lower tail, however few errors there are. The L_p errors keep the directions of the sample.
+Further errors : every second resample of accuracy, top-5, NLL and its parts, Brier score,
+``brier_refinement`` and ``squared_ce`` has four more errors, where the model deems them most
+probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact upper end of a
+Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American Statistician 1998, add
+four observations to a share for the same reason). So there is no verdict on two networks without an
+error that a few errors would turn. Beside hundreds of errors four more do not count.
+
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
-resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. A
-single sample has no intervals.
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others;
+failure prediction, which has no further errors, is not covered with fewer than about 20. A single
+sample has no intervals.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -397,8 +412,8 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
     than their mean.
     """
-    *numbers, counts = zip(*models, strict=True)
-    return Resampled(*map(_means, numbers), counts[0])
+    values, drawn, noise, chance, counts = zip(*models, strict=True)
+    return Resampled(_means(values), _means(drawn), _means(noise), _means(chance), counts[0])
 
 
 def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

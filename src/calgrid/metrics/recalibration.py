@@ -194,7 +194,7 @@ def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
 
 
 def along(predictions: Predictions, direction: Floats) -> Floats:
-    """y - p along a direction (N, K), (N,)."""
+    """Label minus probabilities, along a direction (N, K), of each sample, (N,)."""
     of_label = direction[np.arange(predictions.n_samples), predictions.labels]
     return of_label - np.einsum("nk,nk->n", direction, predictions.probs)
 

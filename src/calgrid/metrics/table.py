@@ -47,7 +47,8 @@ class Metric:
     unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown in squared
         percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``binomial`` (of a share), ``centred``, ``guarded`` or ``unbiased``
-        (both need the noise of an estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
+        (both need the noise of an estimator in ``_estimators``), or ``none``: see
+        :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
