@@ -109,6 +109,7 @@ def test_every_second_resample_has_four_more_errors():
     rows = added_rows(probs, labels, 10, 7)
     drawn = metrics.resampled_metrics(probs, labels, n_resamples=10, seed=7)
     plain = metrics.evaluate(probs, labels)
+    weight = 1 - (probs.argmax(axis=1) != labels).sum() / 50
     weights = np.concatenate(list(intervals.resample_weights(40, 10, 7)))
     for r, counts in enumerate(weights.astype(int)):
         resample = np.repeat(np.arange(40), counts)
@@ -122,7 +123,8 @@ def test_every_second_resample_has_four_more_errors():
                 change[name] += changed[name] - plain[name]
         assert change["accuracy"] == pytest.approx(-0.1 * (r % 2))
         for name in MEANS:
-            assert drawn[name][r] == pytest.approx(without[name] + change[name], abs=1e-12)
+            expected = without[name] + weight * change[name]
+            assert drawn[name][r] == pytest.approx(expected, abs=1e-12)
 
 
 def test_added_errors_change_the_squared_error_as_labels_do():
@@ -132,12 +134,14 @@ def test_added_errors_change_the_squared_error_as_labels_do():
     changes, pairs = _chance.added_errors(case, 15, 40, 3)
     rows = added_rows(probs, labels, 40, 3)
     plain = metrics.squared_ce(probs, labels)
+    weight = 1 - (probs.argmax(axis=1) != labels).sum() / 50
+    assert 0.5 < weight < 1
     for r in range(1, 40, 2):
         alone = [flipped(probs, labels, [row]) - plain for row in rows[r]]
-        assert changes["squared_ce"][r] == pytest.approx(sum(alone), abs=1e-12)
+        assert changes["squared_ce"][r] == pytest.approx(weight * sum(alone), abs=1e-12)
         if len(set(rows[r])) == 4:
             products = flipped(probs, labels, rows[r]) - plain - sum(alone)
-            assert pairs[r] == pytest.approx(products, abs=1e-12)
+            assert pairs[r] == pytest.approx(weight**2 * products, abs=1e-12)
     assert not pairs[::2].any()
     assert not changes["nll"][::2].any()
 
@@ -153,18 +157,18 @@ def test_a_model_without_doubt_may_err_anywhere(right):
     """Nothing is added where all predictions are wrong: labels that become right are no errors."""
     probs = np.eye(3)[np.zeros(20, int)]
     case = metrics.check_probabilities(probs, np.full(20, 1 - right))
-    changes, _ = _chance.added_errors(case, 15, 8, 0)
-    expected = [0, -0.2] * 4 if right else [0] * 8
-    np.testing.assert_allclose(changes["accuracy"], expected)
+    changes, pairs = _chance.added_errors(case, 15, 8, 0)
+    np.testing.assert_allclose(changes.get("accuracy", np.zeros(8)), [0, -0.2 * right] * 4)
+    assert right or not pairs.any()
 
 
-def test_added_errors_do_not_count_where_there_are_many():
-    """A thousand errors seen, four more: the deviation grows by 0.2 %."""
-    probs, labels = calibrated(5000, sharpness=5.0)
-    losses = -np.log(probs[np.arange(5000), labels])
-    drawn = metrics.resampled_metrics(probs, labels, n_resamples=200)["nll"]
-    plain = np.concatenate(list(intervals.resample_weights(5000, 200, 0))) @ losses / 5000
-    assert drawn.std() == pytest.approx(plain.std(), rel=0.01)
+def test_nothing_is_added_to_fifty_errors():
+    """Then every resample is what it scores, as on even places with fewer errors."""
+    case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 50)
+    assert _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)[0] == {}
+    case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 40)
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)
+    np.testing.assert_allclose(changes["accuracy"], [0, -0.2 * 4 / 200] * 4)
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -22,6 +22,9 @@ MOST_DRAWS = 99
 #: errors that are added to every second resample: 1.96 deviations of their number are 3.9, and the
 #: exact upper end of a Poisson mean of which no event was seen is 3.7
 ADDED_ERRORS = 4
+#: errors of a sample that is as good as any; with fewer, added ones count in proportion to what is
+#: missing
+MANY_ERRORS = 50
 #: doubt of a model that has none
 TINY = 1e-300
 #: largest inverse temperature at which these are scored: without errors there is no best one
@@ -178,16 +181,20 @@ def added_errors(
     Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
     probability that they are not, whose label becomes the most probable other class. Random
     numbers, which depend on N and the seed alone, are places in the order of confidence, so that
-    similar models get similar errors.
+    similar models get similar errors. They count less the more errors the sample has, and not at
+    all beside MANY_ERRORS.
     """
     n = predictions.n_samples
+    weight = 1 - (n - predictions.correct.sum()) / MANY_ERRORS
+    if weight <= 0 or not predictions.correct.any():
+        return {}, np.zeros(n_resamples)
     numbers = np.random.default_rng([seed, 2]).random((n_resamples, ADDED_ERRORS))
     # the same of any number of resamples
     numbers = numbers[1::2].ravel()
     doubt = np.maximum(1 - predictions.confidence, TINY) * predictions.correct
     ends = doubt[predictions.order].cumsum()
     place = np.searchsorted(ends, numbers * ends[-1], side="right")
-    picked = predictions.order[np.minimum(place, n - 1)]
+    picked = predictions.order[np.minimum(place, n - 1)]  # rounding of the sum
     kept = Predictions(predictions.probs[picked], predictions.labels[picked])
     others = kept.probs.copy()
     others[np.arange(len(picked)), kept.labels] = -1
@@ -206,18 +213,16 @@ def added_errors(
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count
-    moved = np.where(residual == 0, 0.0, kept.correct)
+    moved = (residual != 0).astype(np.float64)
     of_sample["squared_ce"] = 2 * moved * (bins.sums[place] - residual) / bins.others[place]
     sums, squares = np.zeros((2, n_resamples // 2, n_bins))
     cell = np.arange(len(picked)) // ADDED_ERRORS, place
     np.add.at(sums, cell, moved)
     np.add.at(squares, cell, moved**2)
     pairs = np.zeros(n_resamples)
-    pairs[1::2] = ((sums**2 - squares) / bins.others).sum(axis=1) / n
+    pairs[1::2] = weight**2 * ((sums**2 - squares) / bins.others).sum(axis=1) / n
     changes = {}
     for name, values in of_sample.items():
         changes[name] = np.zeros(n_resamples)
-        # where all predictions are wrong there are no further errors
-        counted = (values * kept.correct).reshape(-1, ADDED_ERRORS)
-        changes[name][1::2] = counted.sum(axis=1) / n
+        changes[name][1::2] = weight * values.reshape(-1, ADDED_ERRORS).sum(axis=1) / n
     return changes, pairs

@@ -20,9 +20,10 @@ c is the possible
     Studies 2019; Andrews and Soares, Econometrica 2010). For other errors c is the error of the
     resampling noise (triangle inequality). The upper end of ``ks`` is at least as far from v as the
     lower one, because a maximum of sums is often larger in resamples: without this 8 % of the
-    intervals of 500 samples ended below the truth. The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the
-    half-widths of both intervals in this direction and c the correlation of resampled values (Zou
-    and Donner, Statistics in Medicine 2008), so that a bias of one model alone is not significant.
+    intervals of 500 samples ended below the truth. The ends of a difference are d -+ sqrt(r^2 + s^2
+    - 2 c r s), with r and s the half-widths of both intervals in this direction and c the
+    correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
+    one model alone is not significant.
     Only negative c is used, as between an over- and an under-confident model (without it the
     coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated
     and a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
@@ -51,7 +52,8 @@ Further errors : every second resample of accuracy, top-5, NLL and its parts, Br
 probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact upper end of a
 Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American Statistician 1998, add
 four observations to a share for the same reason). So there is no verdict on two networks without an
-error that a few errors would turn. Beside hundreds of errors four more do not count.
+error that a few errors would turn. With E errors in the sample they count 1 - E / 50 each, and
+nothing from 50 on.
 
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
