@@ -159,7 +159,8 @@ def test_a_model_without_doubt_may_err_anywhere(right):
     case = metrics.check_probabilities(probs, np.full(20, 1 - right))
     changes, pairs = _chance.added_errors(case, 15, 8, 0)
     np.testing.assert_allclose(changes.get("accuracy", np.zeros(8)), [0, -0.2 * right] * 4)
-    assert right or not pairs.any()
+    # the square of four errors among twenty samples, without that of each
+    np.testing.assert_allclose(pairs, [0, right * (16 - 4) / 19 / 20] * 4)
 
 
 def test_nothing_is_added_to_fifty_errors():

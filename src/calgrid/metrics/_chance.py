@@ -213,14 +213,12 @@ def added_errors(
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count
-    moved = (residual != 0).astype(np.float64)
+    moved = (np.bincount(bins.place)[place] > 1).astype(np.float64)
     of_sample["squared_ce"] = 2 * moved * (bins.sums[place] - residual) / bins.others[place]
-    sums, squares = np.zeros((2, n_resamples // 2, n_bins))
-    cell = np.arange(len(picked)) // ADDED_ERRORS, place
-    np.add.at(sums, cell, moved)
-    np.add.at(squares, cell, moved**2)
+    errors = np.zeros((n_resamples // 2, n_bins))
+    np.add.at(errors, (np.arange(len(picked)) // ADDED_ERRORS, place), moved)
     pairs = np.zeros(n_resamples)
-    pairs[1::2] = weight**2 * ((sums**2 - squares) / bins.others).sum(axis=1) / n
+    pairs[1::2] = weight**2 * (errors * (errors - 1) / bins.others).sum(axis=1) / n
     changes = {}
     for name, values in of_sample.items():
         changes[name] = np.zeros(n_resamples)
