@@ -13,7 +13,7 @@ from calgrid.statistics import paired_bootstrap
 
 #: errors whose interval begins at 0 if chance alone explains them
 ERRORS = ("ece", "rmsce", "u_ece", "aece_eq", "ece_sweep", "ks", "smce", "smece", "cece")
-MEANS = ("accuracy", "top5", "nll", "brier")
+MEANS = ("accuracy", "top5", "nll", "brier", "aurc")
 
 
 def test_chance_errors_have_the_law_of_all_labels():
@@ -161,6 +161,13 @@ def test_a_model_without_doubt_may_err_anywhere(right):
     np.testing.assert_allclose(changes.get("accuracy", np.zeros(8)), [0, -0.2 * right] * 4)
     # the square of four errors among twenty samples, without that of each
     np.testing.assert_allclose(pairs, [0, right * (16 - 4) / 19 / 20] * 4)
+
+
+def test_a_further_error_among_ties_has_their_mean_share_of_the_aurc():
+    none, one = (with_confidence(np.full(20, 0.7), np.arange(20) >= k) for k in (0, 1))
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*none), 15, 4, 0)
+    expected = 4 * (metrics.aurc(*one) - metrics.aurc(*none))
+    np.testing.assert_allclose(changes["aurc"], [0, expected] * 2)
 
 
 def test_nothing_is_added_to_fifty_errors():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calgrid.metrics import _ordered, _weighted, binning, kernel, recalibration, scoring, smooth
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.classwise import classwise_sums
+from calgrid.metrics.failure import harmonic_tails
 from calgrid.metrics.moments import row_blocks
 from calgrid.metrics.table import MOST_FITTED
 
@@ -172,11 +173,19 @@ def smooth_cells(confidence: Floats) -> tuple[Floats, NDArray[np.intp]]:
     return positions, cell
 
 
+def _mean_tails(predictions: Predictions, confidence: Floats) -> Floats:
+    """What errors at some confidences (E,) add to N times the AURC, the mean over ties, (E,)."""
+    n, ascending = predictions.n_samples, predictions.confidence[predictions.order]
+    area = np.append(0, np.cumsum(harmonic_tails(n)))
+    begin, end = (n - np.searchsorted(ascending, confidence, side) for side in ("right", "left"))
+    return (area[end] - area[begin]) / (end - begin)
+
+
 def added_errors(
     predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> tuple[dict[str, Floats], Floats]:
-    """Change (R,) of means over samples, of ``squared_ce`` and of the parts of the NLL by errors
-    that were not seen, by metric, and that of ``squared_ce`` by products of two of them.
+    """Change (R,) of means over samples, AURC, ``squared_ce`` and parts of scores by errors that
+    were not seen, by metric, and that of ``squared_ce`` by products of two of them.
 
     Every second resample has ADDED_ERRORS more: samples that are right, drawn in proportion to the
     probability that they are not, whose label becomes the most probable other class. Random
@@ -209,7 +218,9 @@ def added_errors(
         beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
         of_sample["nll_refinement"] = beta * of_sample["nll"]
         of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]
-    of_sample["brier_refinement"] = of_sample["brier"]
+    # the mean, which is half of what is added, is subtracted from its interval
+    of_sample["brier_refinement"] = 2 * of_sample["brier"]
+    of_sample["aurc"] = _mean_tails(predictions, predictions.confidence[picked])
     bins = binning.residual_bins(predictions, n_bins)
     place, residual = bins.place[picked], bins.residual[picked]
     # a sample that is alone in its bin does not count

@@ -48,7 +48,7 @@ at least as far from v as the quantile of 99 errors of a calibrated model, whose
 from the same probabilities. So it is 0 unless an error as large has a probability of at most the
 lower tail, however few errors there are. The L_p errors keep the directions of the sample.
 Further errors : every second resample of accuracy, top-5, NLL and its parts, Brier score,
-``brier_refinement`` and ``squared_ce`` has four more errors, where the model deems them most
+``brier_refinement``, AURC and ``squared_ce`` has four more errors, where the model deems them most
 probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact upper end of a
 Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American Statistician 1998, add
 four observations to a share for the same reason). So there is no verdict on two networks without an
@@ -60,8 +60,8 @@ bias may be below 0, and then its interval contains both the estimate and 0. Tho
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
 resamples. A metric that is undefined in some resamples (no error was drawn) uses the others;
-failure prediction, which has no further errors, is not covered with fewer than about 20. A single
-sample has no intervals.
+AUROC, AUPR and FPR95 of failure prediction, which have no further errors, are not covered with
+fewer than about 20. A single sample has no intervals.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
