@@ -6,6 +6,7 @@ difference that is not there.
     python benchmarks/coverage.py > coverage.md          the tables of coverage.md
     python benchmarks/coverage.py --sets 50 50 20        a quick look
     python benchmarks/coverage.py --only models --estimators squared sorted
+    python benchmarks/coverage.py --only rare            accurate calibrated models
 
 Test sets are drawn from models whose posterior is known: ten classes, logits N(0, 4), labels drawn
 from their softmax, and a model whose logits are the true ones times a factor (1: calibrated, 1.3:
@@ -13,7 +14,10 @@ over-confident, 0.8: under-confident). The truth is the metric of 200,000 sample
 in place of labels; errors of a calibrated model are exactly 0, also those of the debiased
 estimators, which estimate the same quantities. ``sharp`` and ``flat`` are two calibrated models of
 two classes: one knows u + v, the other u alone, u ~ N(0, 2.25), v ~ N(0, 100) (``mild``: v ~ N(0,
-1)).
+1)). Accurate models have errors e times an exponential variable, at most 0.45, split among the
+other classes by Gamma(0.5) variables. Pairs of them with equal expected scores are ``equal``, the
+log-odds of the errors with independent noise N(0, 0.25) each, and ``sure``, errors e and e / 2,
+where the true ones are those at which both have the same expected NLL.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from scipy import optimize, special
 
 from calgrid.metrics import (
     METRICS,
+    _chance,
     _estimators,
     binning,
     bootstrap_ood,
@@ -37,13 +42,22 @@ from calgrid.metrics import (
 )
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.evaluation import evaluate_ood, evaluate_soft
+from calgrid.statistics import paired_bootstrap
 from calgrid.statistics.paired import seed_interval, student_reach
+from calgrid.statistics.verdicts import FOUND
 
 Floats = NDArray[np.float64]
 Models = dict[str, Floats]
 Interval = tuple[float, float]
 BINS, FINE_BINS, POPULATION, CLASSES = 15, 100, 200_000, 10
 TAILS = (0.025, 0.975)
+#: samples, mean error and classes of accurate models
+RARE = (
+    *((20, 0.05, 2), (50, 0.02, 2), (50, 0.1, 10), (200, 0.01, 2), (200, 0.01, 100)),
+    *((200, 0.1, 100), (1000, 0.005, 10), (1000, 0.001, 2), (5000, 0.001, 10)),
+)
+#: metrics of whose differences there are verdicts
+DECIDING = ("accuracy", "nll", "brier", "squared_ce", "nll_calibration", "nll_refinement")
 SMOOTH_RESAMPLES = 99
 FACTORS = (1.0, 1.3, 0.8)
 #: estimators of most test sets
@@ -218,8 +232,10 @@ def resampled(
     found = []
     for one, parts in zip(checked, blocks, strict=True):
         draws = _estimators.joined(parts)
+        draws = intervals.with_added(draws, one, BINS, options.resamples, number)
+        chance = _chance.chance_errors(one, BINS, _chance.MOST_DRAWS, number)
         values = {name: METRICS[name].function(one, one.labels, BINS) for name in draws.values}
-        found.append(intervals.Resampled(values, draws.values, draws.noise))
+        found.append(intervals.Resampled(values, *draws, chance, one.n_samples))
     return found
 
 
@@ -238,6 +254,11 @@ class Count:
         """Coverage in %."""
         held = self.held.get(name)
         return f"{100 * np.mean(held):.1f}" if held else ""
+
+    def missed(self, name: str) -> str:
+        """What is missing to full coverage, in %."""
+        held = self.held.get(name)
+        return f"{100 - 100 * np.mean(held):.1f}" if held else ""
 
 
 def single(factor: float, n: int, options: argparse.Namespace, sets: int) -> Count:
@@ -430,6 +451,7 @@ def main() -> None:
         "models": lambda: [one_size(n, sets, options) for n, sets in sizes.items()],
         "sets": lambda: two_sets(sizes, options),
         "seeds": all_seeds,
+        "rare": lambda: rare(options),
     }
     for name, part in parts.items():
         if options.only in (None, name):
@@ -467,6 +489,89 @@ def two_sets(sizes: Mapping[int, int], options: argparse.Namespace) -> None:
         for t in (1.0, 0.7)
     }
     table("to a posterior, % (N, temperature)", ["soft_kl", "soft_tv", "soft_ece"], to_truth)
+
+
+def accurate(n: int, error: float, k: int, rng: np.random.Generator) -> Floats:
+    """Probabilities (n, k) of which the first is the largest, nearly 1."""
+    wrong = np.minimum(error * rng.exponential(size=n), 0.45)
+    share = rng.gamma(0.5, size=(n, k - 1)) + 1e-9
+    return np.column_stack([1 - wrong, wrong[:, None] * share / share.sum(axis=1, keepdims=True)])
+
+
+def labels_of(posterior: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Labels (N,) drawn from a posterior (N, K)."""
+    return (posterior.cumsum(axis=1) > rng.random((len(posterior), 1))).argmax(axis=1)
+
+
+def rare_errors(n: int, error: float, k: int, options: argparse.Namespace) -> Count:
+    """Coverage of all metrics of an accurate calibrated model, whose errors are 0."""
+    rng, count = np.random.default_rng([n, k]), Count()
+    many = accurate(POPULATION // max(k // 10, 1), error, k, rng)
+    truth = population(many, many, True)
+    for number in range(options.rare):
+        probs = accurate(n, error, k, rng)
+        found = intervals.resampled(
+            probs, labels_of(probs, rng), n_resamples=options.resamples, seed=number
+        )
+        for name in found.drawn:
+            low, high = intervals.interval(METRICS[name], found, TAILS)
+            if name.startswith(("l1_", "l2_")):
+                truth[name] = 0.0
+                high = max(high, 0)  # a bound from below
+            count.add(name, (low, high), truth.get(name, np.nan))
+    return count
+
+
+def equal_pair(
+    name: str, n: int, error: float, rng: np.random.Generator
+) -> tuple[list[Floats], NDArray[np.int64]]:
+    """Probabilities of two models of two classes, and labels."""
+    wrong = accurate(n, error, 2, rng)[:, 1]
+    if name == "equal":
+        odds = special.logit(wrong)
+        both = [special.expit(odds + 0.5 * rng.normal(size=n)) for _ in range(2)]
+    else:
+        both = [wrong, wrong / 2]
+        gain = np.log1p(-both[1]) - np.log1p(-both[0])
+        wrong = gain / (gain + np.log(2))
+    labels = (rng.random(n) < wrong).astype(np.int64)
+    return [np.column_stack([1 - each, each]) for each in both], labels
+
+
+def false_verdicts(name: str, n: int, error: float, options: argparse.Namespace) -> dict[str, str]:
+    """Share of pairs of equal networks, in %, of which one is found better, by metric."""
+    rng = np.random.default_rng([n, len(name)])
+    found = []
+    for number in range(options.rare):
+        (one, other), labels = equal_pair(name, n, error, rng)
+        judged = paired_bootstrap(
+            {"one": [one], "other": [other]},
+            labels,
+            metrics=DECIDING,
+            n_resamples=options.resamples,
+            seed=number,
+            of_runs=True,
+        )
+        found.append(judged.set_index("metric")["verdict"].isin(FOUND))
+    shares = 100 * pd.DataFrame(found).mean()
+    return {metric: f"{share:.1f}" for metric, share in shares.items()}
+
+
+def rare(options: argparse.Namespace) -> None:
+    """Tables of accurate calibrated models, and of pairs of equal ones."""
+    print(f"\n{options.rare} test sets each", flush=True)
+    counts = {}
+    for n, error, k in RARE:
+        counts[f"{n:,}; {100 * (1 - error):g} %; {k}"] = rare_errors(n, error, k, options)
+    shown = {name: count.missed for name, count in counts.items()}
+    labelled = [name for name, metric in METRICS.items() if metric.kind == "labelled"]
+    table("not held, % (samples; accuracy; classes)", labelled, shown)
+    verdicts = {}
+    for name in ("equal", "sure"):
+        for n, error in ((50, 0.02), (200, 0.01), (1000, 0.005)):
+            found = false_verdicts(name, n, error, options)
+            verdicts[f"{name}; {n:,}; {100 * (1 - error):g} %"] = found.get
+    table("false verdicts, % (pair; samples; accuracy)", DECIDING, verdicts)
 
 
 def all_seeds() -> None:
@@ -507,7 +612,9 @@ def parse() -> argparse.Namespace:
         description="Measure the coverage of intervals and comparisons."
     )
     sizes = "test sets of 500, 2,000 and 10,000 samples, 0 for none (200 200 60)"
-    parser.add_argument("--only", choices=("models", "sets", "seeds"), help="one part (all)")
+    parser.add_argument(
+        "--only", choices=("models", "sets", "seeds", "rare"), help="one part (all)"
+    )
     parser.add_argument("--sets", type=int, nargs=3, default=[200, 200, 60], help=sizes)
     names = list(ESTIMATORS)
     parser.add_argument(
@@ -519,6 +626,9 @@ def parse() -> argparse.Namespace:
         type=int,
         default=8,
         help="test sets on which the smooth errors are computed (8)",
+    )
+    parser.add_argument(
+        "--rare", type=int, default=200, help="test sets of each accurate model (200)"
     )
     return parser.parse_args()
 

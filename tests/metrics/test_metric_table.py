@@ -54,9 +54,8 @@ def test_direction():
         *("accuracy", "top5", "auroc_failure", "aupr_failure"),
         *("auroc", "auroc_entropy", "aupr", "aupr_oodpos"),
     }
-    assert [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None] == [
-        "ece_null"
-    ]
+    neither = [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None]
+    assert neither == ["ece_null", "l1_ts", "l1_iso", "l2_ts", "l2_iso"]
 
 
 def test_evaluation_is_the_table_applied():

@@ -8,7 +8,7 @@ from tests.metrics.cases import calibrated, softmax
 from calgrid import metrics
 from calgrid.errors import ConfigError
 from calgrid.metrics import intervals, recalibration
-from calgrid.metrics.recalibration import below_largest, directed_errors, nll_parts
+from calgrid.metrics.recalibration import along, below_largest, derivatives, nll_parts
 from calgrid.metrics.table import LABELLED
 from calgrid.statistics import paired_bootstrap
 
@@ -106,9 +106,10 @@ def test_the_standard_error_of_the_calibration_part_is_its_deviation_over_test_s
 def test_errors_towards_the_frequencies_are_their_distance(probs, counts, map_to, l1, l2):
     labels = np.repeat(np.arange(len(counts)), counts)
     case = metrics.check_probabilities(np.tile(probs, (10, 1)), labels)
-    found = directed_errors(case, np.tile(map_to, (10, 1)))
-    assert [found[p].mean() for p in (1, 2)] == pytest.approx([l1, l2], abs=1e-7)
-    assert directed_errors(case, case.probs)[1].mean() == 0
+    towards = derivatives(np.array(map_to) - case.probs)
+    found = [along(case, towards[p]).mean() for p in (1, 2)]
+    assert found == pytest.approx([l1, l2], abs=1e-7)
+    assert along(case, derivatives(np.zeros_like(case.probs))[1]).mean() == 0
 
 
 @pytest.mark.parametrize("by", ["ts", "iso"])
@@ -145,5 +146,6 @@ def test_large_sets_have_no_metrics_that_fit_maps(refuses):
     differences = metrics.bootstrap_difference(probs, probs, labels, n_resamples=3)
     assert set(values) == set(bounds) == set(differences) == set(LABELLED) - fitted
     assert all(LABELLED[name].is_computed(2000, 1000) for name in fitted)
-    with refuses(ConfigError, "l1_ts is computed for up to 2,000,000 probabilities", "2001 x 1000"):
-        paired_bootstrap({"a": [probs], "b": [probs]}, labels, metrics=["l1_ts"])
+    said = "nll_calibration is computed for up to 2,000,000 probabilities", "2001 x 1000"
+    with refuses(ConfigError, *said):
+        paired_bootstrap({"a": [probs], "b": [probs]}, labels, metrics=["nll_calibration"])

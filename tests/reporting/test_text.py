@@ -41,6 +41,13 @@ def test_headings_tell_unit_and_direction():
     assert text.heading("accuracy") == "Accuracy (%) ↑"
     assert text.heading("nll") == "NLL (nats) ↓"
     assert text.heading("ece_null") == "ECE null (%)"
+    assert text.heading("l1_ts") == "L1 error (temperature)"
+
+
+def test_a_bound_has_no_best_value():
+    """It may be closer for one model than for another."""
+    rows = pd.DataFrame({"accuracy_mean": [0.9, 0.9], "l1_ts_mean": [0.1, 0.2], "nll_mean": [2, 1]})
+    assert best_rows(rows, ["l1_ts", "nll"]) == {"l1_ts": set(), "nll": {1}}
 
 
 def test_every_metric_has_a_name_and_a_heading():

@@ -25,6 +25,7 @@ from calgrid.metrics import (
     scoring,
     smooth,
 )
+from calgrid.metrics._chance import BINNED, smooth_cells
 from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics.failure import Confidences, sorted_correct
@@ -36,9 +37,6 @@ Floats = NDArray[np.float64]
 #: gaps within this many standard deviations are treated as possibly 0: sqrt(ln N), the usual
 #: choice, for N = 8,000
 NEAR = 3.0
-#: maximum distinct confidences for resamples of the smooth calibration error; more are merged into
-#: equal cells
-SMOOTH_CELLS = 1000
 #: entries of an array with one row per resample that fits into a processor cache
 BLOCK_ENTRIES = 2**18
 #: fewest rows of such an array, as each block has calls of many functions
@@ -114,19 +112,15 @@ def smooth_estimator(predictions: Predictions) -> Estimator:
     cells of [0, 1], which changes the value by at most half the width of a cell times the mean |a_i
     - p_i|.
     """
-    positions, cell = np.unique(predictions.confidence, return_inverse=True)
-    if len(positions) > SMOOTH_CELLS:
-        occupied, cell = np.unique(
-            np.floor(predictions.confidence * SMOOTH_CELLS), return_inverse=True
-        )
-        positions = (occupied + 0.5) / SMOOTH_CELLS
+    positions, cell = smooth_cells(predictions.confidence)
     residual = (predictions.correct - predictions.confidence) / predictions.n_samples
 
     def errors(weights: Floats) -> Floats:
         sums = [np.bincount(cell, row * residual, minlength=len(positions)) for row in weights]
         return smooth.optimum(positions, np.array(sums))
 
-    return lambda weights: Draws({"smce": errors(weights)}, {"smce": errors(weights - 1)})
+    # half of the resamples are enough for a quantile of the noise
+    return lambda weights: Draws({"smce": errors(weights)}, {"smce": errors(weights[::2] - 1)})
 
 
 def function_estimator(
@@ -158,31 +152,20 @@ def _means(predictions: Predictions, n_bins: int) -> Estimator:
     return lambda weights: Draws(dict(zip(per_sample, (weights @ columns).T / n, strict=True)), {})
 
 
-#: errors of equal-width bins and their functions of the sums
-_BINNED = {
-    "ece": binning.mean_gap,
-    "mce": binning.largest_gap,
-    "rmsce": binning.rms_gap,
-    "o_ece": binning.mean_over,
-    "u_ece": binning.mean_under,
-}
-
-
 def _binned(predictions: Predictions, n_bins: int) -> Callable[[binning.BinSums], Draws]:
     """Draws of the errors of equal-width bins, from the sums of resamples, each (R, M)."""
     confidence = predictions.confidence
     index, sample = binning.bin_index(confidence, n_bins), binning.bin_sums(predictions, n_bins)
-    expected = np.bincount(index, confidence * (1 - confidence), n_bins).astype(np.float64)
     seen = np.bincount(index, np.square(confidence - predictions.correct), n_bins)
-    centre, scale = _centre(sample.gap, expected, seen.astype(np.float64))
+    centre = _centre(sample.gap, seen.astype(np.float64))
     base = sample.with_gap(centre)
 
     def estimate(sums: binning.BinSums) -> Draws:
-        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
-        values = {name: read(sums) for name, read in _BINNED.items()}
+        moved = sums.with_gap(centre + sums.gap - sample.gap)
+        values = {name: read(sums) for name, read in BINNED.items()}
         values["ece_debiased"] = binning.debiased_gap(sums)
         values["rmsce_debiased"] = binning.debiased_rms(sums)
-        return Draws(values, {name: read(moved) - read(base) for name, read in _BINNED.items()})
+        return Draws(values, {name: read(moved) - read(base) for name, read in BINNED.items()})
 
     return estimate
 
@@ -242,17 +225,11 @@ def _directed(predictions: Predictions, n_bins: int) -> Estimator:
     return lambda weights: Draws(dict(zip(errors, (weights @ columns).T / n, strict=True)), {})
 
 
-def _centre(gap: Floats, expected: Floats, seen: Floats) -> tuple[Floats, Floats]:
-    """Gaps of bins, with insignificant ones set to 0, and a factor for the noise of these.
-
-    ``expected`` is the variance sum p_i (1 - p_i) of a bin without calibration error, ``seen`` the
-    empirical sum of squares that resampling uses, both with the shape of ``gap``. The factor
-    corrects bins without observed errors, for which resampling would estimate no noise.
+def _centre(gap: Floats, seen: Floats) -> Floats:
+    """Gaps of bins, with insignificant ones set to 0; ``seen`` are the sums of squared residuals
+    that resampling uses, both with the same shape.
     """
-    largest = np.maximum(seen, expected)
-    near = np.abs(gap) <= NEAR * np.sqrt(largest)
-    scale = np.sqrt(np.divide(largest, seen, out=np.ones_like(seen), where=near & (seen > 0)))
-    return np.where(near, 0.0, gap), scale
+    return np.where(np.abs(gap) <= NEAR * np.sqrt(seen), 0.0, gap)
 
 
 def _sorted(predictions: Predictions, n_bins: int) -> Estimator:
@@ -311,8 +288,7 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
     sample = binning.BinSums(
         plain.count[:, None], plain.confidence[:, None], plain.correct[:, None]
     )
-    expected, observed = bins.variances()
-    centre, scale = _centre(sample.gap, expected[:, None], observed[:, None])
+    centre = _centre(sample.gap, bins.squares()[:, None])
     base = binning.mean_gap(sample.with_gap(centre)).mean(axis=0)
     score = scoring.brier_per_sample(predictions) / predictions.n_samples
 
@@ -324,12 +300,12 @@ def _classwise(predictions: Predictions, n_bins: int) -> Estimator:
             "brier_calibration": calibration,
             "brier_refinement": weights @ score - calibration,
         }
-        moved = sums.with_gap(centre + scale * (sums.gap - sample.gap))
+        moved = sums.with_gap(centre + sums.gap - sample.gap)
         return Draws(values, {"cece": binning.mean_gap(moved).mean(axis=0) - base})
 
     def estimate(weights: Floats) -> Draws:
         totals = bins.totals(weights)
-        parts = row_blocks(len(weights), expected.size, BLOCK_ENTRIES)
+        parts = row_blocks(len(weights), centre.size, BLOCK_ENTRIES)
         return joined([of_block(weights[part], totals[part]) for part in parts])
 
     return estimate

@@ -61,16 +61,14 @@ class ClasswiseBins:
         confidence[:, :, 0] += totals.T - confidence.sum(axis=2)
         return BinSums(count, confidence, correct)
 
-    def variances(self) -> tuple[Floats, Floats]:
-        """Sums of p (1 - p) and of (p - y)^2 in each class and bin of the sample, each (K, M)."""
+    def squares(self) -> Floats:
+        """Sums of (p - y)^2 in each class and bin of the sample, (K, M)."""
         sums = classwise_sums(self._predictions, self._n_bins)
         square = np.asarray(self._p_above.power(2).sum(axis=1)).reshape(-1, self._n_bins)
         square[:, 0] += np.einsum("nk,nk->k", self._probs, self._probs) - square.sum(axis=1)
         of_labels = (self._labels @ self._label_probs).reshape(square.shape)
-        expected = sums.confidence - square
-        observed = square - 2 * of_labels + sums.correct
         # rounding errors of the first bin
-        return expected.clip(min=0), observed.clip(min=0)
+        return (square - 2 * of_labels + sums.correct).clip(min=0)
 
 
 @computed_once

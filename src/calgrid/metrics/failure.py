@@ -53,7 +53,7 @@ class Confidences:
 
     def aurc(self) -> Floats:
         """Area under the risk-coverage curve, (R,)."""
-        return self._area(_harmonic_tails(self._n)) / self._n
+        return self._area(harmonic_tails(self._n)) / self._n
 
     def augrc(self) -> Floats:
         """Area under the generalised risk-coverage curve, (R,)."""
@@ -61,7 +61,7 @@ class Confidences:
 
     def oracle_aurc(self) -> Floats:
         """Area under the risk-coverage curve if all errors had the lowest confidences, (R,)."""
-        area = np.append(0, np.cumsum(_harmonic_tails(self._n)))
+        area = np.append(0, np.cumsum(harmonic_tails(self._n)))
         return (area[-1] - area[self._n - self.wrong.astype(np.intp)]) / self._n
 
     def auroc(self) -> Floats:
@@ -183,7 +183,7 @@ def sorted_correct(predictions: Predictions) -> tuple[Floats, Floats]:
     return predictions.confidence[predictions.order], predictions.correct[predictions.order]
 
 
-def _harmonic_tails(n: int) -> Floats:
+def harmonic_tails(n: int) -> Floats:
     """sum_{m = r}^{n} 1 / m for the ranks r = 1 ... n: contribution of an error at rank r to the
     sum of risks.
     """

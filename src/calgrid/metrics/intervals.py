@@ -4,9 +4,10 @@ samples.
 ``METRICS`` gives the type of interval of each metric. With v the value, q the quantiles of the
 resampled values and m their mean:
 
-``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and
-out-of-distribution metrics;
-    for two models, quantiles of the resampled differences.
+``binomial`` : accuracy and top-5, the exact interval of a share (Clopper and Pearson, Biometrika
+1934); for two models as ``percentile``.
+``percentile`` [q_low, q_high] : NLL, Brier score, failure prediction and out-of-distribution
+metrics; for two models, quantiles of the resampled differences.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -17,12 +18,12 @@ c is the possible
     whose gap is more than 3 standard deviations from 0, absolute in the others (the directional
     derivative of the error with an estimated set of kinks: Fang and Santos, Review of Economic
     Studies 2019; Andrews and Soares, Econometrica 2010). For other errors c is the error of the
-    resampling noise (triangle inequality). So the lower end is 0 if noise alone can explain the
-    value. The upper end of ``ks`` is at least as far from v as the lower one, because a maximum of
-    sums is often larger in resamples: without this 8 % of the intervals of 500 samples ended below
-    the truth. The ends of a difference are d -+ sqrt(r^2 + s^2 - 2 c r s), with r and s the
-    half-widths of both intervals in this direction and c the correlation of resampled values (Zou
-    and Donner, Statistics in Medicine 2008), so that a bias of one model alone is not significant.
+    resampling noise (triangle inequality). The upper end of ``ks`` is at least as far from v as the
+    lower one, because a maximum of sums is often larger in resamples: without this 8 % of the
+    intervals of 500 samples ended below the truth. The ends of a difference are d -+ sqrt(r^2 + s^2
+    - 2 c r s), with r and s the half-widths of both intervals in this direction and c the
+    correlation of resampled values (Zou and Donner, Statistics in Medicine 2008), so that a bias of
+    one model alone is not significant.
     Only negative c is used, as between an over- and an under-confident model (without it the
     coverage of ``rmsce`` and ``ece`` was 83 to 87 %); with positive c the coverage for a calibrated
     and a slightly over-confident model was too low (87 % for ``aece``, 83 % for ``o_ece``). A
@@ -39,12 +40,28 @@ of two added
 ``none`` : ``ece_null`` is not estimated from labels; for ``mce``, dominated by its smallest bin, we
 found no valid one.
 
+Resamples of a sample with few errors do not know the errors that it might have had. So there are
+two more sources of noise (:mod:`calgrid.metrics._chance`):
+
+Chance : the lower end of a ``guarded`` interval, of ``brier_calibration`` and of the L_p errors is
+at least as far from v as the quantile of 99 errors of a calibrated model, whose labels are drawn
+from the same probabilities. So it is 0 unless an error as large has a probability of at most the
+lower tail, however few errors there are. The L_p errors keep the directions of the sample.
+Further errors : every second resample of accuracy, top-5, NLL and its parts, Brier score,
+``brier_refinement``, AURC and ``squared_ce`` has four more errors, where the model deems them most
+probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact upper end of a
+Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American Statistician 1998, add
+four observations to a share for the same reason). So there is no verdict on two networks without an
+error that a few errors would turn. With E errors in the sample they count 1 - E / 50 each, and
+nothing from 50 on.
+
 Intervals are clipped to the range of the quantity, but contain the estimate: an estimate without
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
-resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. A
-single sample has no intervals.
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others;
+AUROC, AUPR and FPR95 of failure prediction, which have no further errors, are not covered with
+fewer than about 20. A single sample has no intervals.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -61,6 +78,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from calgrid.errors import ConfigError
+from calgrid.metrics._chance import MOST_DRAWS, added_errors, chance_errors
 from calgrid.metrics._estimators import (
     MIN_ROWS,
     Draws,
@@ -87,6 +105,8 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
+#: relative size of differences of an error and one drawn by chance that may be rounding
+ROUNDING = 1e-6
 #: largest number of weights that are kept for the next model
 KEPT_DRAWS = 2**26
 
@@ -125,7 +145,7 @@ def bootstrap(
     )
     shape = predictions.probs.shape
     metrics = [metric for metric in (*LABELLED.values(), *further) if metric.is_computed(*shape)]
-    return _intervals(metrics, resamples, tails, shape[0])
+    return _intervals(metrics, resamples, tails)
 
 
 def bootstrap_difference(
@@ -178,8 +198,7 @@ def bootstrap_ood(
     """
     tails = tails_of(level)
     resamples = resampled_ood(probs_id, probs_ood, n_resamples=n_resamples, seed=seed)
-    fewest = min(np.shape(probs_id)[0], np.shape(probs_ood)[0])
-    return _intervals(OOD.values(), resamples, tails, fewest)
+    return _intervals(OOD.values(), resamples, tails)
 
 
 def bootstrap_soft(
@@ -203,7 +222,7 @@ def bootstrap_soft(
     resamples = resampled_soft(
         probs, distribution, n_resamples=n_resamples, seed=seed, n_bins=n_bins
     )
-    return _intervals(SOFT.values(), resamples, tails, np.shape(probs)[0])
+    return _intervals(SOFT.values(), resamples, tails)
 
 
 class Estimate(NamedTuple):
@@ -221,17 +240,21 @@ class Resampled(NamedTuple):
     ----------
     values : values on the samples. drawn : values in each resample, (R,).
     noise : possible excess of errors due to noise, (R,): see the module.
+    chance : errors of a calibrated model with the same probabilities, (Q,): see the module.
+    n_samples : number of samples, of the smaller set where there are two.
     """
 
     values: Mapping[str, float]
     drawn: Mapping[str, Floats]
     noise: Mapping[str, Floats]
+    chance: Mapping[str, Floats]
+    n_samples: int
 
 
 def _intervals(
-    metrics: Iterable[Metric], resamples: Resampled, tails: tuple[float, float], n_samples: int
+    metrics: Iterable[Metric], resamples: Resampled, tails: tuple[float, float]
 ) -> Intervals:
-    if n_samples < 2:
+    if resamples.n_samples < 2:
         return {metric.id: NO_INTERVAL for metric in metrics}
     return {metric.id: interval(metric, resamples, tails) for metric in metrics}
 
@@ -270,7 +293,9 @@ def resampled(
         if left > 0:
             blocks += [estimate(weights[:left]) for estimate in slow]
             left -= len(weights)
-    return _with_values(joined(blocks), predictions, n_bins, further)
+    draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    chance = chance_errors(predictions, n_bins, min(n_resamples, MOST_DRAWS), seed)
+    return Resampled(_values(draws, predictions, n_bins, further), *draws, chance, n)
 
 
 def resampled_means(
@@ -289,18 +314,31 @@ def resampled_means(
     blocks = []
     for weights in _weights(predictions.n_samples, n_resamples, seed):
         blocks += [estimate(weights) for estimate in estimators]
-    return _with_values(joined(blocks), predictions, n_bins)
+    draws = with_added(joined(blocks), predictions, n_bins, n_resamples, seed)
+    return Resampled(_values(draws, predictions, n_bins), *draws, {}, predictions.n_samples)
 
 
-def _with_values(
+def with_added(
+    draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
+) -> Draws:
+    """The draws, every second one with errors that were not seen."""
+    changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
+    values, noise = dict(draws.values), dict(draws.noise)
+    for name in changes.keys() & values.keys():
+        values[name] = values[name] + changes[name]
+    if "squared_ce" in noise:
+        noise["squared_ce"] = noise["squared_ce"] + pairs
+    return Draws(values, noise)
+
+
+def _values(
     draws: Draws, predictions: Predictions, n_bins: int, further: Iterable[Metric] = ()
-) -> Resampled:
+) -> dict[str, float]:
     metrics = {**LABELLED, **{metric.id: metric for metric in further}}
-    values = {
-        name: metrics[name].function(predictions, predictions.labels, n_bins)
-        for name in draws.values
-    }
-    return Resampled(values, draws.values, draws.noise)
+    values = {}
+    for name in draws.values:
+        values[name] = metrics[name].function(predictions, predictions.labels, n_bins)
+    return values
 
 
 def _weights(n_samples: int, n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -344,7 +382,8 @@ def resampled_ood(
         for name, metric in OOD.items():
             drawn[name].append(block[metric.score][metric.function])
     values = {name: metric.function(*scores[metric.score]) for name, metric in OOD.items()}
-    return Resampled(values, {name: np.concatenate(each) for name, each in drawn.items()}, {})
+    joined_draws = {name: np.concatenate(each) for name, each in drawn.items()}
+    return Resampled(values, joined_draws, {}, {}, min(n, m))
 
 
 def resampled_soft(
@@ -359,7 +398,7 @@ def resampled_soft(
     estimate, n = soft_estimator(probs, distribution, n_bins), np.shape(probs)[0]
     draws = joined([estimate(weights) for weights in resample_weights(n, n_resamples, seed)])
     values = {name: metric.function(probs, distribution, n_bins) for name, metric in SOFT.items()}
-    return Resampled(values, draws.values, draws.noise)
+    return Resampled(values, *draws, {}, n)
 
 
 def resampled_metrics(
@@ -375,7 +414,8 @@ def averaged(models: Sequence[Resampled]) -> Resampled:
     """Means over models on the same samples and resamples: a mean of errors is in doubt by no more
     than their mean.
     """
-    return Resampled(*map(_means, zip(*models, strict=True)))
+    values, drawn, noise, chance, counts = zip(*models, strict=True)
+    return Resampled(_means(values), _means(drawn), _means(noise), _means(chance), counts[0])
 
 
 def _means(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -425,6 +465,8 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
         return NO_INTERVAL
     if metric.interval == "percentile":
         return _percentile(resamples.drawn[metric.id], tails)
+    if metric.interval == "binomial":
+        return _binomial(resamples.values[metric.id], resamples.n_samples, tails)
     estimate = resamples.values[metric.id]
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
@@ -449,7 +491,7 @@ def difference_interval(
     if metric.interval == "none":
         return NO_INTERVAL
     drawn = first.drawn[metric.id] - second.drawn[metric.id]
-    if metric.interval == "percentile":
+    if metric.interval in ("percentile", "binomial"):
         return _percentile(drawn, tails)
     difference = first.values[metric.id] - second.values[metric.id]
     if metric.interval == "centred":
@@ -491,11 +533,24 @@ def _percentile(drawn: Floats, tails: tuple[float, float]) -> Interval:
     return tuple(quantiles(drawn, tails).tolist()) if len(drawn) else NO_INTERVAL
 
 
+def _binomial(share: float, n: int, tails: tuple[float, float]) -> Interval:
+    """Exact ends of a share among n samples: the probabilities at which a count as low, or as high,
+    as the one seen has the probability of a tail (Clopper and Pearson, Biometrika 1934).
+    """
+    count = share * n
+    low = float(special.betaincinv(count, n - count + 1, tails[0])) if count > 0 else 0.0
+    high = float(special.betaincinv(count + 1, n - count, tails[1])) if count < n else 1.0
+    return low, high
+
+
 def _reach(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -> tuple[float, float]:
     """Distances of the ends of a ``centred`` or ``guarded`` interval below and above the value."""
     below, above = _spread(resamples.drawn[metric.id], tails)
     if metric.interval == "guarded":
         below = quantiles(resamples.noise[metric.id], tails[1:])[0]
+    if metric.id in resamples.chance:
+        largest = quantiles(resamples.chance[metric.id], tails[1:])[0]
+        below = max(below, (1 + ROUNDING) * largest)
     if metric.is_largest_gap:
         above = max(above, below)
     return below, above

@@ -192,25 +192,27 @@ def l2_iso(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
 
 
 @computed_once
+def directions(predictions: Predictions, by: Map) -> dict[int, Floats]:
+    """Derivatives of the norms, p = 1, 2, towards a map that is fitted on other folds, (N, K)."""
+    recalibrated = (tempered if by == "ts" else isotonic)(predictions)
+    return derivatives(recalibrated - predictions.probs)
+
+
+def derivatives(gap: Floats) -> dict[int, Floats]:
+    """Derivative of || . ||_p, p = 1, 2, at each row of ``gap`` (N, K), (N, K); 0 at 0."""
+    norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
+    return {1: np.sign(gap), 2: np.divide(gap, norm, out=np.zeros_like(gap), where=norm > 0)}
+
+
 def directed(predictions: Predictions, by: Map) -> dict[int, Floats]:
     """L1 and L2 errors of each sample, (N,), with a map fitted on other folds."""
-    recalibrated = (tempered if by == "ts" else isotonic)(predictions)
-    return directed_errors(predictions, recalibrated)
+    return {p: along(predictions, each) for p, each in directions(predictions, by).items()}
 
 
-def directed_errors(predictions: Predictions, recalibrated: Floats) -> dict[int, Floats]:
-    """Change of || . ||_p, p = 1, 2, from p towards ``recalibrated`` (N, K), times y - p, (N,)."""
-    gap = recalibrated - predictions.probs
-    rows = np.arange(predictions.n_samples)
-    errors = {}
-    norm = np.sqrt(np.einsum("nk,nk->n", gap, gap))[:, None]
-    for p, direction in (
-        (1, np.sign(gap)),
-        (2, gap / np.where(norm > 0, norm, 1)),
-    ):
-        along = np.einsum("nk,nk->n", direction, predictions.probs)
-        errors[p] = direction[rows, predictions.labels] - along
-    return errors
+def along(predictions: Predictions, direction: Floats) -> Floats:
+    """Label minus probabilities, along a direction (N, K), of each sample, (N,)."""
+    of_label = direction[np.arange(predictions.n_samples), predictions.labels]
+    return of_label - np.einsum("nk,nk->n", direction, predictions.probs)
 
 
 def folds(predictions: Predictions) -> NDArray[np.int64]:

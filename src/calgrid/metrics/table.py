@@ -41,12 +41,14 @@ class Metric:
         ``function(probs, distribution, n_bins)`` of a soft metric, with the true class
         probabilities of each image.
     summary, source : description, and paper or convention.
-    lower_is_better : None for a reference value without ranks.
+    lower_is_better : None for what does not rank models: a reference value, or a bound that may be
+        closer for one model than for another.
     kind : ``labelled``, ``ood`` or ``soft``.
     unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown in squared
         percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
-    interval : ``percentile``, ``centred``, ``guarded`` or ``unbiased`` (both need the noise of an
-        estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
+    interval : ``percentile``, ``binomial`` (of a share), ``centred``, ``guarded`` or ``unbiased``
+        (both need the noise of an estimator in ``_estimators``), or ``none``: see
+        :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
     part_of : for a term of an error, this error: the interval of the term ends no higher.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
@@ -64,7 +66,9 @@ class Metric:
     lower_is_better: bool | None
     kind: Literal["labelled", "ood", "soft"]
     unit: Literal["fraction", "square", "nats", "score", "number"] = "fraction"
-    interval: Literal["percentile", "centred", "guarded", "unbiased", "none"] = "percentile"
+    interval: Literal["percentile", "binomial", "centred", "guarded", "unbiased", "none"] = (
+        "percentile"
+    )
     interval_of: str | None = None
     part_of: str | None = None
     is_largest_gap: bool = False
@@ -111,7 +115,8 @@ class Metric:
         if self.id in TOP_LABEL_ERRORS:
             return "squared_ce"
         ranks = self.lower_is_better is not None
-        return self.id if ranks and self.interval in ("percentile", "unbiased") else ""
+        decides = self.interval in ("percentile", "binomial", "unbiased")
+        return self.id if ranks and decides else ""
 
     @property
     def margin(self) -> float:
@@ -156,7 +161,7 @@ def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
         function,
         summary,
         "arXiv 2602.24230",
-        True,
+        None,
         "labelled",
         "score",
         interval="centred",
@@ -182,7 +187,15 @@ def _ood(
 _SOFT = "known posterior or label counts as in Peterson et al., ICCV 2019"
 
 _ENTRIES = (
-    Metric("accuracy", scoring.accuracy, "fraction of correct arg max", "top-1", False, "labelled"),
+    Metric(
+        "accuracy",
+        scoring.accuracy,
+        "fraction of correct arg max",
+        "top-1",
+        False,
+        "labelled",
+        interval="binomial",
+    ),
     Metric(
         "top5",
         scoring.top5,
@@ -190,6 +203,7 @@ _ENTRIES = (
         "top-5",
         False,
         "labelled",
+        interval="binomial",
     ),
     _error(
         "ece",

@@ -95,7 +95,8 @@ def parts(data: StudyData) -> Table | None:
         "one temperature (NLL) or in bins of each class (Brier score); refinement is the rest. A "
         "gain in refinement is one that no such recalibration gives. L1 and L2 errors of all "
         "probabilities are what a temperature or isotonic maps, fitted on other images of the "
-        f"split, find: bounds from below, negative by noise. {captions.BEST_CALIBRATOR} "
+        "split, find: bounds from below, negative by noise, of which none is best. "
+        f"{captions.BEST_CALIBRATOR} "
         f"{captions.ties(frame)}"
     )
     title = "Refinement and calibration"

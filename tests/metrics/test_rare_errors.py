@@ -1,0 +1,191 @@
+"""Errors that were not seen, and what chance does to a calibrated model."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.metrics.cases import calibrated, with_confidence
+
+from calgrid import metrics
+from calgrid.metrics import _chance, intervals
+from calgrid.statistics import paired_bootstrap
+
+#: errors whose interval begins at 0 if chance alone explains them
+ERRORS = ("ece", "rmsce", "u_ece", "aece_eq", "ece_sweep", "ks", "smce", "smece", "cece")
+MEANS = ("accuracy", "top5", "nll", "brier", "aurc")
+
+
+def test_chance_errors_have_the_law_of_all_labels():
+    """Six samples have 729 vectors of labels, each with its probability."""
+    probs, labels = calibrated(6, k=3, seed=3, sharpness=1.0)
+    case = metrics.check_probabilities(probs, labels)
+    drawn = _chance.chance_errors(case, 4, 2000, 0)
+    vectors = np.array(list(itertools.product(range(3), repeat=6)))
+    law = probs[np.arange(6), vectors].prod(axis=1)
+    assert law.sum() == pytest.approx(1)
+    for name in (*ERRORS, "o_ece", "aece", "mce", "brier_calibration"):
+        values = np.array([getattr(metrics, name)(probs, vector, 4) for vector in vectors])
+        mean = law @ values
+        deviation = np.sqrt(law @ (values - mean) ** 2)
+        assert abs(drawn[name].mean() - mean) < 4 * deviation / np.sqrt(2000), name
+        assert drawn[name].std() == pytest.approx(deviation, rel=0.1), name
+        median = (drawn[name][:, None] <= values + 1e-6).mean(axis=0) @ law
+        assert median == pytest.approx((values[:, None] <= values + 1e-6).T @ law @ law, abs=0.03)
+
+
+@pytest.mark.parametrize("by", ["ts", "iso"])
+def test_chance_errors_along_directions_have_their_variance(by):
+    probs, labels = calibrated(100)
+    case = metrics.check_probabilities(probs, labels)
+    drawn = _chance.chance_errors(case, 15, 2000, 0)
+    for p, direction in metrics.recalibration.directions(case, by).items():
+        mean = (probs * direction).sum(axis=1)
+        variance = (probs * direction**2).sum(axis=1) - mean**2
+        deviation = np.sqrt(variance.sum()) / 100
+        assert abs(drawn[f"l{p}_{by}"].mean()) < 4 * deviation / np.sqrt(2000)
+        assert drawn[f"l{p}_{by}"].std() == pytest.approx(deviation, rel=0.08)
+
+
+def test_chance_errors_depend_on_seed_and_size_alone():
+    """Not on the size of blocks either; networks of one test set have common draws."""
+    case = metrics.check_probabilities(*calibrated(50))
+    first = _chance.chance_errors(case, 15, 20, 1)
+    for name, again in _chance.chance_errors(case, 15, 20, 1).items():
+        np.testing.assert_array_equal(again, first[name])
+    assert not np.array_equal(_chance.chance_errors(case, 15, 20, 2)["ece"], first["ece"])
+
+
+def test_labels_are_the_same_in_blocks_of_any_size(monkeypatch):
+    case = metrics.check_probabilities(*calibrated(50))
+    whole = _chance.chance_errors(case, 15, 20, 1)
+    blocks = [slice(0, 7), slice(7, 30), slice(30, 50)]
+    monkeypatch.setattr(_chance, "row_blocks", lambda n, k: blocks)
+    for name, again in _chance.chance_errors(case, 15, 20, 1).items():
+        np.testing.assert_allclose(again, whole[name], atol=1e-12)
+
+
+@pytest.mark.parametrize(("confidence", "excludes"), [(0.99, False), (0.9, True)])
+def test_no_error_excludes_zero_only_where_it_is_improbable(confidence, excludes):
+    """200 samples without an error have the probability 13 % at 0.99, and none at 0.9."""
+    assert (confidence**200 < 0.025) == excludes
+    spread = np.linspace(-0.005, 0.005, 200)
+    case = with_confidence(confidence + spread, np.ones(200), n_classes=3)
+    found = metrics.bootstrap(*case, n_resamples=200)
+    named = (*ERRORS, "squared_ce", "l1_ts", "l1_iso", "l2_ts", "l2_iso", "brier_calibration")
+    assert {name for name in named if found[name][0] > 0} == (set(named) if excludes else set())
+
+
+def test_few_intervals_of_accurate_calibrated_models_exclude_zero():
+    """A nominal share of 2.5 %; it was 13 to 40 % before."""
+    rng, excluded = np.random.default_rng(0), []
+    for seed in range(60):
+        confidence = rng.uniform(0.98, 0.999, 100)
+        case = with_confidence(confidence, rng.random(100) < confidence, n_classes=3)
+        found = metrics.bootstrap(*case, n_resamples=60, seed=seed)
+        excluded.append([found[name][0] > 0 for name in (*ERRORS, "squared_ce", "aece", "o_ece")])
+    assert np.mean(excluded, axis=0).max() <= 4 / 60
+
+
+@pytest.mark.parametrize(("right", "n"), [(20, 20), (0, 20), (19, 20), (45, 50), (9_990, 10_000)])
+def test_the_interval_of_the_accuracy_is_exact(right, n):
+    case = with_confidence(np.full(n, 0.9), np.arange(n) < right, n_classes=6)
+    low, high = metrics.bootstrap(*case, n_resamples=9, level=0.9)["accuracy"]
+    exact = stats.binomtest(right, n).proportion_ci(0.9, method="exact")
+    assert (low, high) == pytest.approx((exact.low, exact.high))
+
+
+def added_rows(probs, labels, n_resamples, seed):
+    """Rows (R, 4) of right predictions, in proportion to their doubt, by their confidence."""
+    numbers = np.random.default_rng([seed, 2]).random((n_resamples, 4))
+    order = np.argsort(probs.max(axis=1))
+    doubt = ((1 - probs.max(axis=1)) * (probs.argmax(axis=1) == labels))[order]
+    return order[(numbers[:, :, None] >= np.cumsum(doubt / doubt.sum())).sum(axis=2)]
+
+
+def test_every_second_resample_has_four_more_errors():
+    """Right predictions, whose label becomes the most probable other class."""
+    probs, labels = calibrated(40)
+    rows = added_rows(probs, labels, 10, 7)
+    drawn = metrics.resampled_metrics(probs, labels, n_resamples=10, seed=7)
+    plain = metrics.evaluate(probs, labels)
+    weight = 1 - (probs.argmax(axis=1) != labels).sum() / 50
+    weights = np.concatenate(list(intervals.resample_weights(40, 10, 7)))
+    for r, counts in enumerate(weights.astype(int)):
+        resample = np.repeat(np.arange(40), counts)
+        without = metrics.evaluate(probs[resample], labels[resample])
+        change = dict.fromkeys(MEANS, 0.0)
+        for row in rows[r] if r % 2 else ():
+            other = labels.copy()
+            other[row] = np.argsort(-probs[row])[1]
+            changed = metrics.evaluate(probs, other)
+            for name in MEANS:
+                change[name] += changed[name] - plain[name]
+        assert change["accuracy"] == pytest.approx(-0.1 * (r % 2))
+        for name in MEANS:
+            expected = without[name] + weight * change[name]
+            assert drawn[name][r] == pytest.approx(expected, abs=1e-12)
+
+
+def test_added_errors_change_the_squared_error_as_labels_do():
+    """One flipped label, and the product of two in one bin beyond the sum of both."""
+    probs, labels = calibrated(60, k=2)
+    case = metrics.check_probabilities(probs, labels)
+    changes, pairs = _chance.added_errors(case, 15, 40, 3)
+    rows = added_rows(probs, labels, 40, 3)
+    plain = metrics.squared_ce(probs, labels)
+    weight = 1 - (probs.argmax(axis=1) != labels).sum() / 50
+    assert 0.5 < weight < 1
+    for r in range(1, 40, 2):
+        alone = [flipped(probs, labels, [row]) - plain for row in rows[r]]
+        assert changes["squared_ce"][r] == pytest.approx(weight * sum(alone), abs=1e-12)
+        if len(set(rows[r])) == 4:
+            products = flipped(probs, labels, rows[r]) - plain - sum(alone)
+            assert pairs[r] == pytest.approx(weight**2 * products, abs=1e-12)
+    assert not pairs[::2].any()
+    assert not changes["nll"][::2].any()
+
+
+def flipped(probs, labels, rows):
+    other = labels.copy()
+    other[rows] = 1 - labels[rows]
+    return metrics.squared_ce(probs, other)
+
+
+@pytest.mark.parametrize("right", [0, 1])
+def test_a_model_without_doubt_may_err_anywhere(right):
+    """Nothing is added where all predictions are wrong: labels that become right are no errors."""
+    probs = np.eye(3)[np.zeros(20, int)]
+    case = metrics.check_probabilities(probs, np.full(20, 1 - right))
+    changes, pairs = _chance.added_errors(case, 15, 8, 0)
+    np.testing.assert_allclose(changes.get("accuracy", np.zeros(8)), [0, -0.2 * right] * 4)
+    # the square of four errors among twenty samples, without that of each
+    np.testing.assert_allclose(pairs, [0, right * (16 - 4) / 19 / 20] * 4)
+
+
+def test_a_further_error_among_ties_has_their_mean_share_of_the_aurc():
+    none, one = (with_confidence(np.full(20, 0.7), np.arange(20) >= k) for k in (0, 1))
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*none), 15, 4, 0)
+    expected = 4 * (metrics.aurc(*one) - metrics.aurc(*none))
+    np.testing.assert_allclose(changes["aurc"], [0, expected] * 2)
+
+
+def test_nothing_is_added_to_fifty_errors():
+    """Then every resample is what it scores, as on even places with fewer errors."""
+    case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 50)
+    assert _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)[0] == {}
+    case = with_confidence(np.linspace(0.5, 0.9, 200), np.arange(200) >= 40)
+    changes, _ = _chance.added_errors(metrics.check_probabilities(*case), 15, 8, 0)
+    np.testing.assert_allclose(changes["accuracy"], [0, -0.2 * 4 / 200] * 4)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_networks_without_an_error_have_no_verdict_that_one_error_would_turn(seeds):
+    rng, runs = np.random.default_rng(0), {}
+    for name, (low, high) in {"a": (0.98, 0.999), "b": (0.985, 0.9995)}.items():
+        runs[name] = [with_confidence(rng.uniform(low, high, 200), 1, 2)[0] for _ in range(seeds)]
+    labels = np.zeros(200, int)
+    names = ("accuracy", "nll", "brier", "squared_ce", "nll_calibration", "nll_refinement")
+    found = paired_bootstrap(runs, labels, metrics=names, n_resamples=200, of_runs=True)
+    assert set(found["verdict"]) <= {"tie", "equivalent"}
+    assert (found["p_value"] > 0.3).all()
