@@ -11,6 +11,7 @@ rows.
 
 import argparse
 import sys
+from collections import Counter
 
 import numpy as np
 
@@ -38,10 +39,9 @@ def network(rows: int, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]
     return factor * own * logits + shift, labels
 
 
-def compared(rows: int, classes: int, draw: int) -> tuple[dict[str, float], str]:
+def compared(rows: int, classes: int, draw: int, names: list[str]) -> tuple[dict[str, float], str]:
     """NLL on other rows by way of choosing, minus that of ``ts``; and the choice."""
     logits, labels = network(rows, classes, draw)
-    names, _ = usable(classes)
     ranking, _ = rank_calibrators(logits, labels, candidates=names, n_resamples=200)
     others, truth = network(SCORED, classes, draw)
     ways = {"choice": choice(ranking).id, "first": ranking[0].id, "ts": "ts", "none": "none"}
@@ -58,19 +58,21 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=12)
     parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1000, 5000])
     parser.add_argument("--classes", type=int, nargs="+", default=[7, 10, 100])
+    parser.add_argument("--calibrators", nargs="+", help="those that are ranked (all)")
     options = parser.parse_args()
     print("| classes | rows | choice | first of the ranking | none | chosen |")
     print("| ---: | ---: | ---: | ---: | ---: | --- |")
     for classes in options.classes:
+        names = options.calibrators or usable(classes)[0]
         for rows in options.rows:
-            drawn = [compared(rows, classes, draw) for draw in range(options.draws)]
+            drawn = [compared(rows, classes, draw, names) for draw in range(options.draws)]
             cells = []
             for way in ("choice", "first", "none"):
                 values = 1000 * np.array([found[way] for found, _ in drawn])
                 error = values.std(ddof=1) / np.sqrt(len(values))
                 cells.append(f"{values.mean():+.1f} ± {error:.1f}")
-            names = [name for _, name in drawn]
-            chosen = ", ".join(f"{name} {names.count(name)}" for name in sorted(set(names)))
+            counts = Counter(name for _, name in drawn)
+            chosen = ", ".join(f"{name} {count}" for name, count in counts.most_common())
             print(f"| {classes} | {rows:,} | {' | '.join(cells)} | {chosen} |", flush=True)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 CALLS = {
     "calibrators": "--classes 10 --ids ts vs --samples 200",
+    "choice": "--draws 2 --rows 60 --classes 3 --calibrators none ts vs",
     "coverage": "--only models --sets 2 0 0 --smooth 1",
     "full_size": "--only costs --sizes 200x5 --ids ts",
     "losses": "--only ce fedlas_ls --sizes 64x10",
