@@ -72,7 +72,7 @@ def test_steps_of_an_interrupted_process_do_not_count_for_the_time_left(clock, c
     ],
 )
 def test_durations(seconds, text):
-    assert progress._duration(seconds) == text
+    assert progress.duration(seconds) == text
 
 
 def test_a_terminal_gets_a_bar_and_no_lines(monkeypatch):

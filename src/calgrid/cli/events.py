@@ -7,19 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from snakemake_interface_logger_plugins.common import LogEvent
-
 #: environment variable with the file of the lines
 VARIABLE = "CALGRID_EVENTS"
-#: events that are written, and their attributes
-ATTRIBUTES = {
-    LogEvent.RUN_INFO: ("stats",),
-    LogEvent.JOB_INFO: ("jobid", "rule_name", "log"),
-    LogEvent.JOB_FINISHED: ("job_id",),
-    LogEvent.JOB_ERROR: ("jobid", "rule_msg", "log"),
-}
+#: events of Snakemake (its ``LogEvent``) that are written
+RUN_INFO, JOB_INFO, JOB_FINISHED, JOB_ERROR = "run_info", "job_info", "job_finished", "job_error"
 #: event of :func:`say`
 SAID = "said"
+#: attributes of events
+ATTRIBUTES = {
+    RUN_INFO: ("stats",),
+    JOB_INFO: ("jobid", "rule_name", "log"),
+    JOB_FINISHED: ("job_id",),
+    JOB_ERROR: ("jobid", "rule_msg", "log"),
+}
 
 
 class Writer(logging.Handler):

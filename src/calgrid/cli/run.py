@@ -15,8 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from snakemake_interface_logger_plugins.common import LogEvent
-
 from calgrid.cli import events, joblogs
 from calgrid.cli.colours import coloured
 from calgrid.configuration.files import read_configuration
@@ -114,7 +112,7 @@ class Stages:
         kind = event["event"]
         if kind == events.SAID:
             return str(event["text"])
-        if kind == LogEvent.RUN_INFO:
+        if kind == events.RUN_INFO:
             for rule, total in event["stats"].items():
                 if rule not in (*COLLECTING, "total"):
                     self.stages.setdefault(rule, Stage(0)).total = total
@@ -122,7 +120,7 @@ class Stages:
         if self.dry_run:
             return ""
         job, now = event["jobid"], event["time"]
-        if kind == LogEvent.JOB_INFO and event["rulename"] in self.stages:
+        if kind == events.JOB_INFO and event["rulename"] in self.stages:
             self._rule_of[job] = event["rulename"]
             stage = self.stages[event["rulename"]]
             stage.failed.discard(job)  # another attempt
@@ -130,7 +128,7 @@ class Stages:
         elif job in self._rule_of:
             stage = self.stages[self._rule_of[job]]
             running = stage.running.pop(job, None)
-            if kind == LogEvent.JOB_ERROR:
+            if kind == events.JOB_ERROR:
                 stage.failed.add(job)
                 return f"{event['log'][0]}: {joblogs.why(event['log'], event['rulemsg'] or '')}"
             if running is not None:
