@@ -62,7 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # an error of the parser of all commands would show only their names
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if options.command is None:
+        parser.print_help()
+        return 0
     if getattr(options, "threads", None):
         # processes have one thread each, because the number of threads changes the last bits of
         # results
@@ -119,8 +124,9 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help="one of the commands below"
+        dest="command", metavar="COMMAND", help="one of the commands below"
     )
     groups = []
     for title, adders in GROUPS.items():
@@ -133,6 +139,8 @@ def build_parser() -> argparse.ArgumentParser:
                 lines.append(f"  {name:14s}{command.description}")
         groups.append("\n".join(lines))
     parser.epilog = "\n\n".join(groups)
+    _result_commands(commands)
+    _total_commands(commands)
     return parser
 
 
@@ -185,7 +193,7 @@ _licence = _must(
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, description=help)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     if run.startswith("jobs:"):
         _path(parser, "--log", None, "log file of the job; earlier attempts in it are kept")
     return parser
@@ -444,8 +452,8 @@ def _origin_options(
 def _component_commands(commands: Commands) -> None:
     help = "List components, or show all details of one."
     parser = _command(commands, "list", "listing:list_kind", help)
-    kinds = f"{', '.join(KINDS)}; or the identifier of a component"
-    parser.add_argument("kind", metavar="KIND|ID", help=kinds)
+    kinds = f"{', '.join(KINDS)}; or the identifier of a component; without it, the kinds"
+    parser.add_argument("kind", metavar="KIND|ID", nargs="?", help=kinds)
     id = "identifier of a component of this kind"
     parser.add_argument("id", metavar="ID", nargs="?", help=id)
     _json_option(parser)
@@ -538,11 +546,10 @@ def _total_commands(commands: Commands) -> None:
         _threads_option(parser, threads)
 
 
-#: commands by purpose, in the order of the help
+#: commands by purpose, in the order of the help, which leaves out those of the workflow rules
 GROUPS = {
     "files of logits": (_calibrate_command, _file_commands),
     "studies": (_run_command, _study_commands),
     "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
-    "commands of the workflow rules": (_result_commands, _total_commands),
 }
