@@ -91,6 +91,8 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
         facts = {"id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
         entry = {**_entry(describe(id)), **facts}
         return [entry], _sheet(entry, "backbone")
+    if "calibrators" in kinds:
+        id = registry.calibrator_id(id)
     known = list(KINDS) if len(kinds) > 1 else []
     named, sheets = [], []
     for name in kinds:
