@@ -33,8 +33,8 @@ IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
-    "calibrated file with log-probabilities in float32 as logits, and the probabilities, which "
-    "other commands read"
+    "calibrated file: .csv with one column per class, or .parquet, which keeps all that other "
+    "commands use"
 )
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
@@ -62,9 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:  # an error of the parser of all commands would show only their names
-        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options = _parsed(parser, arguments)
     if options.command is None:
         parser.print_help()
         return 0
@@ -108,6 +106,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if in_log:
         log(joblogs.last_line())
     return 0
+
+
+def _parsed(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # parse_args would show the usage of the parser of all commands
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
 
 
 def _say(command: str, error: object) -> None:
@@ -268,7 +275,7 @@ def _calibrate_command(commands: Commands) -> None:
     parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     _flag(parser, "--keeps-classes", "rank only calibrators that change no predicted class")
-    _path(parser, "--out", "PARQUET", OUT_HELP)
+    _path(parser, "--out", "FILE", OUT_HELP)
     _path(parser, "--save", "FITTED", "save the fitted calibrator (.safetensors)")
     plot = "draw the reliability before and after calibration (.pdf, .png, .svg)"
     _path(parser, "--plot", "FILE", plot)

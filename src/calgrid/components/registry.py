@@ -515,7 +515,9 @@ def missing(
     place = f" in {where}" if where else ""
     if what == "calibrator":
         if name in FULL_NAMES:  # where an identifier is needed
-            return ConfigError(f"Unknown {what} '{name}'{place}: did you mean '{FULL_NAMES[name]}'?")
+            return ConfigError(
+                f"Unknown {what} '{name}'{place}: did you mean '{FULL_NAMES[name]}'?"
+            )
         known = [*known, *FULL_NAMES]
     for kind in KINDS:
         if kind not in kinds and name in descriptions(kind):

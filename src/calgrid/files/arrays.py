@@ -67,12 +67,13 @@ class Arrays(Mapping[str, np.ndarray]):
 class Columns(Arrays):
     """Columns of a table that have a name, as arrays: (N, width) for lists of numbers, else (N,).
 
-    A repeated name raises DataError, and so does access to a column with missing values.
+    Columns without any value are left out. A repeated name raises DataError, and so does access to
+    a column with missing values.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         # columns without a name are row numbers that pandas wrote
-        names = [name for name in table.column_names if name]
+        names = [field.name for field in table.schema if field.name and field.type != pa.null()]
         super().__init__(names, self._column)
         self.table, self.path = table, path
         for name in names:
