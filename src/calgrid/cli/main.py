@@ -108,9 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parsed(
-    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
-) -> argparse.Namespace:
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments)
     if unknown:  # parse_args would show the usage of the parser of all commands
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
