@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 #: shortest beginning of an identifier, or of a given name, that suggests the other
 FEWEST_LETTERS = 3
+#: most identifiers that an error lists; of more it names the closest
+MOST_LISTED, CLOSEST = 30, 3
 
 
 class CalgridError(Exception):
@@ -41,7 +43,9 @@ def visible_lines(text: object) -> str:
     return "\n".join(visible(line) for line in str(text).split("\n"))
 
 
-def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> ConfigError:
+def unknown_id(
+    kind: str, name: str, known: Iterable[str], where: str = "", listing: str = ""
+) -> ConfigError:
     """Return the error for an unknown identifier, with the closest valid ones.
 
     Parameters
@@ -50,6 +54,7 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
     name : the unknown identifier.
     known : all valid identifiers.
     where : its location, for example "grids[0].methods".
+    listing : command that lists all valid identifiers.
     """
     options = sorted(known)
     small, given = {option.lower(): option for option in options}, str(name).lower()
@@ -60,9 +65,14 @@ def unknown_id(kind: str, name: str, known: Iterable[str], where: str = "") -> C
             begun.append(option)
     near = difflib.get_close_matches(given, small, n=1) or begun
     place = f" in {where}" if where else ""
-    hint = (
-        f"did you mean '{small[near[0]]}'?" if near else f"valid: {', '.join(options) or '(none)'}."
-    )
+    if near:
+        hint = f"did you mean '{small[near[0]]}'?"
+    elif len(options) > MOST_LISTED:
+        closest = difflib.get_close_matches(given, small, n=CLOSEST, cutoff=0.0)
+        hint = f"the closest of {len(options)} are {', '.join(small[each] for each in closest)}"
+        hint += f"; {listing} shows all." if listing else "."
+    else:
+        hint = f"valid: {', '.join(options) or '(none)'}."
     return ConfigError(f"Unknown {kind} '{visible(name)}'{place}: {hint}")
 
 

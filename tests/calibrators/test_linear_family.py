@@ -118,8 +118,9 @@ def test_vector_scaling_leaves_absent_classes_at_the_temperature(problem):
     state, history = calibrator._state(), calibrator.fit_history
     assert history["n_absent"] == 1
     assert state["weight"][2] == pytest.approx(
-        logit_scale(shifted(absent)) / history["temperature"], rel=1e-12
+        logit_scale(shifted(absent)) / history["start_temperature"], rel=1e-12
     )
+    assert repr(calibrator).startswith("vs(), fitted on ")  # the start is no part of the map
     assert state["bias"][2] == 0.0
     assert state["bias"].sum() == pytest.approx(0.0, abs=1e-12)
     assert absent.predict(calibrator)[:, 2].mean() > 1e-3

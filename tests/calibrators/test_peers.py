@@ -6,6 +6,7 @@ Compared with scikit-learn and probmetrics 1.3.0; skipped where the latter is no
 import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
 from calgrid.calibrators import build_calibrator
 from calgrid.calibrators._probabilities import softmax
@@ -61,3 +62,14 @@ def test_isotonic_maps_of_classes_are_those_of_scikit_learn_within_bounds(proble
     expected = np.transpose(maps) / np.sum(maps, axis=0)[:, None]
     ours = build_calibrator("iso_ova").fit(problem.logits, problem.labels)
     np.testing.assert_allclose(ours.predict_proba(held_out.logits), expected, atol=1e-12)
+
+
+def test_platt_scaling_of_two_classes_is_logistic_regression_on_the_log_odds():
+    random = np.random.default_rng(3)
+    odds = random.normal(0.0, 3.0, 500)
+    labels = (random.random(500) < 1.0 / (1.0 + np.exp(1.0 - 0.4 * odds))).astype(int)
+    logits = np.column_stack([np.zeros(500), odds])
+    theirs = LogisticRegression(C=1e12, tol=1e-10).fit(odds[:, None], labels)
+    ours = build_calibrator("platt").fit(logits, labels)
+    found = ours.predict_proba(logits)
+    assert np.abs(found - theirs.predict_proba(odds[:, None])).max() < 1e-5

@@ -1,5 +1,7 @@
 """Applying a fit: its classes, kind and form decide, and labels may be absent."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -130,3 +132,44 @@ def test_a_saved_fit_knows_what_its_numbers_are(calgrid, tmp_path):
     assert (calibrator.kind, calibrator.binary) == ("probabilities", True)
     one, two = calibrator.predict_proba(shares), calibrator.predict_proba(np.c_[1 - shares, shares])
     assert one == pytest.approx(two)
+
+
+@pytest.mark.parametrize("classes", ["cat,dog,bird,fish", "1,2,3,4", "3,2,1,0", None])
+def test_csv_has_a_column_for_each_class_and_gives_the_metrics_of_parquet(
+    calgrid, data, tmp_path, classes
+):
+    names = classes.split(",") if classes else ["0", "1", "2", "3"]
+    given = ["--classes", classes] if classes else []
+    val, test = tmp_path / "val.npz", tmp_path / "test.npz"
+    np.savez(val, logits=data.val, label=data.val_labels)
+    np.savez(test, logits=data.test, label=data.test_labels)
+    found = {}
+    for kind in ("csv", "parquet"):
+        out = tmp_path / f"out.{kind}"
+        options = ["--calibrator", "ts", "--bootstrap", 0, "--out", out, *given]
+        done = calgrid("calibrate", "--fit", val, "--apply", test, *options)
+        assert done.code == 0, done.err
+        printed = calgrid("metrics", out, "--bootstrap", 0, "--json")
+        assert printed.code == 0, printed.err
+        metrics = json.loads(printed.out)
+        found[kind] = {name: score["value"] for name, score in metrics.items()}
+    # columns are in the order of numbers where the classes have these, which changes rounding
+    assert found["csv"] == pytest.approx(found["parquet"], rel=1e-12)
+    frame = pd.read_csv(tmp_path / "out.csv")
+    assert list(frame) == ["index", "label", *(f"probability_{name}" for name in names)]
+    assert frame["label"].astype(str).tolist() == [names[label] for label in data.test_labels]
+    expected = build_calibrator("ts").fit(data.val, data.val_labels).predict_proba(data.test)
+    assert frame.iloc[:, 2:].to_numpy() == pytest.approx(expected, abs=1e-12)
+
+
+def test_labels_of_csv_are_empty_where_there_are_none(calgrid, data, tmp_path):
+    val, test, out = tmp_path / "val.npz", tmp_path / "test.npz", tmp_path / "out.csv"
+    np.savez(val, logits=data.val, label=data.val_labels)
+    np.savez(test, logits=data.test)
+    done = calgrid("calibrate", "--calibrator", "ts", "--fit", val, "--apply", test, "--out", out)
+    assert done.code == 0, done.err
+    assert pd.read_csv(out)["label"].isna().all()
+    refused = calgrid("metrics", out)
+    assert refused.code == 2
+    assert "must contain an array 'probabilities' (N, K), or one column per class" in refused.err
+    assert "'label'" in refused.err

@@ -111,7 +111,7 @@ def test_classes_without_a_row_in_the_fit_are_named(calgrid, data, files, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,ts", None)]
+    ("text", "ranked"), [("ts, iso", ["ts", "iso"]), ("ts,", None), (" ts ,temperature", None)]
 )
 def test_spaces_and_empty_parts_of_a_list(calibrated, text, ranked):
     done = calibrated("--calibrator", text)

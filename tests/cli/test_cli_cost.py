@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from calgrid.configuration import jobs
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.jobs import speed
@@ -138,14 +139,23 @@ def test_published_weights_are_not_trained(calgrid, configured):
     assert rows(done.out)["total"][:2] == ["1", "-"]
 
 
-def test_a_study_of_processors_is_in_hours_of_a_core(calgrid, configuration):
-    gpu = calgrid("cost", configuration)
-    configuration.write_text(configuration.read_text() + "device: cpu\n")
-    core = calgrid("cost", configuration)
-    assert "times of one GPU" in gpu.out
-    assert "times of one core" in core.out
-    hours = [float(rows(done.out)["total"][1].replace(",", "")) for done in (gpu, core)]
-    assert hours[1] == pytest.approx(50 * hours[0], rel=0.01)
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_hours_are_of_the_processor_that_trains(
+    calgrid, configuration, monkeypatch, tmp_path, has_gpu
+):
+    monkeypatch.setattr(jobs, "GPU_DEVICES", (str(tmp_path),) if has_gpu else ())
+    text = configuration.read_text()
+    hours = {}
+    for device in ("auto", "cpu", "cuda"):
+        configuration.write_text(f"{text}device: {device}\n")
+        done = calgrid("cost", configuration)
+        on_gpu = device == "cuda" or (device == "auto" and has_gpu)
+        assert f"times of one {'GPU' if on_gpu else 'core'}" in done.out
+        advised = "(there is no GPU here; for those of a cluster, write 'device: cuda')"
+        assert (advised in done.out) == (device == "auto" and not has_gpu)
+        hours[device] = float(rows(done.out)["total"][1].replace(",", ""))
+    assert hours["auto"] == hours["cuda" if has_gpu else "cpu"]
+    assert hours["cpu"] == pytest.approx(50 * hours["cuda"], rel=0.01)
 
 
 def test_images_of_unknown_number_are_named(calgrid, configured):

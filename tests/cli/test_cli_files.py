@@ -294,7 +294,7 @@ class TestMistakes:
             (("--calibrator", "ts", "--bins", 0), ["n_bins"]),
             (("--calibrator", "ts", "--bootstrap", -1), ["n_resamples"]),
             (("--calibrator", "ts", "--load", "x.safetensors"), ["Give either --fit", "or --load"]),
-            (("--calibrator", "ts", "--out", "out.npz"), ["--out out.npz", "ends in .parquet"]),
+            (("--calibrator", "ts", "--out", "out.npz"), ["--out out.npz", ".parquet or .csv"]),
             (("--calibrator", "ts", "--apply", "three_classes.npz"), ["3 classes", "fitted on 4"]),
             (("--calibrator", "ts", "--rank-by", "nll"), ["--rank-by needs several calibrators"]),
             (("--calibrator", "ts,iso", "--set", "a=1"), ["--set applies to a single calibrator"]),

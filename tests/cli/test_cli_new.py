@@ -1,6 +1,7 @@
 """``calgrid new``: what it writes works as written, and it overwrites nothing."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -44,6 +45,16 @@ def test_every_kind_is_written_listed_and_passes_its_test(calgrid, tmp_path, mon
         said = calgrid("list", KINDS[kind], f"own_{kind}")
         assert f"\n  plugin: all_kinds/{KINDS[kind]}/own_{kind}.py\n" in said.out
         assert listed.err == ""
+
+
+def test_the_test_of_an_edited_component_says_what_to_replace(calgrid, folder):
+    calgrid("new", "metric", "edited", "--into", folder)
+    file = folder / "metrics" / "edited.py"
+    file.write_text(re.sub(r"    return .*", "    return 0.5", file.read_text(), flags=re.DOTALL))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder / "tests"]
+    tested = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent, check=False)
+    assert "replace this number: it is that of the template" in tested.stdout, tested.stderr
+    assert "assert 0.5 == 0.25" in tested.stdout
 
 
 def test_a_class_that_the_file_needs_is_not_hidden(calgrid, folder):

@@ -290,15 +290,24 @@ def test_a_number_that_is_not_finite_is_refused(value, refuses):
     ("kind", "name", "parts"),
     [
         ("loss", "mbl", ["Unknown loss 'mbl' in here", "did you mean 'mbls'?"]),
-        ("calibrator", "isotonic", ["did you mean 'iso'?"]),  # begins alike
+        ("calibrator", "isotonik", ["did you mean 'isotonic'?"]),
+        ("calibrator", "isotonic", ["did you mean 'iso'?"]),
+        ("calibrator", "sigmoid", ["the closest of ", "; calgrid list calibrators shows all."]),
         ("loss", "ts", ["Unknown loss 'ts' in here: it is a calibrator; name a loss."]),
         ("backbone", "zzz", ["Unknown backbone 'zzz'", "valid: ", "resnet8"]),
         ("backbone", "platform", ["Unknown backbone 'platform'", "valid: ", "resnet8"]),
     ],
 )
-def test_an_unknown_identifier_suggests_the_nearest_or_all(refuses, kind, name, parts):
+def test_an_unknown_identifier_suggests_the_closest_or_all(refuses, kind, name, parts):
     with refuses(ConfigError, *parts):
         registry.describe(kind, name, "here")
+
+
+def test_full_names_of_calibrators_are_read_as_identifiers():
+    assert registry.calibrator_id("ts") == "ts"
+    assert registry.calibrator_id("vector") == "vs"
+    assert {*registry.FULL_NAMES.values()} <= {*registry.descriptions("calibrator")}
+    assert not {*registry.FULL_NAMES} & {*registry.descriptions("calibrator")}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 from calgrid.calibrators._probabilities import logits_from_probabilities
 from calgrid.calibrators.base import Calibrator, SoftmaxCalibrator
-from calgrid.components.registry import calibrator_with, description_of, load
+from calgrid.components.registry import calibrator_id, calibrator_with, description_of, load
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.arrays import read_arrays
 
@@ -36,7 +36,9 @@ def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> C
 
     Parameters
     ----------
-    id : registered identifier, for example ``"ts"``.
+    id : registered identifier, for example ``"ts"``, or a full name: ``"temperature"`` (``ts``),
+        ``"vector"`` and ``"platt"`` (``vs``, which is Platt scaling of two classes), ``"matrix"``
+        (``ms``), ``"isotonic"`` (``iso``), ``"histogram"`` (``hb``).
     seed : seed of a stochastic calibrator (default 0); no effect on the others.
     **overrides : hyper-parameters that differ from the calibrator's defaults, for example
         ``sigma=2``.
@@ -45,7 +47,7 @@ def build_calibrator(id: str, *, seed: int | None = None, **overrides: Any) -> C
     ------
     ConfigError : unknown ``id`` or hyper-parameter, or a value that it cannot take.
     """
-    calibrator = load("calibrator", calibrator_with(id, overrides))
+    calibrator = load("calibrator", calibrator_with(calibrator_id(id), overrides))
     component = description_of(calibrator)
     if seed is not None and component.is_stochastic:
         overrides["seed"] = seed

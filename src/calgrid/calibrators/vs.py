@@ -54,7 +54,7 @@ class VectorScaling(SoftmaxCalibrator):
     such a logit is left out.
 
     ``fit_history``: ``loss`` (with penalty), ``nll`` (nats), ``iterations``, ``gradient_norm``,
-    ``temperature`` (of the start), ``n_absent`` (classes without samples), ``n_infinite_loss``
+    ``start_temperature``, ``n_absent`` (classes without samples), ``n_infinite_loss``
     (samples left out).
     """
 
@@ -95,7 +95,7 @@ class VectorScaling(SoftmaxCalibrator):
             )
         return {
             **history,
-            "temperature": 1.0 / beta,
+            "start_temperature": 1.0 / beta,
             "n_absent": int((~present).sum()),
             "n_infinite_loss": int((~possible).sum()),
         }

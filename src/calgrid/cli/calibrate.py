@@ -29,6 +29,7 @@ from calgrid.components import registry
 from calgrid.errors import ConfigError
 from calgrid.files.logits import predicted, read_head_arrays, share_rows
 from calgrid.files.ranking import Ranked, choice, rank_calibrators, reference, usable
+from calgrid.files.writing import write_csv
 from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
@@ -43,6 +44,8 @@ UNCONVERGED = "*"
 NLL = "nll"
 #: smallest log-probability in a calibrated file: finite in float32
 LOG_FLOOR = -1e4
+#: end of the name of a calibrated file that is no Parquet file
+CSV = ".csv"
 #: metrics before and after
 SHOWN = ("accuracy", "nll", "brier", "ece_debiased", "ece", "ece_null", "aece_eq", "cece", "mce")
 #: metrics of a ranking, in addition to the difference in the ranking metric
@@ -123,9 +126,9 @@ def _check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             "Give --calibrator, the calibrator to fit, or all (see: calgrid list calibrators).",
         ),
         (
-            options.out and options.out.suffix.lower() != ".parquet",
-            f"--out {options.out}: the calibrated file is Parquet; give it a name that ends in "
-            f".parquet.",
+            options.out and options.out.suffix.lower() not in (".parquet", CSV),
+            f"--out {options.out}: the calibrated file is Parquet or CSV; give it a name that ends "
+            f"in .parquet or .csv.",
         ),
         (
             not options.apply and not (ranking or (options.fit and options.save)),
@@ -435,20 +438,7 @@ def _write(
     if options.save:
         calibrator.save(options.save)
     if options.out:
-        output = columns[calibrator.id]
-        log_probs = np.maximum(output.log_probs, LOG_FLOOR).astype(np.float32)
-        metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
-        if calibrator.class_names:
-            metadata["classes"] = list(calibrator.class_names)
-        calibrated = Logits(
-            target.index,
-            target.label,
-            log_probs,
-            distribution=target.distribution,
-            probabilities=output.probs,
-            metadata=metadata,
-        )
-        write_logits(options.out, calibrated)
+        _write_calibrated(options.out, calibrator, target, columns[calibrator.id])
     if options.plot and scores:
         parts = {}
         for name, output in columns.items():
@@ -458,6 +448,27 @@ def _write(
                 lines_of(output, target.label, scores[name]),
             )
         write_figure(options.plot, parts, options.bins)
+
+
+def _write_calibrated(path: Path, calibrator: Calibrator, target: Logits, output: Output) -> None:
+    """Write calibrated probabilities as Parquet, or for people as CSV."""
+    classes = calibrator.class_names or target.metadata.get("classes")
+    if path.suffix.lower() == CSV:
+        write_csv(path, target.index, target.label, output.probs, classes)
+        return
+    log_probs = np.maximum(output.log_probs, LOG_FLOOR).astype(np.float32)
+    metadata = {**target.metadata, "calibrator": calibrator.id, "n_classes": log_probs.shape[1]}
+    if classes:
+        metadata["classes"] = list(classes)
+    calibrated = Logits(
+        target.index,
+        target.label,
+        log_probs,
+        distribution=target.distribution,
+        probabilities=output.probs,
+        metadata=metadata,
+    )
+    write_logits(path, calibrated)
 
 
 def _verdict_text(

@@ -21,6 +21,7 @@ from calgrid.configuration.costs import (
     run_costs,
     scored_images,
 )
+from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
@@ -38,14 +39,17 @@ def cost(options: argparse.Namespace) -> None:
     """
     throughput = dict(map(_stated, options.throughput))
     study = read_study(options.configuration, options.data_root)
-    runs = run_costs(study, throughput)
-    on_core, measured = study.config.device == "cpu", dict[Place, float]()
+    without_gpu = study.config.device == "auto" and not gpu_here()
+    on_core, measured = without_gpu or study.config.device == "cpu", dict[Place, float]()
+    runs = run_costs(study, throughput, on_core=on_core)
     if options.measure:
         on_core, measured = _measured(study, throughput)
         runs = run_costs(study, throughput, measured, on_core)
     jobs = {job: count for job, count in count_jobs(study).items() if count}
     counts = ", ".join(f"{job} {count:,}" for job, count in jobs.items())
     processor = "core" if on_core else "GPU"
+    if without_gpu:
+        processor += " (there is no GPU here; for those of a cluster, write 'device: cuda')"
     lines = [
         f"study '{study.layout.study}', ignoring existing results; times of one {processor}",
         "",

@@ -59,9 +59,9 @@ def read(
 
 
 def calibrator_names(text: str) -> list[str]:
-    """Names in ``ID,ID,...``, each once."""
-    names = map(str.strip, text.split(","))
-    return list(dict.fromkeys(filter(None, names)))
+    """Identifiers in ``ID,ID,...``, each once; full names are replaced."""
+    names = filter(None, map(str.strip, text.split(",")))
+    return list(dict.fromkeys(map(registry.calibrator_id, names)))
 
 
 def left_out_lines(reasons: Mapping[str, str]) -> list[str]:

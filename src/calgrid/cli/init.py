@@ -15,7 +15,7 @@ from calgrid.errors import ConfigError
 
 CONFIGURATION = """\
 # A small study of the embedded data set: minutes on two cores.
-# All keys: calgrid/configuration/model.py.
+# calgrid schema prints all keys, with types, defaults and meanings.
 study: {name}
 plugins: [plugins]                   # methods of your own: calgrid new loss my_loss
 

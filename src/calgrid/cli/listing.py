@@ -57,7 +57,13 @@ PARTS = {"defaults": "options", "dataset_defaults": "options on", "facts": "fact
 
 
 def list_kind(options: argparse.Namespace) -> None:
-    """Print the components of a kind, one line each, or all details of those with an identifier."""
+    """Print the kinds, the components of a kind, one line each, or all details of those with an
+    identifier.
+    """
+    if options.kind is None:
+        text = "".join(f"{kind}\n" for kind in KINDS)
+        sys.stdout.write(json.dumps(KINDS, indent=2) + "\n" if options.json else text)
+        return
     _say_broken("list", LISTED.get(options.kind, () if options.kind in KINDS else registry.KINDS))
     if options.kind in KINDS and options.id is None:
         entries = list(_entries(options.kind))
@@ -85,6 +91,8 @@ def _named(kind: str, id: str | None) -> tuple[list[Entry], str]:
         facts = {"id": id, "summary": "A model of timm.", "facts": {"weights": weights}}
         entry = {**_entry(describe(id)), **facts}
         return [entry], _sheet(entry, "backbone")
+    if "calibrators" in kinds:
+        id = registry.calibrator_id(id)
     known = list(KINDS) if len(kinds) > 1 else []
     named, sheets = [], []
     for name in kinds:

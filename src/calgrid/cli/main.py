@@ -33,8 +33,8 @@ IN_PROCESSES = ("calibrate-run", "aggregate", "report-logits")
 OF_TORCHRUN = "TORCHELASTIC_RUN_ID"
 DEVICES = ("auto", "cpu", "cuda")
 OUT_HELP = (
-    "calibrated file with log-probabilities in float32 as logits, and the probabilities, which "
-    "other commands read"
+    "calibrated file: .csv with one column per class, or .parquet, which keeps all that other "
+    "commands use"
 )
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
@@ -62,7 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a command line
         importlib.import_module("argcomplete").autocomplete(parser)
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
     if getattr(options, "threads", None):
         # processes have one thread each, because the number of threads changes the last bits of
         # results
@@ -105,6 +108,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # parse_args would show the usage of the parser of all commands
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
 def _say(command: str, error: object) -> None:
     sys.stderr.write(
         f"{coloured(f'calgrid {command}:', 'red', sys.stderr)} {visible_lines(error)}\n"
@@ -119,8 +129,9 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"calgrid {__version__}")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help="one of the commands below"
+        dest="command", metavar="COMMAND", help="one of the commands below"
     )
     groups = []
     for title, adders in GROUPS.items():
@@ -133,6 +144,8 @@ def build_parser() -> argparse.ArgumentParser:
                 lines.append(f"  {name:14s}{command.description}")
         groups.append("\n".join(lines))
     parser.epilog = "\n\n".join(groups)
+    _result_commands(commands)
+    _total_commands(commands)
     return parser
 
 
@@ -185,7 +198,7 @@ _licence = _must(
 
 def _command(commands: Commands, name: str, run: str, help: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, description=help)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     if run.startswith("jobs:"):
         _path(parser, "--log", None, "log file of the job; earlier attempts in it are kept")
     return parser
@@ -260,7 +273,7 @@ def _calibrate_command(commands: Commands) -> None:
     parser.add_argument("--rank-by", metavar="METRIC", help="metric of a ranking (nll)")
     parser.add_argument("--folds", type=int, default=5, help="folds of a ranking (5)")
     _flag(parser, "--keeps-classes", "rank only calibrators that change no predicted class")
-    _path(parser, "--out", "PARQUET", OUT_HELP)
+    _path(parser, "--out", "FILE", OUT_HELP)
     _path(parser, "--save", "FITTED", "save the fitted calibrator (.safetensors)")
     plot = "draw the reliability before and after calibration (.pdf, .png, .svg)"
     _path(parser, "--plot", "FILE", plot)
@@ -444,8 +457,8 @@ def _origin_options(
 def _component_commands(commands: Commands) -> None:
     help = "List components, or show all details of one."
     parser = _command(commands, "list", "listing:list_kind", help)
-    kinds = f"{', '.join(KINDS)}; or the identifier of a component"
-    parser.add_argument("kind", metavar="KIND|ID", help=kinds)
+    kinds = f"{', '.join(KINDS)}; or the identifier of a component; without it, the kinds"
+    parser.add_argument("kind", metavar="KIND|ID", nargs="?", help=kinds)
     id = "identifier of a component of this kind"
     parser.add_argument("id", metavar="ID", nargs="?", help=id)
     _json_option(parser)
@@ -538,11 +551,10 @@ def _total_commands(commands: Commands) -> None:
         _threads_option(parser, threads)
 
 
-#: commands by purpose, in the order of the help
+#: commands by purpose, in the order of the help, which leaves out those of the workflow rules
 GROUPS = {
     "files of logits": (_calibrate_command, _file_commands),
     "studies": (_run_command, _study_commands),
     "sharing results": (_sharing_commands,),
     "components": (_component_commands,),
-    "commands of the workflow rules": (_result_commands, _total_commands),
 }

@@ -47,6 +47,15 @@ KINDS: Mapping[str, str] = {
 PARAMETERS = "Parameters\n----------\n"
 PARAMETER = re.compile(r"(?:^|(?<=\.) )(\w+(?:, \w+)*) : ")
 ELSEWHERE = ("as in", "see ")
+#: full name of a calibrator -> its identifier. Vector scaling of two classes is Platt scaling
+FULL_NAMES = {
+    "temperature": "ts",
+    "vector": "vs",
+    "platt": "vs",
+    "matrix": "ms",
+    "isotonic": "iso",
+    "histogram": "hb",
+}
 #: kinds that share their identifiers: both are methods
 METHODS = ("loss", "procedure")
 
@@ -296,6 +305,12 @@ def load(kind: str, name: str) -> Any:
     raise missing([kind], kind, name, descriptions(kind))
 
 
+def calibrator_id(name: str) -> str:
+    """Identifier of a calibrator by its full name, ``temperature``; other names stay."""
+    is_full = name in FULL_NAMES and name not in descriptions("calibrator")
+    return FULL_NAMES[name] if is_full else name
+
+
 def calibrator_with(id: str, options: Iterable[str]) -> str:
     """Identifier of the calibrator ``id`` with these options: ``ts`` with an objective is
     ``ts_objective``.
@@ -497,8 +512,14 @@ def missing(
         messages = _files(kind).broken
         if (kind, name) in messages:
             return ConfigError(messages[kind, name])
+    place = f" in {where}" if where else ""
+    if what == "calibrator":
+        if name in FULL_NAMES:  # where an identifier is needed
+            return ConfigError(
+                f"Unknown {what} '{name}'{place}: did you mean '{FULL_NAMES[name]}'?"
+            )
+        known = [*known, *FULL_NAMES]
     for kind in KINDS:
         if kind not in kinds and name in descriptions(kind):
-            place = f" in {where}" if where else ""
             return ConfigError(f"Unknown {what} '{name}'{place}: it is a {kind}; name a {what}.")
-    return unknown_id(what, name, known, where)
+    return unknown_id(what, name, known, where, f"calgrid list {KINDS.get(what, f'{what}s')}")

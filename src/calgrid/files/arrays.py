@@ -27,6 +27,8 @@ from calgrid.storage.logits import read_column, read_metadata, read_table, refus
 UNNAMED = ""
 #: name of an array of text with the names of the classes, in the order of the columns
 CLASSES = "classes"
+#: name of the column of labels that calgrid writes
+LABEL = "label"
 NUMBER = re.compile(r"-?\d*\.?\d+(e[+-]?\d+)?")
 #: a file is refused if it unpacks to more bytes than this, and to more than this multiple of its
 #: size
@@ -67,16 +69,19 @@ class Arrays(Mapping[str, np.ndarray]):
 class Columns(Arrays):
     """Columns of a table that have a name, as arrays: (N, width) for lists of numbers, else (N,).
 
-    A repeated name raises DataError, and so does access to a column with missing values.
+    A column ``label`` without any label is left out. A repeated name raises DataError, and so does
+    access to a column with missing values.
     """
 
     def __init__(self, table: pa.Table, path: Path) -> None:
         # columns without a name are row numbers that pandas wrote
         names = [name for name in table.column_names if name]
-        super().__init__(names, self._column)
-        self.table, self.path = table, path
         for name in names:
             refuse_repeated(table, name, path)
+        if LABEL in names and pa.types.is_null(table.field(LABEL).type):
+            names.remove(LABEL)
+        super().__init__(names, self._column)
+        self.table, self.path = table, path
 
     def _column(self, name: str) -> np.ndarray:
         content = self.table.field(name).type

@@ -43,6 +43,8 @@ VALUE_NAMES = {
     "logits": ("logits", "logit"),
     "probabilities": ("probabilities", "probs", "probability", "prob"),
 }
+#: beginning of the columns of a table that say that they are probabilities
+PROBABILITY = "probability_"
 #: optional arrays
 EXTRAS = ("index", "shift", "severity", "features", "distribution")
 #: float32 rounds smaller logits by less than 4e-5; rows with a larger maximum are shifted to 0
@@ -71,7 +73,8 @@ def read_any(
     ----------
     kind : ``"logits"`` or ``"probabilities"``. Probabilities are returned unchanged, and their
         logarithm as logits. None: logits, but probabilities of a file that ``calgrid calibrate``
-        has written, whose logits are their rounded logarithms.
+        has written, whose logits are their rounded logarithms, and of a table whose columns
+        of classes all begin with ``probability_``.
     labels : file of the labels, if not ``path``; rows are paired by ``index`` if both files have
         it, else in their order.
     values_key : name of the array or column of logits or probabilities, or prefix of such columns.
@@ -90,11 +93,15 @@ def read_any(
         of the labels has other indices, or with ``exact``, columns have the beginning of those of
         the classes and no class, or a file has these in another order.
     """
-    arrays, given = load(path), classes
+    arrays = load(path)
+    label_names = (label_key,) if label_key else LABEL_NAMES
+    stated = _stated_probabilities(arrays, label_names)
     if kind is None:
         is_calibrated = "calibrator" in arrays.metadata and "probabilities" in arrays
-        kind = "probabilities" if is_calibrated else "logits"
-    label_names = (label_key,) if label_key else LABEL_NAMES
+        kind = "probabilities" if is_calibrated or stated else "logits"
+    if stated and classes is None and values_key is None and not _numbered_columns(stated):
+        classes = [name.removeprefix(PROBABILITY) for name in stated]
+    given = classes
     classes = _known_classes(arrays, label_names, classes, path)
     is_named = classes is not given
     of_others = exact and given is not None
@@ -140,6 +147,15 @@ def read_any(
     if told and not (is_named or binary):
         say_unnamed("columns", path, "the other file" if of_others else labels, told)
     return data
+
+
+def _stated_probabilities(arrays: Arrays, label_names: Sequence[str]) -> list[str]:
+    """The columns of the classes of a table, if the names of all say that they are probabilities;
+    else none.
+    """
+    names = [name for name in arrays if name not in (*label_names, *EXTRAS)]
+    are_stated = len(names) > 1 and all(name.startswith(PROBABILITY) for name in names)
+    return names if are_stated and isinstance(arrays, Columns) else []
 
 
 def _single_column(columns: Columns, ignored: Sequence[str]) -> str | None:
