@@ -6,7 +6,8 @@ resampled values and m their mean:
 
 ``percentile`` [q_low, q_high] : accuracy, top-5, NLL, Brier score, failure prediction and
 out-of-distribution metrics;
-    for two models, quantiles of the resampled differences.
+    for two models, quantiles of the resampled differences. Resamples of the balanced accuracy and
+    the macro AUROC have their change to first order.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -424,7 +425,9 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
-        return _percentile(resamples.drawn[metric.id], tails)
+        low, high = _percentile(resamples.drawn[metric.id], tails)
+        # a change to first order may lead beyond the range
+        return max(low, metric.bounds[0]), min(high, metric.bounds[1])
     estimate = resamples.values[metric.id]
     metric = LABELLED.get(metric.interval_of or "", metric)
     value = resamples.values[metric.id]
