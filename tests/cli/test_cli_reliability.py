@@ -36,6 +36,22 @@ def test_calibrate_draws_before_and_after_and_ends_with_one_sentence(calgrid, fi
     assert (tmp_path / "both.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_each_class_has_the_diagram_of_its_predictions(calgrid, files, data, tmp_path):
+    _, test = files("npz")
+    done = calgrid("reliability", test, "--per-class")
+    assert done.code == 0, done.err
+    probs = softmax(data.test)
+    for number, block in enumerate(done.out.strip().split("\n\n")):
+        rows = probs.argmax(axis=1) == number
+        right = 100 * (data.test_labels[rows] == number).mean()
+        said = f"says {100 * probs[rows].max(axis=1).mean():.1f} %, right {right:.1f} %"
+        assert block.startswith(f"{number}: {rows.sum()} rows, {rows.sum()} predicted, {said}\n")
+    assert number + 1 == probs.shape[1]
+    plot = tmp_path / "r.svg"
+    assert calgrid("reliability", test, "--per-class", "--plot", plot).code == 0
+    assert plot.read_text().count(" predicted") == probs.shape[1]
+
+
 def test_names_that_cannot_be_drawn_are_refused(fails, files, tmp_path):
     _, test = files("npz")
     fails("reliability", test, "--plot", tmp_path / "r.txt", parts=["ends in .pdf, .png, .svg"])

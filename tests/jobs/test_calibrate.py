@@ -383,14 +383,18 @@ def test_classes_agree_with_the_metrics(part, metrics):
     rows = metrics[
         (metrics["split"] == "test") & (metrics["fit_seed"] == metrics["fit_seed"].min())
     ]
-    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"]
+    values = rows.set_index(["checkpoint", "calibrator", "metric"])["value"].sort_index()
     found = read_frame(part / "classes.parquet")
     assert set(found["calibrator"]) == set(metrics["calibrator"])
     assert found["name"].tolist() == found["class"].astype(str).tolist()
     for key, classes in found.groupby(["checkpoint", "calibrator"]):
-        assert classes["ece"].mean() == pytest.approx(values[(*key, "cece")])
-        correct = (classes["accuracy"] * classes["count"]).sum()
-        assert correct / classes["count"].sum() == pytest.approx(values[(*key, "accuracy")])
+        value = values[key]
+        assert classes["sensitivity"].mean() == pytest.approx(value["balanced_accuracy"])
+        assert classes["auroc"].mean() == pytest.approx(value["macro_auroc"])
+        assert classes["predicted"].sum() == classes["count"].sum()
+        for share, images in (("sensitivity", "count"), ("precision", "predicted")):
+            correct = (classes[share] * classes[images]).sum()
+            assert correct / classes[images].sum() == pytest.approx(value["accuracy"])
 
 
 def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
@@ -405,14 +409,22 @@ def test_saturated_logits_are_scored_by_their_logarithms(monkeypatch):
     assert (output.probs == 0).any()
 
 
-def test_a_class_has_its_own_images_and_the_error_of_its_probability():
-    probs = np.array([[0.9, 0.1], [0.3, 0.7], [0.3, 0.7], [0.3, 0.7]])
-    found = class_scores(check_probabilities(probs, [0, 0, 1, 1]), 10, ["cat", "dog"])
-    assert found["count"].tolist() == [2, 2]
-    assert found["accuracy"].tolist() == [0.5, 1.0]
-    # cat: |0.9 - 1| of one image, |0.3 - 1/3| of three
-    assert found["ece"].tolist() == pytest.approx([(0.1 + 0.1) / 4] * 2)
-    assert found["name"].tolist() == ["cat", "dog"]
+def test_scores_of_classes_by_hand():
+    probs = np.array([[0.9, 0.1, 0], [0.3, 0.7, 0], [0.4, 0.6, 0], [0.2, 0.8, 0]])
+    found = class_scores(check_probabilities(probs, [0, 0, 1, 1]), ["cat", "dog", "eel"])
+    expected = {
+        "count": [2, 2, 0],
+        "sensitivity": [1 / 2, 1, np.nan],
+        "specificity": [1, 1 / 2, 1],
+        # of the four pairs the second cat has a lower probability than the first dog
+        "auroc": [3 / 4, 3 / 4, np.nan],
+        "predicted": [1, 3, 0],
+        "precision": [1, 2 / 3, np.nan],
+        "confidence": [0.9, 0.7, np.nan],
+    }
+    for column, known in expected.items():
+        assert found[column].tolist() == pytest.approx(known, nan_ok=True), column
+    assert found["name"].tolist() == ["cat", "dog", "eel"]
 
 
 def test_another_calibration_of_the_run_fits_nothing_and_gives_the_same_bytes(plan, run, part):

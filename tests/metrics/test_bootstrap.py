@@ -19,7 +19,7 @@ PERCENTILE, BINOMIAL, CENTRED, UNBIASED = (
     for kind in ("percentile", "binomial", "centred", "unbiased")
 )
 #: resamples have their change to first order
-LINEAR = {*UNBIASED, "l1_ts", "l1_iso", "l2_ts", "l2_iso"}
+LINEAR = {*UNBIASED, "balanced_accuracy", "macro_auroc", "l1_ts", "l1_iso", "l2_ts", "l2_iso"}
 GUARDED = tuple(
     metric.id for metric in LABELLED if metric.interval == "guarded" and not metric.interval_of
 )

@@ -13,6 +13,8 @@ from calgrid import metrics
 ROWS = [
     "accuracy",
     "top5",
+    "balanced_accuracy",
+    "macro_auroc",
     "ece",
     "ece_debiased",
     "ece_null",
@@ -51,7 +53,8 @@ def test_identifiers():
 def test_direction():
     higher = {name for name, metric in metrics.METRICS.items() if metric.lower_is_better is False}
     assert higher == {
-        *("accuracy", "top5", "auroc_failure", "aupr_failure"),
+        *("accuracy", "top5", "balanced_accuracy", "macro_auroc"),
+        *("auroc_failure", "aupr_failure"),
         *("auroc", "auroc_entropy", "aupr", "aupr_oodpos"),
     }
     neither = [name for name, metric in metrics.METRICS.items() if metric.lower_is_better is None]

@@ -13,7 +13,7 @@ from calgrid.statistics import paired_bootstrap
 
 #: errors whose interval begins at 0 if chance alone explains them
 ERRORS = ("ece", "rmsce", "u_ece", "aece_eq", "ece_sweep", "ks", "smce", "smece", "cece")
-MEANS = ("accuracy", "top5", "nll", "brier", "aurc")
+MEANS = ("accuracy", "balanced_accuracy", "top5", "nll", "brier", "aurc")
 
 
 def test_chance_errors_have_the_law_of_all_labels():

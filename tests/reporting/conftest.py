@@ -231,7 +231,7 @@ def _score(key, run, recipe):
             rows += _score_calibrated(base, key, recipe, fitted, val, test, draws)
             predictions = check_probabilities(fitted.predict_proba(test[0]), test[1])
             about = {"checkpoint": checkpoint, "calibrator": calibrator}
-            classes.append(class_scores(predictions, 15).assign(**about))
+            classes.append(class_scores(predictions).assign(**about))
             if calibrator != "none":
                 tables[BINS].append(confidence_bins(predictions, 15).assign(**about))
     folder, footer = run / CALIBRATED, {"fingerprint": _fingerprint(key)}

@@ -400,7 +400,7 @@ def test_networks_that_predict_one_class_are_named_with_the_share_of_the_largest
     path = study.folder / "classes.parquet"
     classes = pd.read_parquet(path)
     collapsed = (classes["method"] == "ls") & (classes["seed"] == 1)
-    classes.loc[collapsed, "accuracy"] = (classes["class"] == 2).astype(float)
+    classes.loc[collapsed, "sensitivity"] = (classes["class"] == 2).astype(float)
     classes.to_parquet(path)
     (warning,) = [said for said in findings(*study.opened()) if "only one of" in said]
     counts = classes.drop_duplicates("class")["count"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -701,31 +702,56 @@ def test_the_best_recipe_names_what_ties_and_not_what_is_worse(halved):
 
 def test_classes_stand_with_their_images_and_means_over_seeds(study, tables, read_markdown):
     stored = pd.read_parquet(study.folder / "classes.parquet")
-    rows = stored[(stored["method"] == "ce") & (stored["calibrator"] == "ts")]
-    expected = rows.groupby("class")[["count", "accuracy", "ece"]].mean()
     (shown,) = read_markdown(tables / "classes.md").values()
-    assert [row["Class"] for row in shown] == ["0", "1", "2", "3"]
-    for number, row in enumerate(shown):
-        assert row["Images"] == str(int(expected.loc[number, "count"]))
-        for metric, heading in (("accuracy", "Accuracy (%), ts"), ("ece", "ECE (%), ts")):
-            assert plain(row[heading])[0] == f"{100 * expected.loc[number, metric]:.2f}"
+    methods = {row["Method"] for row in shown}
+    assert methods == {"ce", "ls", "mmce"}
+    assert [row["Class"] for row in shown] == [name for name in "0123" for _ in methods]
+    for row in shown:
+        where = (stored["method"] == row["Method"]) & (stored["name"] == row["Class"])
+        expected = {
+            name: part.mean(numeric_only=True) for name, part in stored[where].groupby("calibrator")
+        }
+        bare = expected["none"]
+        assert row["Images"] == str(int(bare["count"]))
+        assert row["Predicted"] == str(round(bare["predicted"]))
+        values = {
+            "Sensitivity (%)": bare["sensitivity"],
+            "Specificity (%)": bare["specificity"],
+            "Precision (%), none": bare["precision"],
+            "Confidence (%), none": bare["confidence"],
+            "Confidence (%), ts": expected["ts"]["confidence"],
+        }
+        for heading, value in values.items():
+            assert plain(row[heading])[0] == f"{100 * value:.2f}", heading
         # Wilson's interval by its definition: ends where |share - p| is 1.96 standard errors of p
-        interval = re.search(r"\[(.*), (.*)\]", row["Accuracy (%), ts"])
-        share, images = expected.loc[number, "accuracy"], expected.loc[number, "count"]
-        for end in (float(text) / 100 for text in interval.groups()):
-            error = np.sqrt(end * (1 - end) / images)
-            assert abs(share - end) == pytest.approx(1.96 * error, abs=2e-4)
-    frame = pd.read_csv(tables / "classes.csv")
-    assert set(frame["method"]) == {"ce", "ls", "mmce"}
+        sizes = {"Sensitivity (%)": bare["count"], "Precision (%), none": bare["predicted"]}
+        for heading, images in sizes.items():
+            interval = re.search(r"\[(.*), (.*)\]", row[heading])
+            for end in (float(text) / 100 for text in interval.groups()):
+                error = np.sqrt(end * (1 - end) / images)
+                assert abs(values[heading] - end) == pytest.approx(1.96 * error, abs=2e-4)
 
 
-def test_classes_with_few_images_are_marked(build, read_markdown):
+def test_shares_of_few_images_are_marked(build, read_markdown):
     study = build(methods=("ce",), seeds=(0,), n_test=30, **CLEAN)
     (shown,) = read_markdown(study.tables() / "classes.md").values()
-    images = [row["Images"] for row in shown]
-    assert any(each.endswith("few") for each in images)
-    for each in images:
-        assert (int(each.split()[0]) < 10) == each.endswith("few")
+    for images, share in (("Images", "Sensitivity (%)"), ("Predicted", "Precision (%), none")):
+        few = [int(row[images]) < 10 for row in shown]
+        assert any(few)
+        assert [row[share].endswith("few") for row in shown] == few
+
+
+def test_of_many_classes_the_table_has_those_that_are_hard_to_find(
+    build, monkeypatch, read_markdown
+):
+    study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
+    monkeypatch.setattr(sys.modules["calgrid.reporting.tables.classes"], "MOST_ROWS", 4)
+    (shown,) = read_markdown(study.tables() / "classes.md").values()
+    stored = pd.read_parquet(study.folder / "classes.parquet")
+    rows = stored[stored["calibrator"] == "none"]
+    hardest = rows.groupby("name")["sensitivity"].mean().nsmallest(2).index
+    assert {row["Class"] for row in shown} == set(hardest)
+    assert len(shown) == 4
 
 
 def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):

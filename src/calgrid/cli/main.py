@@ -300,6 +300,8 @@ def _file_commands(commands: Commands) -> None:
     _path(parser, "files", "FILE", FILE_HELP, nargs="+")
     _path(parser, "--labels", "FILE", labels_of_all)
     _path(parser, "--plot", "FILE", "draw the diagrams side by side (.pdf, .png, .svg)")
+    per_class = "a diagram of the predictions of each class, at most the 12 most predicted"
+    _flag(parser, "--per-class", per_class)
     _file_options(parser)
 
     help = "Compare methods on the same test samples by a paired bootstrap."

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,22 +15,34 @@ from calgrid.metrics import Output
 from calgrid.metrics.intervals import Estimate
 from calgrid.progress import log
 from calgrid.storage.atomic import replacing
+from calgrid.storage.logits import Logits
 
+#: probabilities, labels and lines under the name of a diagram
+Part: TypeAlias = tuple[np.ndarray, np.ndarray, str]
 #: formats of a figure
 FIGURES = (".pdf", ".png", ".svg")
+#: classes of a file with diagrams of their own
+MOST_CLASSES = 12
 
 
 def reliability(options: argparse.Namespace) -> None:
-    """Print the bins of each file, or draw the diagrams side by side."""
+    """Print the bins of each file, or of the predictions of each class, or draw the diagrams side
+    by side.
+    """
     check_figure(options.plot)
     names = [path.stem for path in options.files]
     if len(set(names)) < len(names):
         raise ConfigError("Give files with different names, which title their diagrams.")
-    parts = {}
+    parts: dict[str, Part] = {}
     for name, path in zip(names, options.files, strict=True):
         data = read(path, options.labels, options)
         output = predicted(data)
         say_impossible(output, data.label, path)
+        if options.per_class:
+            lead = f"{name}: " if len(names) > 1 else ""
+            for each, part in _of_classes(data, output).items():
+                parts[lead + each] = part
+            continue
         scores = estimates(output, data.label, options)
         parts[name] = (output.probs, data.label, lines_of(output, data.label, scores))
     if options.plot:
@@ -46,6 +59,21 @@ def reliability(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{name}: {len(labels)} rows, {facts}\n{table}\n\n")
 
 
+def _of_classes(data: Logits, output: Output) -> dict[str, Part]:
+    """The rows that are predicted as each class, by its name."""
+    chosen = output.probs.argmax(axis=1)
+    predicted_as = np.bincount(chosen)
+    most = np.sort(np.argsort(-predicted_as, kind="stable")[:MOST_CLASSES])
+    names = data.metadata.get("classes") or range(output.shape[1])
+    parts = {}
+    for number in most[predicted_as[most] > 0]:
+        rows = np.flatnonzero(chosen == number)
+        of_class, labels = output[rows], data.label[rows]
+        lines = f"{len(rows):,} predicted\n{says_and_right(of_class, labels)}"
+        parts[str(names[number])] = (of_class.probs, labels, lines)
+    return parts
+
+
 def lines_of(output: Output, labels: np.ndarray, scores: Mapping[str, Estimate]) -> str:
     """Mean confidence, accuracy, debiased ECE with its interval, and NLL, a line each."""
     value, low, high = (100 * part for part in scores["ece_debiased"])
@@ -60,9 +88,7 @@ def check_figure(path: Path | None) -> None:
         raise ConfigError(f"--plot {path}: give a name that ends in {', '.join(FIGURES)}.")
 
 
-def write_figure(
-    path: Path, parts: Mapping[str, tuple[np.ndarray, np.ndarray, str]], n_bins: int
-) -> None:
+def write_figure(path: Path, parts: Mapping[str, Part], n_bins: int) -> None:
     """Draw diagrams side by side; see :func:`calgrid.reporting.diagram.draw_reliability`."""
     from calgrid.reporting.diagram import draw_reliability
 

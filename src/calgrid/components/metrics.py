@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calgrid.components import plugins, registry
 from calgrid.errors import ConfigError
 from calgrid.metrics import METRICS, Metric, Predictions
-from calgrid.metrics.table import MOST_FITTED
+from calgrid.metrics.table import MOST_SLOW
 
 #: what facts of a plugin metric may be; calgrid/metrics/table.py explains them
 FACTS: Mapping[str, tuple[Any, ...]] = {
@@ -70,7 +70,7 @@ def check_computed(name: str, shape: tuple[int, ...]) -> None:
     n, k = shape
     if not find_metric(name).is_computed(n, k):
         raise ConfigError(
-            f"{name} is computed for up to {MOST_FITTED:,} probabilities, and these are {n} x {k}; "
+            f"{name} is computed for up to {MOST_SLOW:,} probabilities, and these are {n} x {k}; "
             "choose another metric, or fewer rows."
         )
 

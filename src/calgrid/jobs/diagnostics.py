@@ -16,8 +16,8 @@ import pandas as pd
 from calgrid import specs
 from calgrid.calibrators import Calibrator, build_calibrator
 from calgrid.metrics import Predictions, check_probabilities
-from calgrid.metrics.binning import bin_sums, debiased_gap, mean_gap
-from calgrid.metrics.classwise import classwise_sums
+from calgrid.metrics.binning import bin_sums
+from calgrid.metrics.classes import class_auroc
 from calgrid.storage import schema
 from calgrid.storage.logits import Logits
 from calgrid.storage.schema import Columns
@@ -108,25 +108,35 @@ def confidence_bins(predictions: Predictions, n_bins: int) -> pd.DataFrame:
     return pd.DataFrame({"n_bins": n_bins, "bin": range(n_bins), **asdict(sums)})
 
 
-def class_scores(
-    predictions: Predictions, n_bins: int, names: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """Number of images of each class, the fraction predicted correctly, and the ECE of the
-    probability of the class on all images, whose mean over classes is ``cece``.
+def class_scores(predictions: Predictions, names: Sequence[str] | None = None) -> pd.DataFrame:
+    """Scores of each class, (K,) rows: ``schema.CLASS_COLUMNS``.
 
     ``names`` of the classes are their numbers by default.
     """
-    n_classes = predictions.probs.shape[1]
+    n, n_classes = predictions.probs.shape
+    chosen = predictions.probs.argmax(axis=1)
     count = np.bincount(predictions.labels, minlength=n_classes)
-    correct = np.bincount(predictions.labels, predictions.correct, n_classes)
-    sums = classwise_sums(predictions, n_bins)
+    predicted = np.bincount(chosen, minlength=n_classes)
+    right = np.bincount(chosen, predictions.correct, n_classes)
+    others_right = (n - count) - (predicted - right)
+    areas, _ = class_auroc(predictions)
     return pd.DataFrame(
         {
             "class": range(n_classes),
             "name": names or [str(number) for number in range(n_classes)],
             "count": count,
-            "accuracy": np.where(count > 0, correct / np.maximum(count, 1), np.nan),
-            "ece": mean_gap(sums),
-            "ece_debiased": debiased_gap(sums),
+            "sensitivity": _shares(right, count),
+            "specificity": _shares(others_right, n - count),
+            "auroc": areas,
+            "predicted": predicted,
+            "precision": _shares(right, predicted),
+            "confidence": _shares(
+                np.bincount(chosen, predictions.confidence, n_classes), predicted
+            ),
         }
     )
+
+
+def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Quotients, NaN of nothing."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)

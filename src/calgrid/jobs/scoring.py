@@ -373,7 +373,7 @@ class Scorer:
         if base["fit_seed"] == min(entry["seeds"]):
             n_bins = self.statistics["bins"]
             names = test.metadata.get("classes")
-            classes = class_scores(predictions, n_bins, names).assign(**about)
+            classes = class_scores(predictions, names).assign(**about)
             result.rows[CLASSES] += classes.to_dict("records")
             if entry["name"] != "none":
                 bins = confidence_bins(predictions, n_bins).assign(**about)

@@ -24,6 +24,7 @@ from calgrid.metrics.calibration import (
     squared_ce,
     u_ece,
 )
+from calgrid.metrics.classes import balanced_accuracy, macro_auroc
 from calgrid.metrics.evaluation import evaluate, evaluate_ood, evaluate_soft
 from calgrid.metrics.failure import augrc, aupr_failure, aurc, auroc_failure, e_aurc, fpr95_failure
 from calgrid.metrics.human import ece_human, kl_human, tv_human
@@ -81,6 +82,7 @@ __all__ = [
     "aurc",
     "auroc",
     "auroc_failure",
+    "balanced_accuracy",
     "bootstrap",
     "bootstrap_difference",
     "bootstrap_ood",
@@ -110,6 +112,7 @@ __all__ = [
     "l1_ts",
     "l2_iso",
     "l2_ts",
+    "macro_auroc",
     "max_softmax",
     "mce",
     "negative_entropy",

@@ -14,7 +14,7 @@ from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.classwise import classwise_sums
 from calgrid.metrics.failure import harmonic_tails
 from calgrid.metrics.moments import row_blocks
-from calgrid.metrics.table import MOST_FITTED
+from calgrid.metrics.table import MOST_SLOW
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def chance_errors(
         **_classwise_errors(predictions, n_bins, labels, n_draws),
         "smece": kernel.fixed_points(nodes.T),
     }
-    if predictions.probs.size <= MOST_FITTED:
+    if predictions.probs.size <= MOST_SLOW:
         errors |= _directed_errors(predictions, labels, n_draws)
     return errors
 
@@ -214,7 +214,10 @@ def added_errors(
         "nll": scoring.nll_per_sample(changed) - scoring.nll_per_sample(kept),
         "brier": scoring.brier_per_sample(changed) - scoring.brier_per_sample(kept),
     }
-    if predictions.probs.size <= MOST_FITTED:
+    count = np.bincount(predictions.labels)
+    of_class = count[kept.labels] * (count > 0).sum() / n
+    of_sample["balanced_accuracy"] = of_sample["accuracy"] / of_class
+    if predictions.probs.size <= MOST_SLOW:
         beta = min(recalibration.nll_parts(predictions).beta, LARGEST_BETA)
         of_sample["nll_refinement"] = beta * of_sample["nll"]
         of_sample["nll_calibration"] = (1 - beta) * of_sample["nll"]

@@ -18,6 +18,7 @@ from calgrid.metrics import (
     _ordered,
     _weighted,
     binning,
+    classes,
     human,
     kernel,
     ood,
@@ -30,7 +31,7 @@ from calgrid.metrics._inputs import Predictions
 from calgrid.metrics.classwise import ClasswiseBins, classwise_sums
 from calgrid.metrics.failure import Confidences, sorted_correct
 from calgrid.metrics.moments import row_blocks
-from calgrid.metrics.table import MOST_FITTED, Metric
+from calgrid.metrics.table import MOST_SLOW, Metric
 
 Floats = NDArray[np.float64]
 
@@ -91,7 +92,7 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
     are fast.
     """
     fast = _means(predictions, n_bins), _squared(predictions, n_bins)
-    if predictions.probs.size > MOST_FITTED:
+    if predictions.probs.size > MOST_SLOW:
         return fast
     return (*fast, _nll_parts(predictions, n_bins))
 
@@ -99,8 +100,8 @@ def deciding_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimato
 def labelled_estimators(predictions: Predictions, n_bins: int) -> tuple[Estimator, ...]:
     """Estimators of all labelled metrics with an interval, except the smooth calibration error."""
     makers = [_sorted, _kernel, _classwise]
-    if predictions.probs.size <= MOST_FITTED:
-        makers.append(_directed)
+    if predictions.probs.size <= MOST_SLOW:
+        makers += [_directed, _separated]
     others = (make(predictions, n_bins) for make in makers)
     return (*deciding_estimators(predictions, n_bins), *others)
 
@@ -147,6 +148,7 @@ def _means(predictions: Predictions, n_bins: int) -> Estimator:
         "top5": scoring.top5_per_sample(predictions),
         "nll": scoring.nll_per_sample(predictions),
         "brier": scoring.brier_per_sample(predictions),
+        "balanced_accuracy": classes.balanced_per_sample(predictions),
     }
     columns, n = np.column_stack(list(per_sample.values())), predictions.n_samples
     return lambda weights: Draws(dict(zip(per_sample, (weights @ columns).T / n, strict=True)), {})
@@ -223,6 +225,12 @@ def _directed(predictions: Predictions, n_bins: int) -> Estimator:
     }
     columns, n = np.column_stack(list(errors.values())), predictions.n_samples
     return lambda weights: Draws(dict(zip(errors, (weights @ columns).T / n, strict=True)), {})
+
+
+def _separated(predictions: Predictions, n_bins: int) -> Estimator:
+    """Estimator of the macro AUROC to first order."""
+    mean = classes.auroc_per_sample(predictions) / predictions.n_samples
+    return lambda weights: Draws({"macro_auroc": weights @ mean}, {})
 
 
 def _centre(gap: Floats, seen: Floats) -> Floats:

@@ -19,7 +19,7 @@ def evaluate(
     costly: bool = True,
 ) -> dict[str, float]:
     """Value of every labelled metric by identifier, in the order of ``METRICS``; with more than two
-    million probabilities without those that fit maps (``Metric.fits``).
+    million probabilities without slow ones (``Metric.slow``).
 
     Parameters
     ----------

@@ -7,7 +7,8 @@ resampled values and m their mean:
 ``binomial`` : accuracy and top-5, the exact interval of a share (Clopper and Pearson, Biometrika
 1934); for two models as ``percentile``.
 ``percentile`` [q_low, q_high] : NLL, Brier score, failure prediction and out-of-distribution
-metrics; for two models, quantiles of the resampled differences.
+metrics; for two models, quantiles of the resampled differences. Resamples of the balanced accuracy
+and the macro AUROC have their change to first order.
 ``centred`` [v + m - q_high, v + m - q_low] : the decomposition of the Brier score, whose bias
 correction does not
     cover the second sampling in a resample; m removes this bias. For two models, the same for the
@@ -47,8 +48,8 @@ Chance : the lower end of a ``guarded`` interval, of ``brier_calibration`` and o
 at least as far from v as the quantile of 99 errors of a calibrated model, whose labels are drawn
 from the same probabilities. So it is 0 unless an error as large has a probability of at most the
 lower tail, however few errors there are. The L_p errors keep the directions of the sample.
-Further errors : every second resample of accuracy, top-5, NLL and its parts, Brier score,
-``brier_refinement``, AURC and ``squared_ce`` has four more errors, where the model deems them most
+Further errors : every second resample of accuracy, balanced accuracy, top-5, NLL and its parts,
+Brier score, ``brier_refinement``, AURC and ``squared_ce`` has four more errors, where the model deems them most
 probable. Their number has the deviation 2, and 1.96 deviations are 3.9: the exact upper end of a
 Poisson mean of which no event was seen is 3.7 (Agresti and Coull, American Statistician 1998, add
 four observations to a share for the same reason). So there is no verdict on two networks without an
@@ -464,7 +465,9 @@ def interval(metric: Metric, resamples: Resampled, tails: tuple[float, float]) -
     if metric.interval == "none":
         return NO_INTERVAL
     if metric.interval == "percentile":
-        return _percentile(resamples.drawn[metric.id], tails)
+        low, high = _percentile(resamples.drawn[metric.id], tails)
+        # a change to first order may lead beyond the range
+        return max(low, metric.bounds[0]), min(high, metric.bounds[1])
     if metric.interval == "binomial":
         return _binomial(resamples.values[metric.id], resamples.n_samples, tails)
     estimate = resamples.values[metric.id]

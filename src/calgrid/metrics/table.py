@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from calgrid.metrics import (
     calibration,
+    classes,
     failure,
     human,
     kernel,
@@ -25,8 +26,8 @@ TOP_LABEL_ERRORS = (
     *("ece", "ece_debiased", "aece", "aece_eq", "ece_sweep", "mce", "rmsce", "rmsce_debiased"),
     *("ks", "smce", "smece"),
 )
-#: probabilities (samples times classes) up to which metrics fit maps to them
-MOST_FITTED = 2_000_000
+#: probabilities (samples times classes) up to which slow metrics are computed
+MOST_SLOW = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,9 @@ class Metric:
     part_of : for a term of an error, this error: the interval of the term ends no higher.
     is_largest_gap : whether it is a maximum of many sums, which needs a higher upper end.
     costly : whether studies compute it on the clean test split alone.
-    fits : whether it fits a map to the probabilities, which takes longer than all others together:
-        it is left out for more than ``MOST_FITTED`` probabilities, see :meth:`is_computed`.
+    slow : whether it fits a map to the probabilities or sorts those of each class, which takes
+        longer than all others together: it is left out for more than ``MOST_SLOW`` probabilities,
+        see :meth:`is_computed`.
     score : for an out-of-distribution metric, ``score(probs) -> (N,)``, high for in-distribution
         samples.
     """
@@ -73,12 +75,12 @@ class Metric:
     part_of: str | None = None
     is_largest_gap: bool = False
     costly: bool = False
-    fits: bool = False
+    slow: bool = False
     score: Callable[[ArrayLike], ood.Floats] | None = None
 
     def is_computed(self, n_samples: int, n_classes: int) -> bool:
         """Whether it is among all metrics of a set of this size."""
-        return not self.fits or n_samples * n_classes <= MOST_FITTED
+        return not self.slow or n_samples * n_classes <= MOST_SLOW
 
     @property
     def sign(self) -> float:
@@ -151,7 +153,7 @@ def _nll_part(name: str, function: Callable[..., float], summary: str) -> Metric
         "labelled",
         "nats",
         interval="unbiased",
-        fits=True,
+        slow=True,
     )
 
 
@@ -166,7 +168,7 @@ def _lp(name: str, function: Callable[..., float], summary: str) -> Metric:
         "score",
         interval="centred",
         costly=True,
-        fits=True,
+        slow=True,
     )
 
 
@@ -204,6 +206,24 @@ _ENTRIES = (
         False,
         "labelled",
         interval="binomial",
+    ),
+    Metric(
+        "balanced_accuracy",
+        classes.balanced_accuracy,
+        "mean over classes of the fraction of their samples that are predicted as them",
+        "Brodersen et al., ICPR 2010",
+        False,
+        "labelled",
+    ),
+    Metric(
+        "macro_auroc",
+        classes.macro_auroc,
+        "mean over classes of the AUROC of their probability, one class against the rest",
+        "Fawcett, Pattern Recognition Letters 2006",
+        False,
+        "labelled",
+        costly=True,
+        slow=True,
     ),
     _error(
         "ece",

@@ -103,7 +103,7 @@ def _one_class(data: StudyData, group: Group) -> str:
     """Warning about networks that predict one class correctly and no other."""
     rows = data.rows(CLASSES, group, calibrator=UNCALIBRATED)
     rows = rows[rows["count"] > 0]
-    right = rows[rows["accuracy"] > 0].groupby(["method", "seed"], sort=False)
+    right = rows[rows["sensitivity"] > 0].groupby(["method", "seed"], sort=False)
     single = right.filter(lambda classes: len(classes) == 1)
     if single.empty:
         return ""

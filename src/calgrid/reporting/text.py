@@ -71,6 +71,8 @@ LATIN = re.compile("[\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e]")
 NAMES = {
     "accuracy": "Accuracy",
     "top5": "Top-5 accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "macro_auroc": "Macro AUROC",
     "nll": "NLL",
     "nll_calibration": "NLL calibration",
     "nll_refinement": "NLL refinement",

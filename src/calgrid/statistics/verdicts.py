@@ -48,7 +48,7 @@ ROUNDING = 1e-12
 #: maximum reported number of needed seeds
 MOST_SEEDS = 10_000
 #: shares of samples, which two methods may have in common on all of them, and yet differ on others
-SHARES = ("accuracy", "top5")
+SHARES = ("accuracy", "top5", "balanced_accuracy")
 #: upper end of a 95 % interval of a Poisson mean, of which no event was seen
 UNSEEN = 3.69
 #: p-values below are reported as this one

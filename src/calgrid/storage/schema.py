@@ -90,13 +90,17 @@ BIN_COLUMNS: Columns = {
     **dict.fromkeys(("count", "confidence", "correct"), "float64"),
 }
 #: ``classes.parquet``: scores of each class on the clean test split, of the first fit of each
-#: calibrator on val; accuracy is NaN for a class without images
+#: calibrator on val: sensitivity of its ``count`` images, specificity of those of other classes,
+#: AUROC of its probability, and precision and mean confidence of the images that are ``predicted``
+#: as it; NaN of no images
 CLASS_COLUMNS: Columns = {
     **dict.fromkeys(("checkpoint", "calibrator"), "str"),
     "class": "int32",
     "name": "str",
     "count": "int32",
-    **dict.fromkeys(("accuracy", "ece", "ece_debiased"), "float64"),
+    **dict.fromkeys(("sensitivity", "specificity", "auroc"), "float64"),
+    "predicted": "int32",
+    **dict.fromkeys(("precision", "confidence"), "float64"),
 }
 #: ``samples.parquet``: training samples of the last sampled epoch of runs whose loss measures an
 #: indicator

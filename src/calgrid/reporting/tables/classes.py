@@ -1,26 +1,28 @@
-"""Table of classes: images, accuracy and calibration of each class."""
+"""Table of classes: how well each class is found, and how sure its predictions are."""
 
-import dataclasses
 import math
+from collections.abc import Callable
 
 import pandas as pd
 
 from calgrid.reporting import captions, text
-from calgrid.reporting.study import Group, StudyData
-from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData
+from calgrid.reporting.table import Cell, Columns, Section, Table, by_group, section, whole, words
 from calgrid.statistics.paired import wilson_interval
 from calgrid.storage.schema import CLASSES
 
 KEYS = ["method", "calibrator", "class", "name"]
-METRICS = ("accuracy", "ece", "ece_debiased")
-#: classes of a group that the report shows
-MOST_CLASSES = 50
-#: classes with fewer images are marked
+#: share -> column with the number of images of which it is one, for its interval
+SHARES = {"sensitivity": "count", "precision": "predicted"}
+MEANS = (*SHARES, "specificity", "auroc", "confidence")
+#: rows of a group that the report shows
+MOST_ROWS = 200
+#: shares of fewer images are marked
 FEW_IMAGES = 10
 
 
 def classes(data: StudyData) -> Table | None:
-    """Scores of each class, uncalibrated and with one calibrator; the CSV file has all methods."""
+    """Scores of each class and method, the predictions also with one calibrator."""
     frame, sections = by_group(
         data.groups,
         lambda group: _means(data, group),
@@ -29,13 +31,13 @@ def classes(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Classes on the {captions.test_split(data)}, of {data.baseline} or else the first method; "
-        f"{captions.seeds(frame)}. ±: standard deviation over seeds. Accuracy: fraction of the "
-        "images of the class that are predicted correctly; brackets: "
-        f"{100 * data.level:g} % interval over its images (Wilson). few: fewer than {FEW_IMAGES} "
-        "images. ECE: that of the probability of the class, over the images of all classes; its "
-        f"mean over classes is CECE. Of more than {MOST_CLASSES} classes those with the lowest "
-        "accuracy are shown."
+        f"Classes on the {captions.test_split(data)}; {captions.seeds(frame)}. ±: standard "
+        f"deviation over seeds; brackets: {100 * data.level:g} % interval over images (Wilson); "
+        f"few: fewer than {FEW_IMAGES} images. Sensitivity: fraction of the images of the class "
+        "that are predicted as it; specificity: fraction of the other images that are not. Of the "
+        "images predicted as the class, precision is the fraction that is right, and confidence "
+        "the mean that the network says: calibrated predictions have equal ones. Of more than "
+        f"{MOST_ROWS} rows those of the classes with the lowest sensitivity are shown."
     )
     return Table("classes", "Classes", "Methods", caption, frame, sections)
 
@@ -46,38 +48,56 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
     rows = rows[rows["calibrator"].isin(data.few_calibrators())]
     if rows.empty:
         return rows
-    grouped = rows.groupby(KEYS, sort=False)
-    columns = {"n_seeds": ("seed", "nunique"), "count": ("count", "mean")}
-    for metric in METRICS:
-        columns[f"{metric}_mean"] = (metric, "mean")
-        columns[f"{metric}_std"] = (metric, "std")
-    means = grouped.agg(**columns).reset_index()
-    images = means["count"].where(means["count"] > 0)
-    ends = wilson_interval(means["accuracy_mean"], images, data.level)
-    means["accuracy_ci_low"], means["accuracy_ci_high"] = ends
+    columns = {"n_seeds": ("seed", "nunique")}
+    columns |= {size: (size, "mean") for size in SHARES.values()}
+    for name in MEANS:
+        columns[f"{name}_mean"] = (name, "mean")
+        columns[f"{name}_std"] = (name, "std")
+    means = rows.groupby(KEYS, sort=False).agg(**columns).reset_index()
+    for name, size in SHARES.items():
+        images = means[size].where(means[size] > 0)
+        ends = wilson_interval(means[f"{name}_mean"], images, data.level)
+        means[f"{name}_ci_low"], means[f"{name}_ci_high"] = ends
     return data.in_order(means, data.order(group))
 
 
 def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
-    shown = rows[rows["method"] == data.reference(group)]
-    parts = dict(list(shown.set_index("class").groupby("calibrator", sort=False)))
-    first = next(iter(parts.values()))
-    if len(first) > MOST_CLASSES:
-        first = first.nsmallest(MOST_CLASSES, "accuracy_mean")
-    header = ["Class", "Images"]
-    header += [f"{text.in_unit(metric)}, {name}" for name in parts for metric in METRICS]
-    lines = []
-    for number, row in first.iterrows():
-        few = "few" if row["count"] < FEW_IMAGES else ""
-        line = [words(row["name"]), dataclasses.replace(whole(row["count"]), spread=few)]
-        line += [_cell(part.loc[number], metric) for part in parts.values() for metric in METRICS]
-        lines.append(line)
-    return Section(data.label(group), header, lines)
+    parts = dict(list(rows.set_index(["class", "method"]).groupby("calibrator", sort=False)))
+    first = parts.get(UNCALIBRATED, next(iter(parts.values())))
+    most = max(1, MOST_ROWS // rows["method"].nunique())
+    hardest = first.groupby("class")["sensitivity_mean"].mean().nsmallest(most, keep="first")
+    shown = first[first.index.isin(hardest.index, level="class")].sort_index(
+        level="class", sort_remaining=False, kind="stable"
+    )
+    columns: Columns = {
+        "Class": lambda row: words(row["name"]),
+        "Method": lambda row: words(row.name[1]),
+        "Images": lambda row: whole(row["count"]),
+        "Sensitivity (%)": lambda row: _cell(row, "sensitivity"),
+        "Specificity (%)": lambda row: _cell(row, "specificity"),
+        "Predicted": lambda row: whole(round(row["predicted"])),
+    }
+    for name, part in parts.items():
+        for column in ("precision", "confidence"):
+            columns[f"{column.capitalize()} (%), {name}"] = _from(part, column)
+    return section(data.label(group), shown, columns)
 
 
-def _cell(row: pd.Series, metric: str) -> Cell:
-    mean, std = float(row[f"{metric}_mean"]), row[f"{metric}_std"]
-    low, high = row.get(f"{metric}_ci_low", math.nan), row.get(f"{metric}_ci_high", math.nan)
-    interval = text.interval(metric, low, high)
-    over_seeds = f"± {text.format_metric(metric, std)}" if row["n_seeds"] > 1 else ""
-    return Cell(text.format_metric(metric, mean), f"{over_seeds} {interval}".strip(), sort=mean)
+def _from(part: pd.DataFrame, name: str) -> Callable[[pd.Series], Cell]:
+    """Cell of the row with the same index in another frame."""
+    return lambda row: _cell(part.loc[row.name], name)
+
+
+def _cell(row: pd.Series, name: str) -> Cell:
+    """Cell of a fraction in percent."""
+    mean = float(row[f"{name}_mean"])
+    if math.isnan(mean):
+        return Cell(text.NOTHING)
+    beside = []
+    if row["n_seeds"] > 1:
+        beside.append(f"± {text.format_metric('accuracy', row[f'{name}_std'])}")
+    if name in SHARES:
+        ends = row[f"{name}_ci_low"], row[f"{name}_ci_high"]
+        beside.append(text.interval("accuracy", *ends))
+        beside.append("few" if row[SHARES[name]] < FEW_IMAGES else "")
+    return Cell(text.format_metric("accuracy", mean), " ".join(beside).strip(), sort=mean)

@@ -20,7 +20,10 @@ from calgrid.reporting.table import (
     words,
 )
 
-METRICS = (*BESIDE_ECE, "aece_eq", "cece", "mce", "o_ece", "u_ece", "smce")
+METRICS = (
+    *(*BESIDE_ECE, "balanced_accuracy", "macro_auroc"),
+    *("aece_eq", "cece", "mce", "o_ece", "u_ece", "smce"),
+)
 PARTS = (
     *("nll", "nll_refinement", "nll_calibration"),
     *("brier", "brier_refinement", "brier_calibration"),

@@ -1,0 +1,99 @@
+"""Metrics in which each class counts alike, however few images it has."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calgrid.metrics._inputs import (
+    CERTAIN,
+    Predictions,
+    Probabilities,
+    check_probabilities,
+    computed_once,
+)
+
+Floats = NDArray[np.float64]
+
+
+def balanced_accuracy(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Mean over classes of their sensitivity, the fraction of the samples of a class that are
+    predicted as it; classes without samples are left out.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`. Source: Brodersen et al., ICPR
+    2010.
+    """
+    return float(balanced_per_sample(check_probabilities(probs, labels)).mean())
+
+
+def macro_auroc(probs: Probabilities, labels: ArrayLike, n_bins: int = 15) -> float:
+    """Mean over classes of the AUROC of the probability of a class, its samples against all others;
+    classes without samples are left out, and NaN if all samples are of one class.
+
+    Parameters and errors as in :func:`calgrid.metrics.accuracy`. Source: Fawcett, Pattern
+    Recognition Letters 2006, with equal weights.
+    """
+    return float(auroc_per_sample(check_probabilities(probs, labels)).mean())
+
+
+def balanced_per_sample(predictions: Predictions) -> Floats:
+    """Contributions of samples, (N,), whose mean is the balanced accuracy, and whose mean in a
+    resample is that of the resample to first order.
+    """
+    labels, correct = predictions.labels, predictions.correct
+    count = np.bincount(labels)
+    sensitivity = np.bincount(labels, correct) / np.maximum(count, 1)
+    seen = count > 0
+    weight = predictions.n_samples / (count[labels] * seen.sum())
+    return sensitivity[seen].mean() + weight * (correct - sensitivity[labels])
+
+
+def auroc_per_sample(predictions: Predictions) -> Floats:
+    """As :func:`balanced_per_sample` for the macro AUROC."""
+    areas, change = class_auroc(predictions)
+    seen = ~np.isnan(areas)
+    if not seen.any():
+        return np.full(predictions.n_samples, np.nan)
+    return areas[seen].mean() + change / seen.sum()
+
+
+@computed_once
+def class_auroc(predictions: Predictions) -> tuple[Floats, Floats]:
+    """AUROC of each class against all others, (K,), NaN without samples of the class or others, and
+    the contributions of samples, (N,), to the change of their sum in a resample, to first order.
+
+    A sample contributes the share of the others that it is on the right side of (DeLong et al.,
+    Biometrics 1988).
+    """
+    scores, labels = _scores(predictions), predictions.labels
+    n, k = scores.shape
+    areas, change = np.full(k, np.nan), np.zeros(n)
+    for number in np.unique(labels):
+        inside = labels == number
+        if inside.all():
+            break
+        own, others = scores[inside, number], scores[~inside, number]
+        below, above = _share_below(others, own), 1 - _share_below(own, others)
+        areas[number] = area = below.mean()
+        change[inside] += (below - area) * n / len(own)
+        change[~inside] += (above - area) * n / len(others)
+    return areas, change
+
+
+def _scores(predictions: Predictions) -> Floats:
+    """Numbers in the order of the probabilities of each class, (N, K), with that of numbers that
+    round to 0 or 1 where logarithms are known.
+    """
+    if predictions.logs is None:
+        return predictions.probs
+    scores = predictions.logs.copy()
+    near = np.flatnonzero(predictions.confidence > CERTAIN)
+    # beyond all logarithms, which are at most 0
+    scores[near, predictions.probs[near].argmax(axis=1)] = predictions.certainty[near]
+    return scores
+
+
+def _share_below(numbers: Floats, values: Floats) -> Floats:
+    """Share of numbers below each value, equal ones counted half."""
+    ascending = np.sort(numbers)
+    below = np.searchsorted(ascending, values, side="left")
+    upto = np.searchsorted(ascending, values, side="right")
+    return (below + upto) / (2 * len(ascending))
