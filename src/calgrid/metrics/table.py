@@ -43,8 +43,8 @@ class Metric:
     summary, source : description, and paper or convention.
     lower_is_better : None for a reference value without ranks.
     kind : ``labelled``, ``ood`` or ``soft``.
-    unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown in squared
-        percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
+    unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown as its
+        root in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``centred``, ``guarded`` or ``unbiased`` (both need the noise of an
         estimator in ``_estimators``), or ``none``: see :mod:`calgrid.metrics.intervals`.
     interval_of : for a debiased error, the plain error with the same interval.
