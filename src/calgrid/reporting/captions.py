@@ -64,6 +64,13 @@ def seeds(rows: pd.DataFrame) -> str:
     return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
 
 
+def over_seeds(rows: pd.DataFrame) -> str:
+    """Number of seeds, and the meaning of ± if there are several."""
+    said = seeds(rows)
+    said += "; ±: standard deviation over seeds" if rows["n_seeds"].max() > 1 else ""
+    return f"{said[0].upper()}{said[1:]}."
+
+
 def order(rows: pd.DataFrame) -> str:
     """How methods are sorted, if there are several."""
     return "; methods by rank" if rows["method"].nunique() > 1 else ""

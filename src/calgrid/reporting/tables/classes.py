@@ -29,8 +29,8 @@ def classes(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Classes on the {captions.test_split(data)}, of {data.baseline} or else the first method; "
-        f"{captions.seeds(frame)}. ±: standard deviation over seeds. Accuracy: fraction of the "
+        f"Classes on the {captions.test_split(data)}, of {data.baseline} or else the first method. "
+        f"{captions.over_seeds(frame)} Accuracy: fraction of the "
         "images of the class that are predicted correctly; brackets: "
         f"{100 * data.level:g} % interval over its images (Wilson). few: fewer than {FEW_IMAGES} "
         "images. ECE: that of the probability of the class, over the images of all classes; its "
