@@ -180,15 +180,15 @@ def test_findings_repeat_the_summary(study):
 
 def test_differences_to_the_baseline_come_first_with_intervals_and_without_p(make, study):
     about = {"shifts": (), "ood": (), "n_test": 1000}
-    data, group = make(methods=("ce", "mbls"), seeds=(0, 1, 2, 3), **about).opened()
+    data, group = make(methods=("ce", "mmce"), seeds=(0, 1, 2, 3), **about).opened()
     nll = data.rows("metrics.parquet", split="test", metric="nll", calibrator="none")
     nll = nll.pivot(index="seed", columns="method", values="value")
     first, *others = findings(data, group)
-    words = re.search(r"`mbls` lower by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
+    words = re.search(r"`mmce` higher by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
     mean, low, high = map(float, words.groups())
-    assert mean == pytest.approx((nll["ce"] - nll["mbls"]).mean(), abs=0.006)
+    assert mean == pytest.approx((nll["mmce"] - nll["ce"]).mean(), abs=0.006)
     assert 0 < low < mean < high
-    assert first.startswith("NLL against `ce` before calibration: better: `mbls` lower by ")
+    assert first.startswith("NLL against `ce` before calibration: worse: `mmce` higher by ")
     first, *further = findings(*study.opened())
     tie = r"no difference found for `ls` and `mmce`; one of [\d.]+ nats to [\d.]+ nats would have"
     assert re.search(rf"{tie} been\. After `ts`: ", first)
@@ -196,20 +196,23 @@ def test_differences_to_the_baseline_come_first_with_intervals_and_without_p(mak
 
 
 def test_the_report_answers_before_and_after_calibration(make):
-    asked = {"question": "Is a margin better?", "method": "mbls", "against": "ce"}
+    asked = {"question": "Is it better?", "method": "mmce", "against": "ce"}
     about = {"shifts": (), "ood": (), "n_test": 1000, "comparisons": (asked,)}
-    study = make(methods=("ce", "mbls", "ls"), seeds=(0, 1, 2, 3), **about)
+    study = make(methods=("ce", "mmce", "ls"), seeds=(0, 1, 2, 3), **about)
     words = Page(report(study)).words
-    answer = words.split("Is a margin better? ")[1].partition(" In brackets")[0].replace("\xa0", " ")
-    assert answer.startswith("mbls against ce : Before calibration, better: NLL lower by 0.")
-    assert re.search(r"\. After ts, no difference found in NLL \(0\.\d+ nats would have been\)", answer)
+    answer = words.split("Is it better? ")[1].partition(" In brackets")[0]
+    assert answer.startswith("mmce against ce : Before calibration, worse: NLL higher by 0.")
+    before, after = answer.split(" After ts, ")
+    assert after.startswith("worse: NLL higher by 0.")
+    for said in (before, after):
+        assert re.search(r"; no difference found in [^;]+ would have been\)", said)
     assert "p 0" not in answer
     assert "p <" not in answer
     # one p of one family: the table of all methods does not repeat the comparison
     tests = words.split("Difference of each method to ce")[0].split("Verdicts against ce")[-1]
     assert " ls " in tests
-    assert " mbls " not in tests
-    assert set(pd.read_csv(study.folder / "tables" / "tests.csv")["method"]) == {"mbls", "ls"}
+    assert " mmce " not in tests
+    assert set(pd.read_csv(study.folder / "tables" / "tests.csv")["method"]) == {"mmce", "ls"}
 
 
 def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
