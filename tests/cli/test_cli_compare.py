@@ -3,6 +3,7 @@ sentence.
 """
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
     lines = {line.split()[0]: line for line in done.out.splitlines() if line[:1].strip()}
     rows = {line.split()[0]: line for line in done.out.splitlines() if "  " in line}
     assert rows["nll"].endswith("worse")
-    assert rows["accuracy"].endswith("tie (80 % power for 1.23 % of accuracy)")
+    assert rows["accuracy"].endswith("tie (1.2 points of accuracy would have been found)")
     assert rows["mce"].endswith("worse")
     assert "sharp - soft  (seeds: 1; interval and verdict: these networks only, " in done.out
     assert lines["mce:"] == "mce: the verdict is that of squared_ce, which has no bias."
@@ -64,12 +65,16 @@ def test_text_says_which_is_better_and_by_which_metric(calgrid, two):
 def test_a_tie_says_what_could_have_been_found(calgrid, two, data, tmp_path):
     noise = np.random.default_rng(1).normal(size=data.test.shape)
     other = write(tmp_path / "other", "parquet", data.test / 3 + 0.2 * noise, data.test_labels)
-    done = calgrid("compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW)
-    assert "give files of several seeds, or --networks" in done.out
-    done = calgrid(
-        "compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW, "--networks"
-    )
-    assert "tie (80 % power for 114.30 %² of squared_ce)" in done.out
+    asked = ["compare", f"a={two[1]}", f"b={other}", "--metrics", "squared_ce", *FEW]
+    assert "give files of several seeds, or --networks" in calgrid(*asked).out
+    asked.append("--networks")
+    done = calgrid(*asked)
+    assert "tie (10.7 % of squared_ce would have been found)" in done.out  # 0.0114 ** 0.5
+    (row,) = json.loads(calgrid(*asked, "--json").out)
+    root = 100 * math.copysign(abs(row["difference"]) ** 0.5, row["difference"])
+    (line,) = [line for line in done.out.splitlines() if line.startswith("squared_ce (%)")]
+    assert line.split()[2] == f"{root:+.2f}"
+    assert row["detectable"] == pytest.approx(0.01143, abs=1e-5)
 
 
 def differences(calgrid, a, b):

@@ -13,7 +13,7 @@ from calgrid.statistics import paired_bootstrap
 
 #: errors whose interval begins at 0 if chance alone explains them
 ERRORS = ("ece", "rmsce", "u_ece", "aece_eq", "ece_sweep", "ks", "smce", "smece", "cece")
-MEANS = ("accuracy", "balanced_accuracy", "top5", "nll", "brier", "aurc")
+MEANS = ("accuracy", "top5", "nll", "brier", "aurc")
 
 
 def test_chance_errors_have_the_law_of_all_labels():
@@ -125,6 +125,14 @@ def test_every_second_resample_has_four_more_errors():
         for name in MEANS:
             expected = without[name] + weight * change[name]
             assert drawn[name][r] == pytest.approx(expected, abs=1e-12)
+
+
+def test_added_errors_of_equal_classes_change_both_accuracies_alike():
+    labels = np.arange(200) % 2
+    probs = np.where(np.eye(2)[labels] == 1, 0.99, 0.01)
+    drawn = metrics.resampled_metrics(probs, labels, n_resamples=10)
+    assert drawn["accuracy"][1::2] == pytest.approx(1 - 4 / 200)
+    np.testing.assert_allclose(drawn["balanced_accuracy"], drawn["accuracy"], atol=1e-12)
 
 
 def test_added_errors_change_the_squared_error_as_labels_do():

@@ -14,7 +14,7 @@ from calgrid.components.registry import describe
 from calgrid.errors import DataError
 from calgrid.papers.smart.diagnostics import FILES as DIAGNOSED
 from calgrid.reporting import captions
-from calgrid.reporting.findings import findings
+from calgrid.reporting.findings import _parts, findings
 from calgrid.reporting.html import write_report
 from calgrid.reporting.index import read_index, write_index
 from calgrid.reporting.provenance import _sources
@@ -99,9 +99,29 @@ def test_every_table_is_shown_with_title_caption_and_scoped_headers(study, text,
     words = page.words
     for entry in read_index(study.folder / "tables"):
         assert entry["title"] in words
-        assert entry["caption"] in words
+        shown, more = captions.folded(entry["caption"])
+        assert f"{shown} Details {more}" in words if more else shown in words
         assert f'id="table-{entry["id"]}"' in text
     assert {header.get("scope") for header in page.all("th")} == {"col", "row"}
+
+
+def test_no_visible_caption_has_more_than_40_words(
+    text, ablation, ablation_tables, ablation_figures
+):
+    write_report(ablation.folder, ablation.manifest, ablation.folder / "report.html")
+    for page in (text, (ablation.folder / "report.html").read_text()):
+        shown = re.findall(r'<p class="shown">(.*?)</p>', page, re.DOTALL)
+        assert len(shown) == page.count("</article>") + page.count("</figure>") > 10
+        assert max(len(words.split()) for words in shown) <= 40
+
+
+def test_a_caption_is_folded_between_sentences():
+    assert captions.folded("One. Two.") == ("One. Two.", "")
+    long = " ".join(["word"] * 39)
+    assert captions.folded(f"{long} end. More here, 0.5 %. Last.") == (
+        f"{long} end.",
+        "More here, 0.5 %. Last.",
+    )
 
 
 def test_navigation_leads_to_every_section(page):
@@ -135,16 +155,6 @@ def test_findings_repeat_the_summary(study):
         f"with its confidences is {100 * table.loc['ce', 'ece_null_mean']:.2f} % on 240 images"
         in said
     )
-    tests = data.tidy(group, "test", ["none"])
-    verdicts = tests[tests["metric"] == "nll"].set_index("method")["verdict"]
-    assert "Verdicts on the NLL against `ce`, over seeds and test images: " in said
-    assert all(f"{word} for" in said for word in set(verdicts) - {""})
-    assert " After `ts`: " in said
-    parts = tests.groupby("metric")["verdict"].value_counts()
-    for metric in ("nll_calibration", "nll_refinement"):
-        better, worse = (parts.get((metric, word), 0) for word in ("better", "worse"))
-        of = f"is better for {better} and worse for {worse} of {len(table) - 1} methods"
-        assert re.search(rf"{metric[4:]} part, which [\w ]+, {of}", said)
     assert "Under corruption of severity 5" in said
     means = data.shift_means(group)
     eces = means[means["severity"] == 5].pivot(
@@ -166,6 +176,72 @@ def test_findings_repeat_the_summary(study):
     data.fit_warnings = [entry, {**entry, "dataset": "another"}]
     (warning,) = [sentence for sentence in findings(data, group) if sentence.startswith("Warning")]
     assert warning.endswith("or did not converge: `ts` 2 of 9 (It is the largest).")
+
+
+def test_differences_to_the_baseline_come_first_with_intervals_and_without_p(make, study):
+    about = {"shifts": (), "ood": (), "n_test": 1000}
+    data, group = make(methods=("ce", "mmce"), seeds=(0, 1, 2, 3), **about).opened()
+    nll = data.rows("metrics.parquet", split="test", metric="nll", calibrator="none")
+    nll = nll.pivot(index="seed", columns="method", values="value")
+    first, *others = findings(data, group)
+    words = re.search(r"`mmce` higher by ([\d.]+) nats \[([\d.]+), ([\d.]+)\]", first)
+    mean, low, high = map(float, words.groups())
+    assert mean == pytest.approx((nll["mmce"] - nll["ce"]).mean(), abs=0.006)
+    assert 0 < low < mean < high
+    assert first.startswith("NLL against `ce` before calibration: worse: `mmce` higher by ")
+    first, *further = findings(*study.opened())
+    tie = r"no difference found for `ls` and `mmce`; one of [\d.]+ nats to [\d.]+ nats would have"
+    assert re.search(rf"{tie} been\. After `ts`: ", first)
+    assert not any(re.search(r"\bp [\d<]", sentence) for sentence in (*others, *further))
+
+
+def test_the_report_answers_before_and_after_calibration(make):
+    asked = {"question": "Is it better?", "method": "mmce", "against": "ce"}
+    about = {"shifts": (), "ood": (), "n_test": 1000, "comparisons": (asked,)}
+    study = make(methods=("ce", "mmce", "ls"), seeds=(0, 1, 2, 3), **about)
+    words = Page(report(study)).words
+    answer = words.split("Is it better? ")[1].partition(" In brackets")[0]
+    assert answer.startswith("mmce against ce : Before calibration, worse: NLL higher by 0.")
+    before, after = answer.split(" After ts, ")
+    assert after.startswith("worse: NLL higher by 0.")
+    for said in (before, after):
+        assert re.search(r"; no difference found in [^;]+ would have been\)", said)
+    assert "p 0" not in answer
+    assert "p <" not in answer
+    # one p of one family: the table of all methods does not repeat the comparison
+    tests = words.split("Difference of each method to ce")[0].split("Verdicts against ce")[-1]
+    assert " ls " in tests
+    assert " mmce " not in tests
+    assert set(pd.read_csv(study.folder / "tables" / "tests.csv")["method"]) == {"mmce", "ls"}
+
+
+def test_methods_gain_what_one_temperature_gives_or_more(monkeypatch, study):
+    data, group = study.opened()
+    verdicts = {"ls": ("better", "tie"), "mmce": ("better", "worse"), "mixup": ("tie", "tie")}
+    rows = []
+    for method, found in verdicts.items():
+        for metric, verdict in zip(("nll_calibration", "nll_refinement"), found, strict=True):
+            rows.append({"method": method, "metric": metric, "verdict": verdict})
+    tests = pd.DataFrame(rows).assign(calibrator="none")
+    monkeypatch.setattr("calgrid.reporting.findings._against_baseline", lambda *_: tests)
+    data.methods = ["ce", *verdicts]
+    assert _parts(data, group) == (
+        "In NLL against `ce` before calibration, `ls` gains only what one temperature would give; "
+        "`mmce` loses what no temperature gives back; `mixup` shows no difference in either part "
+        "of it."
+    )
+    tests["verdict"] = ["better", "equivalent"] * 3
+    assert "all 3 methods gain only what one temperature would give." in _parts(data, group)
+
+
+def test_networks_are_miscalibrated_if_chance_does_not_explain_their_error(study):
+    data, group = study.opened()
+    rows = pd.read_parquet(study.folder / "metrics.parquet")
+    rows = rows[(rows["metric"] == "ece") & (rows["split"] == "test")]
+    counts = (rows["ci_low"] > 0).groupby(rows["calibrator"]).sum()
+    (said,) = [words for words in findings(data, group) if "miscalibrated" in words]
+    assert re.match(rf"(All {counts['none']}|{counts['none']} of 9) uncalibrated networks", said)
+    assert said.endswith(f"; after `ts` {counts['ts']} of 9.")
 
 
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):
@@ -203,8 +279,8 @@ def test_many_calibrators_are_counted_and_not_listed(build):
     assert f"{len(lower)} lower the mean NLL of every method" in counted
     (shifted,) = [sentence for sentence in said if sentence.startswith("Under corruption")]
     assert shifted.count(" with `") == 2
-    (null,) = [sentence for sentence in said if sentence.startswith("Methods whose mean ECE")]
-    assert "averaged over methods, calibrators at or below it" in null
+    (null,) = [sentence for sentence in said if "miscalibrated" in sentence]
+    assert re.search(r"; after [^;]+ the fewest: \d\.$", null)
 
 
 def test_what_must_be_said_of_a_data_set_is_the_first_finding_and_the_first_reading(study):

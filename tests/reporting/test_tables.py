@@ -133,9 +133,14 @@ def test_the_overview_has_rank_interval_test_and_the_best_recipe(tables, summary
         )
         if method != "ce":
             cell = row["NLL against ce"]
-            assert cell.startswith(f"{nll['diff_vs_baseline']:+.4f} {nll['verdict']}")
-            power = f", 80 % power for {nll['detectable']:.4f} nats, p "
-            assert (power in cell) == (nll["verdict"] == "tie")
+            difference, said = cell.split(" ", 1)
+            assert difference == f"{nll['diff_vs_baseline']:+.4f}"
+            power = re.fullmatch(r"no difference found; one of (.+) nats would have been", said)
+            assert (power is None) == (nll["verdict"] != "tie")
+            if power is None:
+                assert said == nll["verdict"]
+            else:
+                assert float(power[1]) == pytest.approx(nll["detectable"], rel=0.05)
 
 
 def test_csv_holds_fractions_with_all_digits(tables, summary):
@@ -520,12 +525,17 @@ def test_questions_show_difference_noise_interval_and_p_values(
 def test_the_answer_says_what_was_found_and_what_was_not():
     verdicts = {"nll": "better", "brier": "tie", "squared_ce": "worse", "accuracy": "equivalent"}
     rows = pd.DataFrame({"metric": verdicts.keys(), "verdict": verdicts.values()}).assign(
-        decided_by=verdicts.keys(), p_holm=[0.0004, 0.2, 0.031, 0.9], detectable=0.0123
+        decided_by=verdicts.keys(),
+        p_holm=[0.0004, 0.2, 0.031, 0.9],
+        detectable=0.0123,
+        difference=[-0.199, 0, 0.0025, 0.001],
+        ci_low=[-0.321, 0, 0.0016, 0],
+        ci_high=[-0.073, 0, 0.0036, 0],
     )
     error = rows.iloc[:1].assign(metric="ece", decided_by="squared_ce")
     assert questions._answer(pd.concat([rows, error])) == (
-        "better NLL (Holm p < 0.001); worse Squared CE (Holm p 0.031); tie (80 % power for "
-        "Brier 0.0123); equivalent in Accuracy"
+        "better: NLL lower by 0.20 nats [0.07, 0.32]; worse: Root of squared CE higher by 5.0 % "
+        "[4.0, 6.0]; no difference found in Brier (0.012 would have been); equivalent: Accuracy"
     )
     assert questions._answer(rows.assign(verdict="no verdict")) == "no verdict"
 
@@ -688,7 +698,7 @@ def test_questions_about_calibrators_find_what_is_true(halved):
     ]
     shown = [[row[name] for name in ("Method", "Calibrator", "Against")] for row in rows]
     assert shown == [["mixup", "ts", "none"], ["mixup", "ets", "ts"]]
-    assert rows[0]["Answer"].startswith("better NLL")
+    assert rows[0]["Answer"].startswith("better: NLL lower by 0.020 nats [0.006, 0.034]")
     assert "better" not in rows[1]["Answer"]
     assert "worse" not in rows[1]["Answer"]
 

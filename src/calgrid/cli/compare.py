@@ -18,9 +18,16 @@ from calgrid.components.metrics import find_metric
 from calgrid.errors import ConfigError, DataError
 from calgrid.files.logits import predicted, row_keys
 from calgrid.metrics import Output
-from calgrid.reporting.text import format_with_unit, p_value
+from calgrid.reporting.text import (
+    UNITS,
+    format_metric,
+    format_with_unit,
+    is_square,
+    p_value,
+    size,
+)
 from calgrid.statistics import paired_bootstrap
-from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, POWER, TIE
+from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE
 from calgrid.storage.logits import Logits
 
 #: with fewer resamples the intervals are mostly noise
@@ -113,10 +120,12 @@ def _text(frame: pd.DataFrame, n_samples: int, networks: bool) -> str:
             scope = "these networks only, over test samples but not seeds"
         lines.append(f"\n{method} - {against}  (seeds: {seeds}; interval and verdict: {scope})")
         lines.append(
-            f"{'':16s}{'difference':>12s}  {'95 % interval':24s}{'sd test':>10s}{'sd seed':>10s}"
+            f"{'':22s}{'difference':>10s}  {'95 % interval':22s}{'sd test':>10s}{'sd seed':>10s}"
             f"{'Holm p':>9s}  verdict"
         )
         lines += map(_line, rows.itertuples())
+    if frame["metric"].map(is_square).any():
+        lines.append("\nSquared errors are shown as their root, with the sign of the difference.")
     by = frame[(frame["decided_by"] != frame["metric"]) & (frame["decided_by"] != "")]
     for row in by.drop_duplicates("metric").itertuples():
         lines.append(f"\n{row.metric}: the verdict is that of {row.decided_by}, which has no bias.")
@@ -142,20 +151,30 @@ def _reason(row: Any) -> str:
 
 
 def _line(row: Any) -> str:
-    interval = "" if math.isnan(row.ci_low) else f"[{row.ci_low:+.5f}, {row.ci_high:+.5f}]"
-    seeds = "" if math.isnan(row.std_seed) else f"{row.std_seed:.5f}"
+    unit = UNITS.get(find_metric(row.metric).unit)
+    label = f"{row.metric} ({unit})" if unit else row.metric
+    difference, low, high = (
+        format_metric(row.metric, value, signed=True)
+        for value in (row.difference, row.ci_low, row.ci_high)
+    )
+    interval = "" if math.isnan(row.ci_low) else f"[{low}, {high}]"
+    # the root of a deviation is no deviation of the root
+    deviations = [math.nan] * 2 if is_square(row.metric) else [row.std_test, row.std_seed]
+    test, seeds = (
+        "" if math.isnan(value) else format_metric(row.metric, value) for value in deviations
+    )
     p = "" if math.isnan(row.p_holm) else p_value(row.p_holm)
     return (
-        f"{row.metric:16s}{row.difference:>+12.5f}  {interval:24s}{row.std_test:>10.5f}"
-        f"{seeds:>10s}{p:>9s}  {_verdict(row)}"
+        f"{label:22s}{difference:>10s}  {interval:22s}{test:>10s}{seeds:>10s}{p:>9s}  "
+        f"{_verdict(row)}"
     )
 
 
 def _verdict(row: Any) -> str:
     """``better`` in green, ``worse`` in red, and what a tie could have found."""
     if row.verdict == TIE:
-        least = format_with_unit(row.decided_by, row.detectable)
-        return f"{TIE} ({100 * POWER:g} % power for {least} of {row.decided_by})"
+        least = size(row.decided_by, row.detectable)
+        return f"{TIE} ({least} of {row.decided_by} would have been found)"
     if row.verdict == EQUIVALENT:
         margin = format_with_unit(row.decided_by, find_metric(row.decided_by).margin)
         return f"{EQUIVALENT} (margin {margin} of {row.decided_by})"

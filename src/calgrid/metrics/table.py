@@ -45,8 +45,8 @@ class Metric:
     lower_is_better : None for what does not rank models: a reference value, or a bound that may be
         closer for one model than for another.
     kind : ``labelled``, ``ood`` or ``soft``.
-    unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown in squared
-        percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
+    unit : ``fraction`` (in [0, 1], shown in percent), ``square`` (of a fraction, shown as its
+        root in percent), ``nats`` (at least 0), ``score`` (in [0, 2]) or ``number`` (any).
     interval : ``percentile``, ``binomial`` (of a share), ``centred``, ``guarded`` or ``unbiased``
         (both need the noise of an estimator in ``_estimators``), or ``none``: see
         :mod:`calgrid.metrics.intervals`.

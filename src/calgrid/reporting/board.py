@@ -106,7 +106,7 @@ def _metric(name: str) -> dict[str, Any]:
     return {
         "name": text.name(name),
         "heading": text.heading(name),
-        "decimals": text.SHOWN.get(metric.unit, (1.0, 4))[1],
+        "decimals": text.decimals(name),
         "better": {True: -1, False: 1, None: 0}[metric.lower_is_better],
         "decided_by": text.name(metric.decided_by),
     }

@@ -1,5 +1,6 @@
 """Sentences shared by captions: test split, number of seeds, meaning of spreads and intervals."""
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -7,6 +8,9 @@ import pandas as pd
 from calgrid.reporting import text
 from calgrid.reporting.study import SEES_VALIDATION, UNCONVERGED, Group, StudyData, among
 
+ARROW = "An arrow: the interval continues outside the axes."
+#: words of a caption that the report shows before a fold, at most
+SHOWN_WORDS = 40
 RANKING = (
     "Rows are ranked by NLL, then Brier score, among those whose accuracy is within 1 point of "
     "the best; the others follow without a rank."
@@ -37,10 +41,19 @@ TESTED = (
     "bias that depends on the model, so the verdict on calibration is that of the squared "
     "calibration error, which has none. better and worse: significant after Holm's correction; "
     "equivalent: the interval, corrected too, is within 0.5 points (accuracy and other shares), "
-    "0.01 nats (NLL), 0.005 (Brier) or 1 %² (squared calibration error); tie: neither, which is "
-    "no evidence of equality, with the difference that would have been found with a power of 80 "
-    "%; no verdict: not testable, as with one seed."
+    "0.01 nats (NLL), 0.005 (Brier) or 1 % (root of squared CE); tie: no difference found, which "
+    "is no evidence of equality, with the one that would have been found with a power of 80 %; no "
+    "verdict: not testable, as with one seed. Root of squared CE: of a difference of squares, with "
+    "its sign."
 )
+
+
+def folded(caption: str) -> tuple[str, str]:
+    """First sentences of a caption, of up to ``SHOWN_WORDS`` words in all, and the others."""
+    first, *others = re.split(r"(?<=[.?!]) ", caption)
+    while others and len(f"{first} {others[0]}".split()) <= SHOWN_WORDS:
+        first += f" {others.pop(0)}"
+    return first, " ".join(others)
 
 
 def seeds(rows: pd.DataFrame) -> str:
@@ -49,6 +62,13 @@ def seeds(rows: pd.DataFrame) -> str:
     if high == 1:
         return "one seed"
     return f"mean over {high} seeds" if low == high else f"mean over {low} to {high} seeds"
+
+
+def over_seeds(rows: pd.DataFrame) -> str:
+    """Number of seeds, and the meaning of ± if there are several."""
+    said = seeds(rows)
+    said += "; ±: standard deviation over seeds" if rows["n_seeds"].max() > 1 else ""
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def order(rows: pd.DataFrame) -> str:
@@ -69,13 +89,13 @@ def test_split(data: StudyData) -> str:
 
 
 def spread(data: StudyData, rows: pd.DataFrame) -> str:
-    """Meaning of the spread beside the means of a table."""
+    """Meaning of the spread beside the means of a table; empty if there is none."""
     single = f"{100 * data.level:g} % bootstrap intervals over test images (none for MCE)"
     return _by_seeds(rows, "±: standard deviation over seeds", "brackets", single)
 
 
 def interval(data: StudyData, rows: pd.DataFrame, mark: str = "Bars") -> str:
-    """Meaning of the intervals of a figure, which are drawn as ``mark``."""
+    """Meaning of the intervals of a figure, which are drawn as ``mark``; empty if there are none."""
     level = f"{100 * data.level:g} %"
     many = f"{mark}: {level} t intervals for the mean over seeds"
     single = f"{level} bootstrap intervals over test images"
@@ -83,11 +103,15 @@ def interval(data: StudyData, rows: pd.DataFrame, mark: str = "Bars") -> str:
 
 
 def _by_seeds(rows: pd.DataFrame, many: str, mark: str, single: str) -> str:
-    """Meaning of a mark for several seeds, for one seed, or for both if the rows have both."""
+    """Meaning of a mark for several seeds, for one seed, or for both if the rows have both; of one
+    seed without intervals there is none.
+    """
+    several = rows["n_seeds"] > 1
+    known = rows[~several].filter(regex="ci_low$").notna().any(axis=None)
     alone = f"{mark}: {single}, which do not cover the variance over seeds."
-    if rows["n_seeds"].max() == 1:
-        return alone[0].upper() + alone[1:]
-    return f"{many}." if rows["n_seeds"].min() > 1 else f"{many}; for one seed, {alone}"
+    if not several.any():
+        return alone[0].upper() + alone[1:] if known else ""
+    return f"{many}; for one seed, {alone}" if known else f"{many}."
 
 
 def sees_validation(data: StudyData, groups: Sequence[Group]) -> str:

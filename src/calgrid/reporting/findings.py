@@ -1,7 +1,7 @@
 """Findings in sentences, from the summary; the report sets `names` in backticks as code."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,18 +14,22 @@ from calgrid.reporting.study import (
     UNCALIBRATED,
     Group,
     StudyData,
+    among,
     keeps_accuracy,
 )
 from calgrid.reporting.tables.tuned import read_tuned
 from calgrid.reporting.text import format_with_unit
-from calgrid.statistics import verdicts
-from calgrid.storage.schema import CLASSES
+from calgrid.statistics import compare, verdicts
+from calgrid.storage.schema import CLASSES, METRICS, RESAMPLES
 
 #: calibrator with which methods are compared again: what is left of their differences
 ONE_TEMPERATURE = "ts"
+#: verdict, and whether it is that on the refinement or else on the calibration -> what it means
 PARTS = {
-    "nll_calibration": "calibration part, which one temperature would remove",
-    "nll_refinement": "refinement part, which no temperature changes",
+    (verdicts.BETTER, False): ("gain", "only what one temperature would give"),
+    (verdicts.WORSE, False): ("lose", "only what one temperature would give back"),
+    (verdicts.BETTER, True): ("gain", "what no temperature gives"),
+    (verdicts.WORSE, True): ("lose", "what no temperature gives back"),
 }
 #: largest number of calibrators that are listed one by one
 FEW = 6
@@ -38,12 +42,12 @@ def findings(data: StudyData, group: Group) -> list[str]:
     makers: tuple[Callable[[StudyData, Group], str], ...] = (
         _dataset,
         _one_class,
+        _tests,
+        _parts,
         _tuned,
         _best_method,
         _baseline,
-        _above_null,
-        _tests,
-        _parts,
+        _miscalibrated,
         _best_combination,
         _calibrators,
         _far_worse,
@@ -171,27 +175,31 @@ def _baseline(data: StudyData, group: Group) -> str:
     )
 
 
-def _above_null(data: StudyData, group: Group) -> str:
-    rows = data.test(group)
-    if rows["method"].nunique() == 1:
-        above = rows["ece_mean"] > rows["ece_null_mean"]
+def _miscalibrated(data: StudyData, group: Group) -> str:
+    """How many networks have a larger ECE than chance explains, by calibrator."""
+    rows = data.rows(METRICS, group, split="test", metric="ece")
+    lowest = rows.groupby(["calibrator", "method", "seed"])["ci_low"].min().dropna()
+    if lowest.empty:
+        return ""
+    above = (lowest > 0).groupby("calibrator").agg(["sum", "size"])
+    above = above.loc[among(data.calibrators, above.index)].reset_index()
+    by = f"by the {100 * data.level:g} % interval of the ECE"
+    if above["size"].max() == 1:
+        found = above["sum"] > 0
         return (
-            "ECE above its null, that of a perfectly calibrated network with the same "
-            f"confidences: {_with(rows[above])}; at or below it: {_with(rows[~above])}."
+            f"Miscalibrated, {by}: {_with(above[found])}; no evidence of it: "
+            f"{_with(above[~found])}."
         )
-    counts = []
-    for name in data.calibrators:
-        part = rows[rows["calibrator"] == name]
-        above = int((part["ece_mean"] > part["ece_null_mean"]).sum())
-        label = "uncalibrated" if name == UNCALIBRATED else f"with {_code(name)}"
-        if len(part):
-            counts.append(f"{label} {above} of {len(part)}")
-    if len(counts) > FEW:
-        mean = rows.groupby("calibrator", observed=True)[["ece_mean", "ece_null_mean"]].mean()
-        below = list(mean.index[mean["ece_mean"] <= mean["ece_null_mean"]])
-        named = _codes(below) if below else "none"
-        counts = [f"{counts[0]}; averaged over methods, calibrators at or below it: {named}"]
-    return f"Methods whose mean ECE is above their null: {', '.join(counts)}." if counts else ""
+    before, after = above.iloc[0], above.iloc[1:]
+    said = f"{before['sum']} of {before['size']} uncalibrated networks are miscalibrated, {by}"
+    if before["sum"] == before["size"]:
+        said = f"All {before['size']} uncalibrated networks are miscalibrated, {by}"
+    if len(after) > FEW:
+        fewest = after[after["sum"] == after["sum"].min()]
+        return f"{said}; after {_with(fewest)} the fewest: {fewest['sum'].iloc[0]}."
+    for _, row in after.iterrows():
+        said += f"; after {_code(row['calibrator'])} {row['sum']} of {row['size']}"
+    return f"{said}."
 
 
 def _with(rows: pd.DataFrame) -> str:
@@ -201,8 +209,9 @@ def _with(rows: pd.DataFrame) -> str:
 
 
 def _tests(data: StudyData, group: Group) -> str:
-    """Verdicts on the NLL without calibration, then with one temperature."""
-    rows = _against_baseline(data, group, "nll", UNCALIBRATED)
+    """Differences in NLL without calibration, then with one temperature."""
+    tests = _against_baseline(data, group, ["nll"])
+    rows = tests[tests["calibrator"] == UNCALIBRATED]
     if rows.empty:
         return ""
     if (rows["verdict"] == verdicts.NO_VERDICT).all():
@@ -210,48 +219,74 @@ def _tests(data: StudyData, group: Group) -> str:
             f"Differences to {_code(data.baseline)} cannot be tested: a test needs two common "
             "seeds or more."
         )
-    said = (
-        f"Verdicts on the NLL against {_code(data.baseline)}, over seeds and test images: "
-        f"{_verdicts(rows)}."
-    )
-    if after := _verdicts(_against_baseline(data, group, "nll", ONE_TEMPERATURE)):
+    said = f"NLL against {_code(data.baseline)} before calibration: {_verdicts(rows)}."
+    if after := _verdicts(tests[tests["calibrator"] == ONE_TEMPERATURE]):
         said += f" After {_code(ONE_TEMPERATURE)}: {after}."
     return said
 
 
 def _parts(data: StudyData, group: Group) -> str:
-    """For how many methods each part of the NLL is better or worse."""
-    counts = []
-    for metric, meaning in PARTS.items():
-        rows = _against_baseline(data, group, metric, UNCALIBRATED)
-        if (rows["verdict"] == verdicts.NO_VERDICT).all():
-            return ""
-        better, worse = rows["verdict"] == verdicts.BETTER, rows["verdict"] == verdicts.WORSE
-        counts.append(
-            f"the {meaning}, is better for {better.sum()} and worse for {worse.sum()} of "
-            f"{text.count(len(rows), 'method')}"
-        )
-    return f"Parts of the NLL against {_code(data.baseline)}, uncalibrated: {'; '.join(counts)}."
+    """Which methods gain only what one temperature would give, by the parts of the NLL."""
+    rows = _against_baseline(data, group, ["nll_calibration", "nll_refinement"])
+    rows = rows[rows["calibrator"] == UNCALIBRATED]
+    if (rows["verdict"] == verdicts.NO_VERDICT).all():
+        return ""
+    cases: dict[tuple[str, str], list[str]] = {}
+    parts = rows.pivot(index="method", columns="metric", values="verdict")
+    for method in among(data.methods, parts.index):
+        calibration, refinement = parts.loc[method, ["nll_calibration", "nll_refinement"]]
+        case = ("show", "no difference in either part of it")
+        if refinement in verdicts.FOUND:
+            case = PARTS[refinement, True]
+        elif calibration in verdicts.FOUND:
+            case = PARTS[calibration, False]
+        cases.setdefault(case, []).append(_code(method))
+    said = []
+    for (verb, what), names in cases.items():
+        who = f"all {len(names)} methods" if len(names) == len(parts) > 1 else text.listed(names)
+        said.append(f"{who} {verb}{'s' if len(names) == 1 else ''} {what}")
+    return f"In NLL against {_code(data.baseline)} before calibration, {'; '.join(said)}."
 
 
-def _against_baseline(data: StudyData, group: Group, metric: str, calibrator: str) -> pd.DataFrame:
-    """Tests of the methods against the baseline, with the same calibrator."""
-    rows = data.compared(data.tidy(group, "test", [calibrator]))
-    return rows[rows["metric"] == metric]
+def _against_baseline(data: StudyData, group: Group, metrics: Sequence[str]) -> pd.DataFrame:
+    """Tests of the methods against the baseline, before and after one temperature, with the
+    verdicts of the table of tests; methods that a question is about are answered there.
+    """
+    where = {"split": "test", "metric": metrics, "calibrator": data.few_calibrators()}
+    numbers = [data.rows(name, group, **where) for name in (METRICS, RESAMPLES)]
+    asked = [
+        {"question": "", "method": name, "against": data.baseline}
+        for name in data.order(group)
+        if name != data.baseline
+    ]
+    tests = compare(numbers[0], asked, data.level, numbers[1])
+    return tests[~tests["method"].isin(data.asked)]
 
 
 def _verdicts(rows: pd.DataFrame) -> str:
-    """Verdicts on the NLL and the methods that have them, in words; empty without any."""
+    """Differences in NLL by verdict, in words; empty without any."""
     said = []
-    for word in (*verdicts.FOUND, verdicts.EQUIVALENT):
-        if names := list(rows.loc[rows["verdict"] == word, "method"]):
-            said.append(f"{word} for {_codes(names)}")
+    for word in verdicts.FOUND:
+        found = rows[rows["verdict"] == word]
+        names = list(map(_code, found["method"]))
+        if len(names) > FEW:
+            sizes = found["difference"].abs()
+            least, most = (text.size("nll", value) for value in (sizes.min(), sizes.max()))
+            said.append(f"{word}, by {least} to {most}: {text.listed(names)}")
+        elif names:
+            ends = found[["difference", "ci_low", "ci_high"]].itertuples(index=False)
+            differences = [text.difference("nll", *values) for values in ends]
+            pairs = list(map(" ".join, zip(names, differences, strict=True)))
+            said.append(f"{word}: {text.listed(pairs)}")
     ties = rows[rows["verdict"] == verdicts.TIE]
     if len(ties):
-        least, most = ties["detectable"].min(), ties["detectable"].max()
-        ends = (format_with_unit("nll", least), format_with_unit("nll", most))
-        powers = " to ".join(dict.fromkeys(ends))
-        said.append(f"a tie for {_codes(list(ties['method']))} (80 % power for {powers})")
+        sizes = [text.size("nll", ties["detectable"].agg(end)) for end in ("min", "max")]
+        said.append(
+            f"no difference found for {_codes(list(ties['method']))}; one of "
+            f"{' to '.join(dict.fromkeys(sizes))} would have been"
+        )
+    if equal := list(rows.loc[rows["verdict"] == verdicts.EQUIVALENT, "method"]):
+        said.append(f"equivalent: {_codes(equal)}")
     return "; ".join(said)
 
 
@@ -288,9 +323,7 @@ def _ties(found: Recipes) -> str:
     named = list(found.tied.head(FEW).apply(_combined, axis=1))
     if more := len(found.tied) - len(named):
         named.append(f"{more} more")
-    return (
-        f"Not significantly worse ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
-    )
+    return f"As good as the best ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
 
 
 def _calibrators(data: StudyData, group: Group) -> str:

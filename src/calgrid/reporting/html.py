@@ -17,7 +17,7 @@ from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
 from calgrid.reporting.published.figures import figure_lists
-from calgrid.reporting.study import Group, StudyData, among
+from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.reporting.tables import questions
 from calgrid.storage.atomic import write_text
 from calgrid.storage.records import summary_record
@@ -71,7 +71,8 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "grid_header": GRID,
         "grid": grid,
         "findings": groups,
-        "questions": _questions(tables),
+        "questions": _questions(data, tables),
+        "level": f"{100 * data.level:g} %",
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
         "headline": headline,
         "sections": _sections(tables, others),
@@ -91,6 +92,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["code"] = _code
+    environment.filters["folded"] = captions.folded
     environment.filters["unbroken"] = _unbroken
     environment.filters["slug"] = lambda name: re.sub(r"[^a-z0-9]+", "-", name.lower())
     return environment.get_template(name)
@@ -162,19 +164,31 @@ def _index(data: StudyData) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     return tables, drawn
 
 
-def _questions(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """What was compared and the answer in words, by question; their table has the numbers."""
-    found: dict[str, list[tuple[str, str]]] = {}
+def _questions(
+    data: StudyData, tables: Sequence[Mapping[str, Any]]
+) -> dict[str, dict[str, list[str]]]:
+    """Question -> what was compared -> answers in words; their table has the numbers."""
+    of_calibrators = {
+        data.named(asked["question"]) for asked in data.comparisons if "calibrator" in asked
+    }
+    found: dict[str, dict[str, list[str]]] = {}
     parts = [part for table in tables if table["id"] == questions.ID for part in table["sections"]]
     for part in parts:
         for row in part["rows"]:
             question, method, calibrator, against, _, answer = (
                 cell["text"] for cell in row[: len(questions.WORDS)]
             )
-            compared = f"{method} with {calibrator}, against {against}"
+            compared = f"{method} against {against}"
+            when = f"After {calibrator}, "
+            if question in of_calibrators:
+                compared, when = f"{calibrator} against {against}, networks of {method}", ""
+            elif calibrator == data.named(UNCALIBRATED):
+                when = "Before calibration, "
             if len(parts) > 1:
                 compared = f"{part['heading']}: {compared}"
-            found.setdefault(question, []).append((compared, answer))
+            said = f"{when}{answer}."
+            answers = found.setdefault(question, {}).setdefault(compared, [])
+            answers.append(said[0].upper() + said[1:])
     return found
 
 

@@ -355,6 +355,15 @@ class StudyData:
         """Rows of the summary with a difference to the baseline, of other methods."""
         return rows[rows["diff_vs_baseline"].notna() & (rows["method"] != self.baseline)]
 
+    @property
+    def asked(self) -> set[str]:
+        """Methods that a question of the study compares with the baseline."""
+        found = set()
+        for comparison in self.comparisons:
+            if "calibrator" not in comparison and comparison["against"] == self.baseline:
+                found.add(comparison["method"])
+        return found
+
     def few_calibrators(self) -> list[str]:
         """``none``, and temperature scaling or else the first calibrator of the study."""
         if PREFERRED in self.calibrators:

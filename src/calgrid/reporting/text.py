@@ -11,17 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import escape
+from numpy.typing import ArrayLike, NDArray
 
 from calgrid.components.metrics import find_metric
 from calgrid.statistics.verdicts import TIE
 
 NOTHING = "–"
-#: unit of a metric -> as shown
-UNITS = {"fraction": "%", "square": "%²", "nats": "nats"}
-#: unit of a metric -> factor from files to shown numbers, and decimals
-SHOWN = {"fraction": (100.0, 2), "square": (10_000.0, 2)}
+#: unit of a metric -> as shown; squares of fractions are shown as their root
+UNITS = {"fraction": "%", "square": "%", "nats": "nats"}
+#: unit of a metric -> as shown in differences, which are no shares of a value
+DIFFERENCES = {"fraction": "points"}
 #: first characters of a formula in spreadsheets, also as full-width characters
 FORMULA = tuple("=+-@＝＋－＠")
 #: markup in Markdown: emphasis, border of a cell, tag, link, character entity
@@ -89,7 +91,7 @@ NAMES = {
     "mce": "MCE",
     "rmsce": "RMSCE",
     "rmsce_debiased": "RMSCE debiased",
-    "squared_ce": "Squared CE",
+    "squared_ce": "Root of squared CE",
     "o_ece": "O-ECE",
     "u_ece": "U-ECE",
     "ks": "KS",
@@ -121,9 +123,29 @@ def name(metric: str) -> str:
     return NAMES.get(metric, metric)
 
 
-def scale(metric: str) -> float:
-    """Factor from values in files to shown values: 100 for fractions, 10,000 for their squares."""
-    return SHOWN.get(find_metric(metric).unit, (1.0, 0))[0]
+def is_square(metric: str) -> bool:
+    """Whether the values of a metric are squares, shown as their root."""
+    return find_metric(metric).unit == "square"
+
+
+def shown(metric: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Values in the unit that is shown: fractions in percent, their squares as the root in percent
+    with the sign of the value, which also a difference of squares has.
+    """
+    values = np.asarray(values, float)
+    if is_square(metric):
+        return 100 * np.sign(values) * np.sqrt(np.abs(values))
+    return 100 * values if in_percent(metric) else values
+
+
+def in_percent(metric: str) -> bool:
+    """Whether a metric is shown in percent."""
+    return UNITS.get(find_metric(metric).unit) == "%"
+
+
+def decimals(metric: str) -> int:
+    """Decimals of a metric in tables."""
+    return 2 if in_percent(metric) else 4
 
 
 def in_unit(metric: str) -> str:
@@ -142,11 +164,10 @@ def heading(metric: str, shown: str = "") -> str:
 
 
 def format_metric(metric: str, value: float, signed: bool = False) -> str:
-    """Write a value: fractions in percent and their squares in %² with two decimals, others with
-    four; NaN is a dash.
+    """Write a value: in percent, see :func:`shown`, with two decimals, others with four; NaN is a
+    dash.
     """
-    factor, decimals = SHOWN.get(find_metric(metric).unit, (1.0, 4))
-    return decimal(factor * value, decimals, signed)
+    return decimal(float(shown(metric, value)), decimals(metric), signed)
 
 
 def decimal(value: float, decimals: int, signed: bool = False) -> str:
@@ -162,14 +183,47 @@ def format_with_unit(metric: str, value: float) -> str:
     return f"{format_metric(metric, value)} {UNITS.get(find_metric(metric).unit, '')}".rstrip()
 
 
+def difference(metric: str, value: float, low: float, high: float) -> str:
+    """Write a difference and its interval for sentences, to two digits of the half-width: ``lower
+    by 0.20 nats [0.07, 0.33]``.
+    """
+    direction = "lower" if value < 0 else "higher"
+    if value < 0:
+        value, low, high = -value, -high, -low
+    numbers = shown(metric, [value, low, high])
+    digits = _two_digits(metric, (numbers[2] - numbers[1]) / 2)
+    said, *ends = [decimal(number, digits) for number in numbers]
+    return f"{direction} by {said}{_unit_of_differences(metric)} [{', '.join(ends)}]"
+
+
+def size(metric: str, value: float) -> str:
+    """Write the size of a difference with two digits and its unit, for sentences."""
+    number = float(shown(metric, value))
+    return decimal(number, _two_digits(metric, number)) + _unit_of_differences(metric)
+
+
+def _two_digits(metric: str, number: float) -> int:
+    """Decimals with which a number has two significant digits, at most those of tables."""
+    if not (number > 0 and math.isfinite(number)):
+        return decimals(metric)
+    return min(max(1 - math.floor(math.log10(number)), 0), decimals(metric))
+
+
+def _unit_of_differences(metric: str) -> str:
+    unit = find_metric(metric).unit
+    return f" {DIFFERENCES.get(unit, UNITS.get(unit, ''))}".rstrip()
+
+
 def means(row: pd.Series, *metrics: str) -> list[str]:
     """Write the means of metrics in a wide row with their units."""
     return [format_with_unit(metric, row[f"{metric}_mean"]) for metric in metrics]
 
 
 def spread(metric: str, n_seeds: int, std: float, low: float, high: float) -> str:
-    """Write the standard deviation over seeds or, for one seed, the bootstrap interval."""
-    if n_seeds > 1 and not math.isnan(std):
+    """Write the standard deviation over seeds; the interval for one seed, and of squares: the root
+    of a deviation is no deviation of the root.
+    """
+    if n_seeds > 1 and not math.isnan(std) and not is_square(metric):
         return f"± {format_metric(metric, std)}"
     return interval(metric, low, high)
 
@@ -185,7 +239,7 @@ def verdict(word: str, metric: str, detectable: float) -> str:
     """Write a verdict, a tie with the difference of ``metric`` that would have been found."""
     if word != TIE or math.isnan(detectable):
         return word
-    return f"{word}, 80 % power for {format_with_unit(metric, detectable)}"
+    return f"no difference found; one of {size(metric, detectable)} would have been"
 
 
 def p_value(value: float) -> str:

@@ -27,9 +27,9 @@ def caption(frame: FigureData) -> str:
     right = 100 * rows.groupby("group")["accuracy"].mean()
     return (
         f"Penultimate features of clean test images on {frame.label}, the magnitudes of each image "
-        f"in descending order and then averaged: the {images:,} images whose label has the highest "
-        f"probability (easy), the {images:,} whose label has the lowest (hard), and all "
-        f"{frame.study.test_samples(frame.group):,}; {seeds(rows)}, mean over seeds. Shaded: from "
+        f"in descending order and then averaged; {seeds(rows)}, mean over seeds. Lines: the "
+        f"{images:,} images whose label has the highest probability (easy), the {images:,} whose "
+        f"label has the lowest (hard), and all {frame.images}. Shaded: from "
         "the 10 % to the 90 % quantile over images. The area under a line is the mean L1 norm, "
         "given above each panel for easy and hard images. Easy and hard images also differ in "
         f"accuracy: over all panels, accuracy is {right['easy']:.1f} % and {right['hard']:.1f} %."

@@ -12,9 +12,9 @@ FIGURE = Histories(
     },
     "positive_share",
     5.2,
-    "Gate of FeDLaS on {place}: share of the training samples in positive mode (gate +1, more "
-    "smoothing where the indicator is high), and share whose mode differs from that of the "
-    "previous epoch; {seeds}. A wide band: seeds converged to opposite modes. A fixed gate stays "
+    "Gate of FeDLaS on {place}, by epoch; {seeds}. Share of the training samples in positive mode "
+    "(gate +1, more smoothing where the indicator is high), and share whose mode differs from that "
+    "of the previous epoch. A wide band: seeds converged to opposite modes. A fixed gate stays "
     "at 0 or 100 % and never flips. The modes are the signs of a gate that lowers the training "
     "loss, not labels of over- or under-confidence.",
 )

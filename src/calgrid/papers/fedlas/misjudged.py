@@ -35,8 +35,8 @@ def caption(frame: FigureData) -> str:
     )
     return (
         f"Clean test images of {frame.label} with the worst failures of the indicator of FeDLaS, "
-        f"out of {frame.images}: wrong answers with the largest L1 norm of the penultimate "
-        "features, and right answers with the smallest; one seed. Above an image: class, answer "
+        f"out of {frame.images}; one seed. Wrong answers with the largest L1 norm of the "
+        "penultimate features, and right answers with the smallest. Above an image: class, answer "
         "if it differs, and confidence; below: the norm in standard deviations from its mean over "
         "the test images. These are extreme cases. AUROC of the norm for correctness over all "
         f"test images, against that of the confidence: {shares}."

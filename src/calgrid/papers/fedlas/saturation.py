@@ -26,12 +26,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: FigureData) -> str:
     seeds = frame.rows.groupby("method")["seed"].nunique().max()
-    pooled = f"samples of {seeds} seeds together" if seeds > 1 else "one seed"
+    pooled = f"Samples of {seeds} seeds together" if seeds > 1 else "One seed"
     spread = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     return (
         f"Largest softmax probability of each training sample on {frame.setting} against the L1 "
         "norm of its features, standardised as in the loss, in the last sampled epoch "
-        f"({sampled_epochs(frame.rows)}); {pooled}, at most {points.POINTS:,} evenly chosen points "
+        f"({sampled_epochs(frame.rows)}). {pooled}, at most {points.POINTS:,} evenly chosen points "
         f"per panel. ρ: Spearman's rank correlation over all samples of a run{spread}."
     )
 

@@ -44,8 +44,8 @@ def caption(frame: FigureData) -> str:
     pooled = f"up to {seeds} seeds together" if seeds > 1 else "one seed"
     return (
         f"Confidence of the uncalibrated networks on {frame.label}, clean test split "
-        f"({frame.images}; {pooled}): the first stage, and the network with its head retrained "
-        f"under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. Above each "
+        f"({frame.images}; {pooled}). Shown: the first stage, and the network with its head "
+        f"retrained under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. Above each "
         "panel: mean confidence and accuracy before and after, which are equal for a network that "
         "is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
     )

@@ -64,11 +64,12 @@ def caption(frame: FigureData) -> str:
     batch, draws = frame.rows[["batch", "draws"]].iloc[0].astype(int)
     return (
         f"Scores of the uncalibrated network on {frame.label}, clean test split ({frame.images}), "
-        "when a share of the weights of its linear head is masked: at inference without "
-        f"retraining (a new random mask for every {text.count(batch, 'image')}; mean over "
-        f"{text.count(draws, 'pass', 'passes')} per seed, shaded from the lowest to the highest; "
-        f"{seeds(frame.rows)}), and with the same head retrained with that share masked, with the "
-        "mask of the last epoch at inference (diamonds, mean over seeds). Ticks in the ECE panel: "
+        f"when a share of the weights of its linear head is masked; {seeds(frame.rows)}. Lines: "
+        f"masked at inference without retraining, a new random mask for every "
+        f"{text.count(batch, 'image')}; mean over {text.count(draws, 'pass', 'passes')} per seed, "
+        "shaded from the lowest to the highest. Diamonds: the same head retrained with that share "
+        "masked, with the mask of the last epoch at inference; mean over seeds. Ticks in the ECE "
+        "panel: "
         "expected ECE of a perfectly calibrated network with the confidences under random masks. "
         "The NLL axis is logarithmic if the range is wide."
     )

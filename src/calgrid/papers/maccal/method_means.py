@@ -57,8 +57,8 @@ def draw(frame: FigureData) -> Figure:
     for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
         style.stripes(ax, list(map(frame.study.marked, methods)))
         rows = frame.rows[frame.rows["metric"] == metric]
-        scores = rows.pivot(index="setting", columns="method", values="mean")[methods]
-        _panel(ax, metric, scores * text.scale(metric))
+        rows = rows.assign(mean=text.shown(metric, rows["mean"]))
+        _panel(ax, metric, rows.pivot(index="setting", columns="method", values="mean")[methods])
         ax.set_xlabel(text.in_unit(metric))
     looks = {
         "mean (bar or diamond)": style.dot(color=COLOUR, marker="D", markersize=6),

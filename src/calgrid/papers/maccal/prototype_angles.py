@@ -38,9 +38,9 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: FigureData) -> str:
     return (
         f"Angles between the prototypes of every two classes on {frame.label}, after the mean of "
-        "all prototypes was subtracted: means of the penultimate features and of the logits over "
-        "the clean test images of a class, and the rows of the last linear layer; "
-        f"{seeds(frame.rows)}, pairs of all seeds together. Bars: median; beside each violin: "
+        f"all prototypes was subtracted; {seeds(frame.rows)}, pairs of all seeds together. "
+        "Prototypes: means of the penultimate features and of the logits over the clean test "
+        "images of a class, and the rows of the last linear layer. Bars: median; beside each violin: "
         "standard deviation over pairs, mean over seeds, which is 0 if all classes are equally "
         "far apart. Dashed: the angle of such a simplex. A second stage on frozen features does "
         "not change the first panel; a network without a linear last layer is missing in the "

@@ -136,8 +136,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> None:
     for place, name in enumerate(present):
         part = rows[rows["calibrator"] == name]
         x = part["backbone"].map(backbones.index) + (place - (len(present) - 1) / 2) * width
-        numbers = part[["mean", "shown_std", "published"]].to_numpy(float)
-        mean, std, printed = text.scale(METRIC) * numbers.T
+        mean, std, printed = text.shown(METRIC, part[["mean", "shown_std", "published"]].T)
         ax.bar(x, mean, width, linewidth=0.4, edgecolor="white", **_look(names, name))
         known = ~np.isnan(std)
         low, high = (mean - std).clip(0), mean + std

@@ -28,8 +28,8 @@ def caption(frame: FigureData) -> str:
     images = frame.rows.groupby(["name", "seed"]).size().max()
     return (
         f"Smallest FGSM perturbation that changes the predicted class on {frame.label}, against "
-        f"the margin between the two largest logits: {images:,} images of the clean test split, "
-        f"the same for every network; {seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen "
+        f"the margin between the two largest logits. Shown: {images:,} images of the clean test "
+        f"split, the same for every network; {seeds(frame.rows)}, at most {points.POINTS:,} evenly chosen "
         "points per panel. The perturbation is the L-infinity norm in pixel values from 0 to 1, "
         "along the sign of the gradient for the predicted class, even if that class is wrong. ρ: "
         "Spearman's rank correlation over the n images of a run; r: Pearson's correlation over "

@@ -42,7 +42,7 @@ def caption(frame: FigureData) -> str:
     images = text.listed([f"{n:,}" for n in sorted(frame.rows["n_test"].unique())])
     return (
         "ECE and NLL of the calibrators against the number of validation rows used for fitting, "
-        f"always scored on the same clean test split ({images} images); "
+        f"on the same clean test split ({images} images); "
         f"{lines.spread(frame.rows)}. A seed is a random order of the validation rows, of which "
         f"the first are used. Uncalibrated networks need no validation rows. {lines.NULL} "
         "Accuracy, which some calibrators change, is in the tables."

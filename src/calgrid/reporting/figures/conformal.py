@@ -28,7 +28,7 @@ def caption(frame: FigureData) -> str:
     right = f", right: corruptions of severity {shifted}, same thresholds" if shifted else ""
     return (
         f"Coverage of conformal sets against their mean size for {rows['method'].iloc[0]} on "
-        f"{frame.label}, {captions.seeds(rows)}: one colour per score, one marker per calibrator; "
+        f"{frame.label}, {captions.seeds(rows)}. One colour per score, one marker per calibrator; "
         "dashed: the coverage asked for; the upper left is best. Left: clean test split "
         f"({frame.images}){right}."
     )

@@ -60,8 +60,8 @@ class Diagrams:
         return (
             f"Mean rank of the {compared} over {text.listed([*map(str, sorted(counts))])} settings "
             "(protocol, data set and backbone), 1 = best, by "
-            f"{metrics} on the clean test split; "
-            "means over seeds are ranked within each setting that has all names shown. CD is "
+            f"{metrics} on the clean test split. "
+            "Means over seeds are ranked within each setting that has all names shown. CD is "
             f"Nemenyi's critical difference at level {1 - data.level:.2g}: bars join mean ranks "
             "that differ by less. It depends on the pool: adding or removing a competitor may "
             "change which others differ significantly. Friedman's test (in the form of Iman and "

@@ -40,7 +40,7 @@ class Histories(NamedTuple):
     curves : column of the history -> panel. needed : column that a run must have. height : of the
         figure, in inches.
     words : the caption, a format string with ``place`` and ``seeds`` (number of seeds, meaning of
-        dotted lines).
+        bands).
     first_epochs : whether the axes must show the first epochs.
     align : whether labels of several lines are aligned over the panels.
     """
@@ -66,8 +66,7 @@ class Histories(NamedTuple):
         spread = f"means over {seeds} seeds" if seeds > 1 else "one seed"
         if seeds > 1 and keys["method"].nunique() <= BANDS:
             spread += "; bands: range over seeds"
-        drops = "A dotted line: the learning rate drops"
-        return self.words.format(place=frame.setting, seeds=f"{spread}. {drops}")
+        return self.words.format(place=frame.setting, seeds=spread)
 
     def draw(self, frame: FigureData) -> Figure:
         """Draw one panel per measured curve and one line per method: means over seeds, bands from
@@ -108,9 +107,9 @@ TRAINING = Histories(
     },
     "epoch",
     10.5,
-    "Training on {place}: accuracy and NLL on val, the part of this NLL that remains after "
-    "temperature scaling (refinement) and the other one (calibration), and the training loss, by "
-    "epoch; {seeds}. "
+    "Training on {place}, by epoch; {seeds}. Accuracy and NLL on val, the part of this NLL that "
+    "remains after temperature scaling (refinement) and the other one (calibration), and the "
+    "training loss. "
     "Training losses of different methods are different functions; compare their shapes, not "
     "their values. Epochs of second stages are counted from 1. The first epochs may lie outside "
     "the axes.",

@@ -50,14 +50,24 @@ class Intervals:
     def caption(self, frame: FigureData) -> str:
         count = int(frame.rows["n_calibrators"].max())
         first = "debiased ECE" if self.metrics[0] == "ece_debiased" else text.name(self.metrics[0])
-        best = f"with {MOST} of {count} calibrators (those with the lowest mean {first})"
-        which = "and calibrator" if count <= MOST else best
-        return (
+        few = frame.study.few_calibrators()
+        which, chosen = "and calibrator", ""
+        if count > MOST:
+            which = f"with {MOST} of {count} calibrators"
+            chosen = (
+                f"Calibrators: {text.listed(few)}, and the {MOST - len(few)} others with the "
+                f"lowest mean {first}."
+            )
+        bars = captions.interval(frame.study, frame.rows)
+        sentences = [
             f"{self.shows} of every method {which} on {frame.label}, clean test split "
-            f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}. "
-            f"{captions.interval(frame.study, frame.rows)} An arrow: the interval continues "
-            f"outside the axes. {self.reading}"
-        )
+            f"({frame.images}), {captions.seeds(frame.rows)}{captions.order(frame.rows)}.",
+            chosen,
+            bars,
+            captions.ARROW if bars else "",
+            self.reading,
+        ]
+        return " ".join(filter(None, sentences))
 
     def draw(self, frame: FigureData) -> Figure:
         """Draw one row per method and calibrator."""
@@ -92,8 +102,7 @@ ECE = Intervals(
     ("ece_debiased", "ece", "accuracy"),
     "Debiased ECE, plain ECE and accuracy",
     "Grey ticks: expected plain ECE of a perfectly calibrated network with the same confidences "
-    "and number of images; an ECE at or below its tick is no evidence of miscalibration. A "
-    "calibrated network has a debiased ECE of about 0.6 of its tick.",
+    "and number of images; an ECE at or below its tick is no evidence of miscalibration.",
 )
 NLL = Intervals(
     ("nll", "brier"), "NLL and Brier score", "Both are proper scoring rules; lower is better."

@@ -31,13 +31,14 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 
 def caption(frame: FigureData) -> str:
     rows = frame.rows
+    bars = captions.interval(frame.study, rows, "Black lines")
+    bars += f" {captions.ARROW}" if bars else ""
     return (
         f"Over- and under-confidence error of the uncalibrated networks on {frame.label}, clean "
         f"test split ({frame.images}), {frame.study.bins} equal-width bins, "
         f"{captions.seeds(rows)}{captions.order(rows)}. O-ECE sums the gaps of the bins whose "
         "confidence is above their accuracy, U-ECE those of the other bins; their sum is the ECE. "
-        f"{captions.interval(frame.study, rows, 'Black lines')} An arrow: the interval continues "
-        "outside the axes. Grey ticks: expected ECE of a perfectly calibrated network with the "
+        f"{bars} Grey ticks: expected ECE of a perfectly calibrated network with the "
         "same confidences, to be compared with the sum of both bars. Accuracy, NLL and Brier "
         "score of the same networks are in the table."
     )

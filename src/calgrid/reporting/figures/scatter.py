@@ -23,11 +23,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: FigureData) -> str:
     rows = frame.rows
     bars = " Bars: ± one standard deviation over seeds." if rows["n_seeds"].max() > 1 else ""
+    if not keeps_accuracy(rows).all():
+        bars += " Right: those within 1 point of the best accuracy, at a larger scale."
     return (
         f"Accuracy against ECE on {frame.label}, clean test split ({frame.images}), "
-        f"{captions.seeds(rows)}: one colour per method, one marker per calibrator; the lower "
-        f"right is best.{bars} If some lose more than 1 point of accuracy, the others are shown "
-        "again at a larger scale. NLL and Brier score, which rank the methods, are in the other "
+        f"{captions.seeds(rows)}. One colour per method, one marker per calibrator; the lower "
+        f"right is best.{bars} NLL and Brier score, which rank the methods, are in the other "
         "figures."
     )
 

@@ -24,11 +24,12 @@ def collect(data: StudyData, group: Group) -> pd.DataFrame:
 def caption(frame: FigureData) -> str:
     rows = frame.rows[frame.rows["severity"] > 0]
     shifts = int(rows["n_shifts"].max())
+    bands = " Bands: ± one standard deviation over seeds." if rows["n_seeds"].max() > 1 else ""
     return (
         f"Accuracy, NLL and ECE on {frame.label} against the severity of "
         f"{text.count(shifts, 'corruption')}: corruptions are scored separately, then averaged "
         f"({captions.seeds(rows)}). Severity 0 is the clean test split. Calibrators were fitted on "
-        "clean val. Bands: ± one standard deviation over seeds."
+        f"clean val.{bands}"
     )
 
 

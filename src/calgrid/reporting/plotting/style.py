@@ -124,7 +124,7 @@ def marker_look(names: Sequence[str], name: str) -> Look:
 
 def statistic(rows: pd.DataFrame, metric: str, name: str = "mean") -> np.ndarray:
     """A statistic of a metric in wide rows, (M,), in the unit that is shown: percent for shares."""
-    return text.scale(metric) * rows[f"{metric}_{name}"].to_numpy(float)
+    return text.shown(metric, rows[f"{metric}_{name}"])
 
 
 def estimates(rows: pd.DataFrame, metric: str) -> tuple[np.ndarray, ...]:

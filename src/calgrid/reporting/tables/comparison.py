@@ -26,6 +26,7 @@ BESIDE = ["Method", "Calibrator", "Metric", "Seeds", "Ours", "Published", "Diffe
 def tests(data: StudyData) -> Table | None:
     """Paired differences between each method and the baseline, on clean images and under shift."""
     shown = (*TESTED, *data.own_metrics)
+    few = data.few_calibrators()
 
     def select(group: Group) -> pd.DataFrame:
         shifted = data.shift_tidy(group)
@@ -42,12 +43,15 @@ def tests(data: StudyData) -> Table | None:
         found = []
         for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
             where = f": {condition(severity, shift)}" if split == "shift" else ""
+            if split == "test":
+                part = part[~(part["method"].isin(data.asked) & part["calibrator"].isin(few))]
             lines = []
             for names, own in part.groupby(["calibrator", "method"], sort=False):
                 line = [*map(words, names), whole(own["n_seeds"].max())]
                 line += [_difference(own[own["metric"] == metric]) for metric in metrics]
                 lines.append(line)
-            found.append(Section(data.label(group) + where, header, lines))
+            if lines:
+                found.append(Section(data.label(group) + where, header, lines))
         return found
 
     frame, formatted = by_group(data.groups, select, sections)
@@ -56,13 +60,19 @@ def tests(data: StudyData) -> Table | None:
     shifted = ""
     if (frame["severity"] < 0).any():
         shifted = " and on the mean over all corruptions and severities"
+    asked = ""
+    if data.asked:
+        asked = (
+            f"Clean images, {text.listed(few)}: {text.listed(among(data.methods, data.asked))} "
+            "only in the table of questions, whose p-values are of another family. "
+        )
     caption = (
         f"Difference of each method to {data.baseline} (method minus {data.baseline}) with the "
         f"same calibrator on the {captions.test_split(data)}{shifted}; "
         f"{captions.seeds(frame)}. In parentheses: verdict (of a tie also the difference that "
         "would have been found), p-value after Holm's correction for all methods compared in that "
         "column, and p-value of the t-test over seeds alone, which holds on these images only. "
-        f"Bold: better or worse. {captions.TESTED}"
+        f"{asked}Bold: better or worse. {captions.TESTED}"
     )
     return Table("tests", f"Verdicts against {data.baseline}", "Methods", caption, frame, formatted)
 

@@ -43,7 +43,7 @@ def costs(data: StudyData) -> Table | None:
                 shown[name] = make
         sections.append(section(heading, rows, shown))
     caption = (
-        f"{captions.SECONDS} Mean over seeds; ±: standard deviation over seeds. Peak memory is "
+        f"{captions.SECONDS} {captions.over_seeds(frame)} Peak memory is "
         "that of the GPU's allocator, or of the whole process on a CPU. Numbers of a second stage "
         "exclude its first stage, which the table of training time includes. The ratio is to "
         f"{data.baseline}, for the same stage and calibrator or probe; compare only runs on the "

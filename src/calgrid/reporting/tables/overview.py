@@ -41,15 +41,18 @@ def overview(data: StudyData) -> Table | None:
     ]
 
     def section(group: Group, found: pd.DataFrame) -> list[Section]:
-        cells = [_row(row, data.baseline) for _, row in found.iterrows()]
+        cells = [_row(row, data) for _, row in found.iterrows()]
         return [Section(data.label(group), header, cells)]
 
     frame, sections = by_group(data.groups, rows, section)
     if frame.empty:
         return None
+    brackets = ""
+    if frame["ece_debiased_ci_low"].notna().any():
+        brackets = f"Brackets: {100 * data.level:g} % intervals. "
     caption = (
         f"Uncalibrated networks on the {captions.test_split(data)}; {captions.seeds(frame)}. "
-        f"{captions.RANKING} Brackets: {100 * data.level:g} % intervals. The best recipe is the "
+        f"{captions.RANKING} {brackets}The best recipe is the "
         "calibrator, or none, with the lowest mean NLL on these test images among those within 1 "
         "point of the method's best accuracy, which favours it; not worse: the calibrator that is "
         "not significantly worse, or the number of them, named in the CSV file. "
@@ -58,14 +61,14 @@ def overview(data: StudyData) -> Table | None:
     return Table("overview", "Methods at a glance", SUMMARY, caption, frame, sections)
 
 
-def _row(row: pd.Series, baseline: str) -> list[Cell]:
+def _row(row: pd.Series, data: StudyData) -> list[Cell]:
     (accuracy,) = text.means(row, "accuracy")
     named = Cell(row["method"], f"accuracy {accuracy}")
     ece = float(row["ece_debiased_mean"])
     ends = row["ece_debiased_ci_low"], row["ece_debiased_ci_high"]
     interval = text.interval("ece_debiased", *ends)
     calibration = Cell(text.format_metric("ece_debiased", ece), interval, sort=ece)
-    return [named, calibration, _tested(row, baseline), _recipe(row)]
+    return [named, calibration, _tested(row, data), _recipe(row)]
 
 
 def _recipe(row: pd.Series) -> Cell:
@@ -81,11 +84,12 @@ def _recipe(row: pd.Series) -> Cell:
     return Cell(text.format_metric("nll", nll), named, sort=float(nll))
 
 
-def _tested(row: pd.Series, baseline: str) -> Cell:
-    difference, verdict = row["nll_diff_vs_baseline"], row["nll_verdict"]
-    if row["method"] == baseline or math.isnan(difference):
+def _tested(row: pd.Series, data: StudyData) -> Cell:
+    """Difference and verdict, without the p-value of the table of tests."""
+    difference = row["nll_diff_vs_baseline"]
+    if row["method"] == data.baseline or math.isnan(difference):
         return Cell(text.NOTHING)
-    p = row["nll_p_holm"]
-    said = text.verdict(verdict, "nll", row["nll_detectable"])
-    said += "" if math.isnan(p) else f", p {text.p_value(p)}"
+    said = text.verdict(row["nll_verdict"], "nll", row["nll_detectable"])
+    if row["method"] in data.asked:
+        said = "see the questions"
     return Cell(text.format_metric("nll", difference, signed=True), said, sort=float(difference))

@@ -11,7 +11,7 @@ from calgrid.reporting.study import GROUP, Group, StudyData
 from calgrid.reporting.table import Cell, Section, Table, by_group, whole, words
 from calgrid.statistics import compare
 from calgrid.statistics.comparisons import CALIBRATOR
-from calgrid.statistics.verdicts import FOUND, POWER, TIE
+from calgrid.statistics.verdicts import BETTER, EQUIVALENT, FOUND, NO_VERDICT, TIE, WORSE
 from calgrid.storage.schema import METRICS as STORED
 from calgrid.storage.schema import RESAMPLES
 
@@ -27,6 +27,14 @@ METRICS = (
 )
 CONSTANT = ["split", "shift", "severity"]
 ID = "comparisons"
+#: verdict -> begin of an answer, in this order
+WRITTEN = {
+    BETTER: "better:",
+    WORSE: "worse:",
+    TIE: "no difference found in",
+    EQUIVALENT: "equivalent:",
+    NO_VERDICT: "no verdict on",
+}
 WORDS = ("Question", "Method", "Calibrator", "Against", "Seeds", "Answer")
 
 
@@ -104,26 +112,23 @@ def _row(metrics: Sequence[str], rows: pd.DataFrame) -> list[Cell]:
 
 
 def _answer(rows: pd.DataFrame) -> str:
-    """Verdicts of all metrics that have their own in one phrase: differences first, then metrics
-    with the same verdict.
+    """Verdicts of all metrics that have their own in one phrase: differences with their intervals
+    first, then what was not found, and what would have been.
     """
     rows = rows[rows["metric"] == rows["decided_by"]]
-    found = rows[rows["verdict"].isin(FOUND)]
-    said = [
-        f"{row['verdict']} {text.name(row['metric'])} (Holm p {text.p_value(row['p_holm'])})"
-        for _, row in found.iterrows()
-    ]
-    others = rows[~rows["verdict"].isin(FOUND)]
-    for verdict, part in others.groupby("verdict", sort=False):
-        if verdict == TIE:
-            could = []
-            for metric, detectable in part[["metric", "detectable"]].itertuples(index=False):
-                could.append(f"{text.name(metric)} {text.format_with_unit(metric, detectable)}")
-            said.append(f"tie ({100 * POWER:g} % power for {text.listed(could)})")
-        elif len(part) == len(rows):
-            said.append(verdict)
-        else:
-            said.append(f"{verdict} in {text.listed(list(map(text.name, part['metric'])))}")
+    if (rows["verdict"] == NO_VERDICT).all():
+        return NO_VERDICT
+    cases: dict[str, list[str]] = {verdict: [] for verdict in WRITTEN}
+    for row in rows.itertuples():
+        said = text.name(row.metric)
+        if row.verdict in FOUND:
+            said += f" {text.difference(row.metric, row.difference, row.ci_low, row.ci_high)}"
+        elif row.verdict == TIE:
+            said += f" ({text.size(row.metric, row.detectable)})"
+        cases[row.verdict].append(said)
+    if cases[TIE]:
+        cases[TIE][0] = cases[TIE][0].replace(")", " would have been)")
+    said = [f"{WRITTEN[verdict]} {text.listed(names)}" for verdict, names in cases.items() if names]
     return "; ".join(said)
 
 
@@ -132,7 +137,8 @@ def _difference(row: pd.Series) -> Cell:
     std = text.format_metric(metric, row["std_seed"])
     low = text.format_metric(metric, row["ci_low"], signed=True)
     high = text.format_metric(metric, row["ci_high"], signed=True)
-    spread = f"± {std} [{low}, {high}]" if row["n_seeds"] > 1 else ""
+    deviation = "" if text.is_square(metric) else f"± {std} "
+    spread = f"{deviation}[{low}, {high}]" if row["n_seeds"] > 1 else ""
     found = row["verdict"] in FOUND and row["decided_by"] == metric
     if spread and row["decided_by"] == metric:
         spread += f" ({text.p_value(row['p_holm'])}; {text.p_value(row['p_seeds'])})"

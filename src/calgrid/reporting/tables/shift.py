@@ -43,8 +43,7 @@ def shift(data: StudyData) -> Table | None:
         return None
     caption = (
         "Every corruption at every severity is scored separately, images are never pooled; shown "
-        f"is the mean over the corruptions of one severity ({captions.seeds(frame)}; ±: standard "
-        f"deviation over seeds). {_names(data)} Calibrators were fitted on clean val unless their "
+        f"is the mean over the corruptions of one severity. {captions.over_seeds(frame)} {_names(data)} Calibrators were fitted on clean val unless their "
         f"name says otherwise. {captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
         f"are in the table of verdicts against {data.baseline}. {captions.NULL}"
     )

@@ -25,7 +25,7 @@ def training_time(data: StudyData) -> Table | None:
         cells = [_row(row) for _, row in rows.iterrows()]
         sections.append(Section(f"{dataset}, {backbone}, protocol {protocol}", header, cells))
     caption = (
-        f"{captions.SECONDS} Mean over seeds; ±: standard deviation of the total over seeds. The "
+        f"{captions.SECONDS} {captions.over_seeds(frame)} The "
         "total of a second stage includes its first stage, which is trained once for all its "
         f"second stages. The ratio of totals to {data.baseline} is missing if the two ran on "
         "different devices. Memory is the maximum of both stages."
