@@ -53,7 +53,7 @@ ADVICE = {
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
     *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.integrations.network"),
-    "calgrid.reporting.results",
+    *("calgrid.reporting.results", "calgrid.files.writing"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
     *("calgrid.files.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(
