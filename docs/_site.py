@@ -3,12 +3,12 @@ hook of MkDocs).
 """
 
 import functools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import _notebook
 import griffe
 import pandas as pd
 import yaml
@@ -53,7 +53,7 @@ ADVICE = {
 REPOSITORY = re.compile(r"(?<![\w/.-])([A-Za-z][\w-]+/[\w.-]*[A-Z][\w.-]*|by-liu/\w+)(?=[ ,;]|$)")
 API = (
     *("calgrid.integrations.sklearn", "calgrid.integrations.torch", "calgrid.integrations.network"),
-    "calgrid.reporting.results",
+    *("calgrid.reporting.results", "calgrid.files.writing"),
     *("calgrid.metrics", "calgrid.statistics", "calgrid.calibrators"),
     *("calgrid.files.ranking", "calgrid.calibrators.base", "calgrid.losses.base"),
     *(
@@ -156,7 +156,8 @@ def _made() -> Iterator[tuple[str, str]]:
                 f"{folder}.md",
                 f"# {title}\n\n" + "\n\n".join(_section(spec) for spec in specs.values()),
             )
-    yield "from_parquet.md", _notebook(HOME / "docs" / "from_parquet.ipynb")
+    for name in ("from_logits", "from_parquet"):
+        yield f"{name}.md", _notebook.page(HOME / "docs" / f"{name}.ipynb")
     yield "metrics.md", _metrics()
     yield "protocols.md", _protocols()
     yield "configuration.md", _configuration()
@@ -336,15 +337,6 @@ def _section(spec: registry.Description) -> str:
     rows = [(name.replace("_", " "), _value(fact)) for name, fact in facts.items()]
     options = [(f"option `{name}`", f"`{option.default}`") for name, option in spec.options.items()]
     return "\n\n".join([*parts, _table(("Fact", "Value"), [*rows, *options])])
-
-
-def _notebook(path: Path) -> str:
-    """A notebook as a page."""
-    parts = []
-    for cell in json.loads(path.read_text())["cells"]:
-        source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-    return "\n\n".join(parts)
 
 
 def _metrics() -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from calgrid.optional import say_extra
 
 if TYPE_CHECKING:
+    from calgrid.files.writing import write_logits
     from calgrid.integrations.network import TrainedNetwork
     from calgrid.integrations.sklearn import CalibratedEstimator
     from calgrid.integrations.torch import CalibratedModule
@@ -20,6 +21,7 @@ __all__ = [
     "__version__",
     "load_study",
     "plot_reliability",
+    "write_logits",
 ]
 
 #: public name -> its module, which imports pandas or torch
@@ -29,6 +31,7 @@ _MODULES = {
     "TrainedNetwork": "calgrid.integrations.network",
     "load_study": "calgrid.reporting.results",
     "plot_reliability": "calgrid.reporting.diagram",
+    "write_logits": "calgrid.files.writing",
 }
 
 

@@ -142,3 +142,20 @@ def test_a_calibrator_says_what_it_is(problem):
     fitted = problem.fit("ts")
     temperature = fitted.fit_history["temperature"]
     assert str(fitted) == f"ts(T={temperature:.5g}), fitted on 600 rows, 5 classes"
+
+
+def test_a_notebook_shows_a_table_without_obeying_names(problem):
+    unfitted = build_calibrator("smart", seed=3)._repr_html_()
+    assert unfitted == (
+        "<table><tr><th>calibrator</th><td>smart</td></tr><tr><th>seed</th><td>3</td></tr>"
+        "<tr><th>fitted on</th><td>nothing yet</td></tr></table>"
+    )
+    names = ["<b>", "dog", "eel", "fox", "gnu"]
+    fitted = build_calibrator("ts").fit(problem.logits, problem.labels, class_names=names)
+    shown = fitted._repr_html_()
+    assert f"<th>T</th><td>{fitted.fit_history['temperature']:.5g}</td>" in shown
+    assert "<td>600 rows of logits</td>" in shown
+    assert "<td>5 (&lt;b&gt;, dog, eel, fox, gnu)</td>" in shown
+    assert "warnings" not in shown
+    fitted.fit_history["warnings"] = ["a < b."]
+    assert "<th>warnings</th><td>a &lt; b.</td>" in fitted._repr_html_()

@@ -55,6 +55,20 @@ def test_tables_are_those_of_the_report(results, tables):
     assert frame.set_index("method")["accuracy_mean"].to_dict() == pytest.approx(means.to_dict())
 
 
+def test_a_notebook_shows_what_a_study_has(results):
+    shown, runs = results._repr_html_(), results.runs
+    assert shown.startswith("<p>&lt;Results of study ")
+    assert re.findall("<th>(.*?)</th>", shown) == [
+        *("protocol", "dataset", "backbone", "method", "seed", "runs")
+    ]
+    first = runs.iloc[0]
+    methods, seeds = (", ".join(runs[name].astype(str).unique()) for name in ("method", "seed"))
+    assert re.findall("<td>(.*?)</td>", shown) == [
+        *(first["protocol"], first["dataset"], first["backbone"]),
+        *(methods, seeds, str(len(runs))),
+    ]
+
+
 def test_a_comparison_is_that_of_the_statistics(results):
     found = results.compare("ls", "ce", metrics=["nll"])
     rows = results.metrics.query("split == 'test' and calibrator == 'none' and metric == 'nll'")

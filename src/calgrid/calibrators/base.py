@@ -4,6 +4,7 @@ import importlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -34,6 +35,7 @@ from calgrid.calibrators._validation import (
     mask_warnings,
     sigmoid_warnings,
 )
+from calgrid.class_names import shown_names
 from calgrid.components.plugins import shown
 from calgrid.components.registry import errors_of, parameters_of
 from calgrid.errors import ConfigError, DataError, StateError
@@ -153,20 +155,35 @@ class Calibrator(ABC):
         """``ts(T=2.4975), fitted on 5,000 rows, 10 classes``; with options that differ from their
         defaults.
         """
-        defaults = parameters_of(type(self))
-        shown = [
-            f"{name}={value!r}"
-            for name, value in self.hyperparameters.items()
-            if value != defaults[name].default
-        ]
+        shown = ", ".join(f"{name}={value}" for name, value in self._told().items())
         if self.n_classes is None:
-            return f"{self.id}({', '.join(shown)}), not fitted"
-        if "temperature" in self.fit_history:
-            shown.append(f"T={self.fit_history['temperature']:.5g}")
-        return (
-            f"{self.id}({', '.join(shown)}), fitted on {self.n_samples:,} rows, {self.n_classes} "
-            "classes"
-        )
+            return f"{self.id}({shown}), not fitted"
+        return f"{self.id}({shown}), fitted on {self.n_samples:,} rows, {self.n_classes} classes"
+
+    def _repr_html_(self) -> str:
+        """Return the same with names of classes and warnings as a table, for notebooks."""
+        facts = {"calibrator": self.id, **self._told(), "fitted on": "nothing yet"}
+        if self.n_classes is not None:
+            facts["fitted on"] = f"{self.n_samples:,} rows of {self.kind}"
+            names = f" ({shown_names(self.class_names)})" if self.class_names else ""
+            facts["classes"] = f"{self.n_classes}{names}"
+            if self.fit_history["warnings"]:
+                facts["warnings"] = " ".join(self.fit_history["warnings"])
+        rows = ""
+        for name, text in facts.items():
+            rows += f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>"
+        return f"<table>{rows}</table>"
+
+    def _told(self) -> dict[str, str]:
+        """Options that differ from their defaults, and the temperature if the map has one."""
+        defaults = parameters_of(type(self))
+        told = {}
+        for name, value in self.hyperparameters.items():
+            if value != defaults[name].default:
+                told[name] = repr(value)
+        if self.n_classes is not None and "temperature" in self.fit_history:
+            told["T"] = f"{self.fit_history['temperature']:.5g}"
+        return told
 
     def fit(
         self,

@@ -6,6 +6,7 @@ import dataclasses
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, cast
@@ -92,6 +93,17 @@ class Results:
         """Return the name, the folder and the number of runs of the study."""
         runs, place = self.data.manifest["runs"], self.archive or self.folder
         return f"<Results of study '{self.folder.name}' in {place}: {len(runs)} runs>"
+
+    def _repr_html_(self) -> str:
+        """Return the same with a table of methods and seeds by setting, for notebooks."""
+        settings = self.data.keys.groupby(["protocol", "dataset", "backbone"], observed=True)
+        listed = settings[["method", "seed"]].agg(
+            lambda values: ", ".join(map(str, values.unique()))
+        )
+        listed["runs"] = settings.size()
+        with pd.option_context("display.max_colwidth", None):
+            table = listed.reset_index().to_html(index=False, border=0)
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     @property
     def runs(self) -> pd.DataFrame:
