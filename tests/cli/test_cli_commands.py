@@ -294,6 +294,9 @@ class TestCheck:
         assert counts[:, 1:].sum(axis=0).tolist() == [70, 10, 40]
         assert done.err == (
             "calgrid check: mine has fewer than 10 val images of 2 of 2 classes (0, 1).\n"
+            "calgrid check: protocol 'digits' on mine has few training steps, 4 an epoch "
+            "(70 images in batches of 20) and 240 in all; give it a batch_size of at most 7, or "
+            "more epochs.\n"
         )
 
     @pytest.mark.parametrize("classes", [None, [1, 2, 10]])

@@ -39,13 +39,22 @@ def draw(count, classes=3, size=8, seed=0):
 
 
 def write_parquet(
-    path, contents, labels, image="image", label="label", row_group_size=None, names=None
+    path,
+    contents,
+    labels,
+    image="image",
+    label="label",
+    row_group_size=None,
+    names=None,
+    **columns,
 ):
-    """``names`` are those of the classes, as the datasets library writes them."""
+    """``names`` are those of the classes, as the datasets library writes them; ``columns`` are
+    further ones.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     structs = [{"bytes": content, "path": f"{row}.png"} for row, content in enumerate(contents)]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({image: pa.array(structs, kind), label: pa.array(labels)})
+    table = pa.table({image: pa.array(structs, kind), label: pa.array(labels), **columns})
     if names is not None:
         feature = {"names": names, "_type": "ClassLabel"}
         about = json.dumps({"info": {"features": {label: feature}}})

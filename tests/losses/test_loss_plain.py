@@ -55,3 +55,16 @@ class TestACLS:
         ).backward()
         build_loss("ce", 3)(plain, torch.tensor([0])).backward()
         torch.testing.assert_close(logits.grad - plain.grad, torch.tensor([[0.0, -1.0, -4.0]]))
+
+
+class TestBalancedCrossEntropy:
+    def test_classes_count_alike_once_their_images_were_seen(self):
+        logits, labels = random_batch(0)
+        loss = build_loss("ce_balanced", 6)
+        torch.testing.assert_close(loss(logits, labels), F.cross_entropy(logits, labels))
+        seen = torch.tensor([0] * 49 + [1] * 24 + [2] * 9 + [3] * 9 + [4] * 4)
+        loss.after_step(torch.zeros(len(seen), 6), seen, None)
+        weights = 101 / (6 * torch.tensor([50.0, 25, 10, 10, 5, 1]))
+        expected = F.cross_entropy(logits, labels, weight=weights, reduction="none").mean()
+        torch.testing.assert_close(loss(logits, labels), expected)
+        torch.testing.assert_close(loss.last_terms["ce"], F.cross_entropy(logits, labels))

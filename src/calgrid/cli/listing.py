@@ -26,7 +26,8 @@ from calgrid.configuration.slow_checks import check_all
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, unknown_id, visible
 from calgrid.progress import log
-from calgrid.training.protocol import CHECKPOINT_EPOCHS
+from calgrid.training.protocol import CHECKPOINT_EPOCHS, TrainingProtocol
+from calgrid.training.schedule import epoch_batches
 
 #: what is listed of a component: ``id``, ``summary``, ``source``, options and facts
 Entry = dict[str, Any]
@@ -50,6 +51,8 @@ EXTERNAL_PAGES = {
 }
 #: classes of a user's images that are listed; fewer images of a class are warned of
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
+#: fewest training steps of an epoch, or else of all epochs, without advice to use smaller batches
+FEWEST_STEPS, FEWEST_IN_ALL = 10, 300
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
@@ -272,6 +275,7 @@ def check(options: argparse.Namespace) -> None:
     lines: list[str] = []
     for name in dict.fromkeys(key.dataset for key in study.evaluations):
         lines += _images(study, name)
+    _say_steps(study)
     lines += _power(study)
     for key in study.runs:
         lines.append(f"  {plan.run_fingerprint(key)}  {key.path}")
@@ -303,6 +307,26 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
             log(
                 f"calgrid check: {dataset} has fewer than {FEW_IMAGES} {role} images of {len(few)} "
                 f"of {len(of_split)} classes ({shown_names(few)})."
+            )
+
+
+def _say_steps(study: Study) -> None:
+    """Warn of epochs of few training steps, after which a network has hardly moved."""
+    said = set()
+    for key, run in study.trained.items():
+        sizes, protocol = study.datasets.sizes(key.dataset), run.protocol
+        place = key.protocol, key.dataset
+        if place in said or sizes is None or not isinstance(protocol, TrainingProtocol):
+            continue
+        said.add(place)
+        images, size = sizes["train"], protocol.batch_size
+        steps, _ = epoch_batches(images, protocol)
+        if steps < FEWEST_STEPS and steps * protocol.epochs < FEWEST_IN_ALL:
+            log(
+                f"calgrid check: protocol '{key.protocol}' on {key.dataset} has few training "
+                f"steps, {steps} an epoch ({images:,} images in batches of {size}) and "
+                f"{steps * protocol.epochs:,} in all; give it a batch_size of at most "
+                f"{max(2, images // FEWEST_STEPS)}, or more epochs."
             )
 
 

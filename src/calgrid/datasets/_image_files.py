@@ -3,7 +3,8 @@
 Splits. ``test`` and ``val`` have their own files, or ``test_size`` rows and then ``val_size`` rows
 are drawn from the training rows by ``split_seed``: ``stratified`` by class (see
 :func:`calgrid.datasets._splits.stratified_order`), or ``shuffled``, the first rows of NumPy's
-legacy shuffle, as in the CIFAR splits of focal_calibration. ``subset`` keeps the first rows of a
+legacy shuffle, as in the CIFAR splits of focal_calibration. Images of one of the ``groups`` are
+drawn together, and are in one split only. ``subset`` keeps the first rows of a
 stratified order of the remaining training rows, so that subsets are nested.
 
 Missing options are read from the source: the number of classes (the training labels must then be 0
@@ -14,6 +15,7 @@ standard deviation of each channel over the training images.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 
 from calgrid.class_names import say_unnamed
 from calgrid.datasets._pictures import counted, decode
-from calgrid.datasets._splits import draw_val, stratified_order
+from calgrid.datasets._splits import draw_groups, draw_val, stratified_order
 from calgrid.datasets.base import Dataset, ImageSplit, chunked, scratch_array
 from calgrid.datasets.encoded import EncodedImages, Scaling, collected, is_large
 from calgrid.errors import DataError, visible
@@ -57,11 +59,13 @@ class Source(ABC):
     labels : int64 ``(N,)``.
     classes : names of the classes, if known.
     unnamed : files whose labels are numbers without names.
+    groups : name of the group of each image, ``(N,)``, if the data set has groups.
     """
 
     labels: Rows
     classes: tuple[str, ...] | None = None
     unnamed: tuple[Path, ...] = ()
+    groups: NDArray[np.str_] | None = None
 
     def say_unnamed(self, classes: Sequence[str] | None, named: str) -> None:
         """Warn of files whose labels are taken in the order of the names of others, if known."""
@@ -111,6 +115,10 @@ class ImageFiles(Dataset):
     val_size : number of images drawn from the training files if ``val`` has no files.
     split : draw images with the same share of each class, or shuffled.
     split_seed : seed of the draw, and of the ``subset``.
+    groups : what belongs together, as the images of a patient: a column of the Parquet files, or a
+        regular expression for the path of an image below its folder, whose part in parentheses is
+        the name of the group. Groups are drawn whole, so splits may have fewer images than
+        ``test_size`` and ``val_size``; one in two splits is an error.
     subset : number of training images to keep.
     image_size : pixels of a side; None if all images have the same size.
     resize : pixels of the shorter side before the central square is cut out; image_size if None.
@@ -135,6 +143,7 @@ class ImageFiles(Dataset):
         val_size: int | None = None,
         split: Literal["stratified", "shuffled"] = "stratified",
         split_seed: int = 1,
+        groups: str | None = None,
         subset: int | None = None,
         image_size: int | None = None,
         resize: int | None = None,
@@ -147,7 +156,7 @@ class ImageFiles(Dataset):
     ) -> None:
         self.paths = {"train": as_list(train), "val": as_list(val or []), "test": as_list(test)}
         self.drawn = {"test": test_size, "val": val_size}
-        self.split = split
+        self.split, self.groups = split, groups
         self.split_seed, self.subset = split_seed, subset
         self.image_size, self.resize = image_size, resize
         self.n_classes, self.mean, self.std = n_classes, mean, std
@@ -207,6 +216,7 @@ class ImageFiles(Dataset):
         self.n_classes = self.n_classes or _count_classes(train, files)
         for role, source in sources.items():
             _check_labels(source.labels, self.n_classes, ", ".join(self.paths[role]))
+        _check_groups(sources)
         rows = {"train": np.arange(len(train.labels))}
         for role, size in self.drawn.items():
             if size is not None:
@@ -215,7 +225,11 @@ class ImageFiles(Dataset):
                     seed = self.val_seed
                 rule = {"split": self.split, "val_size": size, "split_seed": seed}
                 left = rows["train"]
-                for name, chosen in draw_val(train.labels[left], rule, role).items():
+                if train.groups is None:
+                    drawn = draw_val(train.labels[left], rule, role)
+                else:
+                    drawn = draw_groups(train.labels[left], train.groups[left], rule, role)
+                for name, chosen in drawn.items():
                     rows[name] = left[chosen]
         if self.subset is not None:
             rows["train"] = self._subset(train.labels, rows["train"], self.subset)
@@ -335,6 +349,19 @@ def _check_labels(labels: Rows, n_classes: int, files: str) -> None:
             f"Row {wrong[0]} of {files} has the label {labels[wrong[0]]}, but there are "
             f"{n_classes} classes, 0..{n_classes - 1}; correct it, or give n_classes."
         )
+
+
+def _check_groups(sources: Mapping[str, Source]) -> None:
+    """Raise DataError if a group has images in the files of two splits."""
+    for (role, source), (other_role, other) in combinations(sources.items(), 2):
+        if source.groups is None or other.groups is None:
+            continue
+        shared = np.intersect1d(source.groups, other.groups)
+        if len(shared):
+            raise DataError(
+                f"{len(shared)} groups have images in {role} and in {other_role}, the first is "
+                f"'{visible(shared[0])}'; put all images of a group into one of them."
+            )
 
 
 def _count_classes(train: Source, files: str) -> int:

@@ -53,17 +53,58 @@ def draw_val(
     ------
     DataError : no rows are left for training.
     """
-    size, seed = rule["val_size"], rule["split_seed"]
-    if size >= len(labels):
-        raise DataError(
-            f"{split}_size is {size}, but the training files have {len(labels)} rows; use a "
-            "smaller number."
-        )
-    if rule["split"] == "stratified":
-        order = stratified_order(labels, seed)
-    else:  # NumPy's legacy shuffle, whose stream never changes
-        order = np.random.RandomState(seed).permutation(len(labels))
+    size = rule["val_size"]
+    _check_size(size, len(labels), split)
+    order = _drawing_order(labels, rule)
     return deal_rows(order, {split: size, "train": len(labels) - size})
+
+
+def draw_groups(
+    labels: NDArray[np.int64], groups: NDArray[Any], rule: Mapping[str, Any], split: str
+) -> dict[str, NDArray[np.int64]]:
+    """Draw rows as :func:`draw_val`, but whole groups of at most ``val_size`` rows together.
+
+    Groups are taken in a random order, ``stratified`` by the class of their first row, if they
+    still fit. So there may be fewer rows than ``val_size``.
+
+    Parameters
+    ----------
+    groups : name of the group of each row, ``(N,)``.
+
+    Raises
+    ------
+    DataError : no rows are left for training, or no group fits.
+    """
+    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    _check_size(rule["val_size"], len(labels), split)
+    left, chosen = rule["val_size"], np.zeros(len(first), bool)
+    sizes = np.bincount(number)
+    for group in _drawing_order(labels[first], rule):
+        if sizes[group] <= left:
+            chosen[group] = True
+            left -= sizes[group]
+    if not chosen.any():
+        raise DataError(
+            f"{split}_size is {rule['val_size']}, but the smallest group has {sizes.min()} images; "
+            "use a larger number."
+        )
+    drawn = chosen[number]
+    return {split: np.flatnonzero(drawn), "train": np.flatnonzero(~drawn)}
+
+
+def _drawing_order(labels: NDArray[np.int64], rule: Mapping[str, Any]) -> NDArray[np.int64]:
+    if rule["split"] == "stratified":
+        return stratified_order(labels, rule["split_seed"])
+    # NumPy's legacy shuffle, whose stream never changes
+    return np.random.RandomState(rule["split_seed"]).permutation(len(labels))
+
+
+def _check_size(size: int, rows: int, split: str) -> None:
+    if size >= rows:
+        raise DataError(
+            f"{split}_size is {size}, but the training files have {rows} rows; use a smaller "
+            "number."
+        )
 
 
 def split_published(

@@ -8,11 +8,13 @@ already read, or to one of its parents, is an error.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calgrid.components.registry import register
 from calgrid.datasets._image_files import LIMITS, ImageFiles, NamedImage, Rows, Source
@@ -40,7 +42,7 @@ class ImageFolder(ImageFiles):
 
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """List the images of one split; see :class:`ImageFiles`."""
-        source = FolderSource(data_root, names, self.known_classes(train))
+        source = FolderSource(data_root, names, self.known_classes(train), self.groups)
         for name in source.classes if train is None else ():
             if name not in source.present:
                 raise DataError(
@@ -57,6 +59,7 @@ class FolderSource(Source):
     ----------
     data_root, names : the folders are ``data_root/name``.
     classes : classes in their order; None: those of the folders, sorted.
+    groups : regular expression of the groups, if there are some.
 
     Attributes
     ----------
@@ -64,11 +67,15 @@ class FolderSource(Source):
 
     Raises
     ------
-    DataError : a folder is missing, or has an empty or an unknown class.
+    DataError : a folder is missing, or has an empty or an unknown class, or an image no group.
     """
 
     def __init__(
-        self, data_root: Path | None, names: Sequence[str], classes: tuple[str, ...] | None
+        self,
+        data_root: Path | None,
+        names: Sequence[str],
+        classes: tuple[str, ...] | None,
+        groups: str | None = None,
     ) -> None:
         self.folders = {name: Path(data_root or "", name) for name in names}
         self.pictures: dict[str, list[str]] = {}
@@ -95,6 +102,8 @@ class FolderSource(Source):
             labels.append(number[name])
             self.paths.append(folder / picture)
         self.labels = np.array(labels, dtype=np.int64)
+        if groups is not None:
+            self.groups = _groups([picture for _, _, picture in listed], groups)
 
     def read(self, rows: Rows) -> Iterator[NamedImage]:
         """Yield the encoded images at some rows."""
@@ -144,6 +153,21 @@ def _pictures(folder: Path) -> list[str]:
             "folder."
         )
     return pictures
+
+
+def _groups(pictures: Sequence[str], expression: str) -> NDArray[np.str_]:
+    """Groups of images by their paths."""
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise DataError(f"groups: '{expression}' is no regular expression ({error}).") from None
+    groups = []
+    for picture in pictures:
+        found = pattern.search(picture)
+        if found is None:
+            raise DataError(f"groups: '{expression}' is not found in '{visible(picture)}'.")
+        groups.append(found[min(pattern.groups, 1)] or "")
+    return np.array(groups)
 
 
 def _class_of(picture: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from calgrid.class_names import names_of_labels, shown_names
 from calgrid.components.registry import register
@@ -63,7 +64,7 @@ class ImageParquet(ImageFiles):
     def open(self, data_root: Path | None, names: Sequence[str], train: Source | None) -> Source:
         """Open the Parquet files of one split; see :class:`ImageFiles`."""
         columns = self.image_column, self.label_column
-        return ParquetSource(data_root, names, *columns, self.known_classes(train))
+        return ParquetSource(data_root, names, *columns, self.known_classes(train), self.groups)
 
 
 class ParquetSource(Source):
@@ -74,6 +75,7 @@ class ParquetSource(Source):
     data_root, names : the files are ``data_root/name``.
     image_column, label_column : names of the columns; the usual ones if None.
     classes : names of the classes in their order; those of the first file that has names if None.
+    group_column : name of the column of groups, if there is one.
 
     Raises
     ------
@@ -87,6 +89,7 @@ class ParquetSource(Source):
         image_column: str | None,
         label_column: str | None,
         classes: tuple[str, ...] | None = None,
+        group_column: str | None = None,
     ) -> None:
         self.image_column = image_column
         self.paths = {name: Path(data_root or "", name) for name in names}
@@ -101,6 +104,9 @@ class ParquetSource(Source):
             self.labels_of[name] = labels
         self.classes = classes
         self.labels = np.concatenate(list(self.labels_of.values()))
+        if group_column is not None:
+            groups = [_groups(path, group_column) for path in self.paths.values()]
+            self.groups = np.concatenate(groups)
 
     def read(self, rows: Rows) -> Iterator[NamedImage]:
         """Yield the encoded images at ascending rows."""
@@ -134,6 +140,16 @@ def _labels(path: Path, column: str | None) -> tuple[Rows, list[str] | None]:
             f"The column '{name}' of {path} must have labels from 0 to K - 1 ({error}); correct "
             "them."
         ) from None
+
+
+def _groups(path: Path, column: str) -> NDArray[np.str_]:
+    """Groups of the rows of a file, as text."""
+    with _opened(path) as file:
+        name = _column(file, path, column, (), "groups")
+        groups = file.read(columns=[name]).column(name)
+        if groups.null_count:
+            raise DataError(f"The column '{name}' of {path} must have a group in every row.")
+        return np.array([str(group) for group in groups.to_pylist()])
 
 
 def _by_name(labels: Rows, named: Sequence[str], classes: Sequence[str], path: Path) -> Rows:
