@@ -62,9 +62,9 @@ def test_values_are_those_of_the_summaries(content, results):
         half = 0.5 * 10.0 ** -content["metrics"][row.metric]["decimals"] + 1e-12
         numbers = (row.mean, row.ci_low, row.ci_high, row.diff_vs_baseline)
         for shown, value in zip(cell, numbers, strict=False):
-            if row.metric == "squared_ce":
-                value = math.copysign(math.sqrt(abs(value)), value)
-            assert np.isnan(value) if shown is None else abs(shown - factor * value) <= half
+            square = row.metric == "squared_ce"
+            root = math.copysign(math.sqrt(abs(value)), value) if square else value
+            assert np.isnan(value) if shown is None else abs(shown - factor * root) <= half
         said = row.verdict not in ("", "no verdict")
         assert len(cell) == 4 + said
         assert not said or cell[4].startswith(SAID.get(row.verdict, f"{row.verdict}; Holm p "))

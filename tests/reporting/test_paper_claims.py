@@ -54,7 +54,10 @@ def check(tmp_path):
 def test_confirmed_or_not(check, last, verdict, counts):
     row = line(check(runs([0.01] * 5 + [last])), EVERY_CELL)
     assert row["Verdict"] == f"**{verdict}**"
-    assert (row["Confirmed"], row["Not confirmed"], row["Cannot tell"], row["With runs"]) == (*counts, "6 of 6")
+    assert (row["Confirmed"], row["Not confirmed"], row["Cannot tell"], row["With runs"]) == (
+        *counts,
+        "6 of 6",
+    )
     assert row["Seeds to tell"] == "–"
     assert row["In print"] == "4 of 6"  # on ResNet-101 the printed numbers say the opposite twice
 
@@ -214,7 +217,11 @@ def smart(tmp_path):
 
 def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
     row = line(smart(0.02)["claims"], LOSSES)
-    assert (row["Verdict"], row["Confirmed"], row["With runs"]) == ("**confirmed**", "48", "48 of 48")
+    assert (row["Verdict"], row["Confirmed"], row["With runs"]) == (
+        "**confirmed**",
+        "48",
+        "48 of 48",
+    )
     assert line(smart(-0.02)["claims"], LOSSES)["Verdict"] == "**not confirmed**"
 
 

@@ -323,9 +323,7 @@ def _ties(found: Recipes) -> str:
     named = list(found.tied.head(FEW).apply(_combined, axis=1))
     if more := len(found.tied) - len(named):
         named.append(f"{more} more")
-    return (
-        f"As good as the best ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
-    )
+    return f"As good as the best ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
 
 
 def _calibrators(data: StudyData, group: Group) -> str:
