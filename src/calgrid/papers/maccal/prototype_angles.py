@@ -43,8 +43,8 @@ def caption(frame: FigureData) -> str:
         "images of a class, and the rows of the last linear layer. Bars: median; beside each "
         "violin: standard deviation over pairs, mean over seeds, which is 0 if all classes are "
         "equally far apart. Dashed: the angle of such a simplex. A second stage on frozen "
-        "features does not change the first panel; a network without a linear last layer is missing in the "
-        "third."
+        "features does not change the first panel; a network without a linear last layer is "
+        "missing in the third."
     )
 
 
