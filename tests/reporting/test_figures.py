@@ -13,12 +13,15 @@ from PIL import Image
 from scipy.stats import spearmanr
 from tests.reporting.conftest import Recipe, make_study
 
+from calgrid.reporting.captions import folded
 from calgrid.reporting.figure import FigureData
 from calgrid.reporting.figures import (
     figure_kinds,
     intervals,
     over_under,
     pareto,
+    scatter,
+    severity,
     survey,
     write_figures,
 )
@@ -108,7 +111,9 @@ def test_of_many_calibrators_those_of_lowest_nll_are_shown(study, monkeypatch):
     monkeypatch.setattr(data, "test", lambda group: many)
     shown = intervals.NLL.collect(data, group)
     assert set(shown["calibrator"]) == {"none", "ts", "b", "c"}
-    assert "with 4 of 5 calibrators" in intervals.NLL.caption(FigureData(data, group, shown))
+    caption = intervals.NLL.caption(FigureData(data, group, shown))
+    assert "with 4 of 5 calibrators" in caption
+    assert "Calibrators: none and ts, and the 2 others with the lowest mean NLL." in caption
 
 
 def test_the_front_holds_what_nothing_cheaper_beats():
@@ -116,6 +121,20 @@ def test_the_front_holds_what_nothing_cheaper_beats():
         {"seconds": [1.0, 2.0, 3.0, 3.0, 4.0], "nll_mean": [0.5, 0.6, 0.4, 0.3, 0.3]}
     )
     assert list(pareto.front(rows).index) == [0, 3]
+
+
+def test_captions_say_nothing_of_intervals_that_are_not_drawn(build):
+    study = build(seeds=(0,), shifts=("contrast",), resamples=0)
+    data, group = study.opened()
+    for content in (intervals.NLL, intervals.ECE, over_under, scatter, severity):
+        frame = FigureData(data, group, content.collect(data, group))
+        said = content.caption(frame)
+        for mark in ("Bars: 95", "Black lines", "Bands", "±", "arrow", "interval"):
+            assert mark not in said
+    for entry in read_index(study.tables()):
+        shown, _ = folded(entry["caption"])
+        assert "±" not in shown
+        assert "Brackets" not in entry["caption"]
 
 
 def test_index_has_title_caption_and_category_of_each(figures):

@@ -201,7 +201,7 @@ def test_the_report_answers_before_and_after_calibration(make):
     study = make(methods=("ce", "mmce", "ls"), seeds=(0, 1, 2, 3), **about)
     words = Page(report(study)).words
     answer = words.split("Is it better? ")[1].partition(" In brackets")[0]
-    assert answer.startswith("mmce against ce : Before calibration, worse: NLL higher by 0.")
+    assert answer.startswith("mmce against ce Before calibration, worse: NLL higher by 0.")
     before, after = answer.split(" After ts, ")
     assert after.startswith("worse: NLL higher by 0.")
     for said in (before, after):

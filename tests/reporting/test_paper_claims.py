@@ -54,7 +54,10 @@ def check(tmp_path):
 def test_confirmed_or_not(check, last, verdict, counts):
     row = line(check(runs([0.01] * 5 + [last])), EVERY_CELL)
     assert row["Verdict"] == f"**{verdict}**"
-    assert (row["Holds"], row["Opposite"], row["Open"], row["With runs"]) == (*counts, "6 of 6")
+    assert (row["Confirmed"], row["Not confirmed"], row["Cannot tell"], row["With runs"]) == (
+        *counts,
+        "6 of 6",
+    )
     assert row["Seeds to tell"] == "–"
     assert row["In print"] == "4 of 6"  # on ResNet-101 the printed numbers say the opposite twice
 
@@ -62,7 +65,7 @@ def test_confirmed_or_not(check, last, verdict, counts):
 def test_cannot_tell_for_want_of_seeds(check):
     row = line(check(runs([0.01] * 5 + [0.0002])), EVERY_CELL)
     assert row["Verdict"] == "cannot tell"
-    assert (row["Holds"], row["Opposite"], row["Open"]) == ("5", "0", "1")
+    assert (row["Confirmed"], row["Not confirmed"], row["Cannot tell"]) == ("5", "0", "1")
     assert 10 < int(row["Seeds to tell"].replace(",", "")) < 1000
     assert line(check(runs([0.01] * 6, seeds=(1,))), EVERY_CELL)["Seeds to tell"] == "at least 2"
 
@@ -214,7 +217,11 @@ def smart(tmp_path):
 
 def test_claims_about_fits_of_one_network_are_told_by_resamples(smart):
     row = line(smart(0.02)["claims"], LOSSES)
-    assert (row["Verdict"], row["Holds"], row["With runs"]) == ("**confirmed**", "48", "48 of 48")
+    assert (row["Verdict"], row["Confirmed"], row["With runs"]) == (
+        "**confirmed**",
+        "48",
+        "48 of 48",
+    )
     assert line(smart(-0.02)["claims"], LOSSES)["Verdict"] == "**not confirmed**"
 
 

@@ -141,6 +141,25 @@ def test_words_stay_words_in_markdown_and_latex_and_take_one_line():
         assert text.markdown(plain) == plain
 
 
+def test_differences_in_sentences_have_two_digits_of_their_interval():
+    assert text.difference("nll", -0.199, -0.325, -0.073) == "lower by 0.20 nats [0.07, 0.33]"
+    assert (
+        text.difference("accuracy", 0.0123, 0.0071, 0.0175) == "higher by 1.23 points [0.71, 1.75]"
+    )
+    # roots of squares: 3 % is the root of 9e-4
+    assert text.difference("squared_ce", -9e-4, -16e-4, -4e-4) == "lower by 3.0 % [2.0, 4.0]"
+    assert text.size("brier", 0.0486) == "0.049"
+    assert text.size("accuracy", 0.0524) == "5.2 points"
+    assert text.size("nll", 0.00001) == "0.0000 nats"
+
+
+@given(st.floats(-1, 1))
+def test_a_square_is_shown_as_its_root_with_its_sign(value):
+    root = text.shown("squared_ce", value)
+    assert np.sign(root) == np.sign(value)
+    assert (root / 100) ** 2 == pytest.approx(abs(value))
+
+
 def test_no_word_of_a_csv_file_is_a_formula_and_numbers_keep_their_digits():
     words = ["=1+1", "+A1", "-A1", "@x", " \t=1", "＝1", "-1.5", "a\rb", "mixup+ls", None]
     frame = pd.DataFrame(

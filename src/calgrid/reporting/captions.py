@@ -95,7 +95,7 @@ def spread(data: StudyData, rows: pd.DataFrame) -> str:
 
 
 def interval(data: StudyData, rows: pd.DataFrame, mark: str = "Bars") -> str:
-    """Meaning of the intervals of a figure, which are drawn as ``mark``; empty if there are none."""
+    """Meaning of the intervals of a figure, drawn as ``mark``; empty if there are none."""
     level = f"{100 * data.level:g} %"
     many = f"{mark}: {level} t intervals for the mean over seeds"
     single = f"{level} bootstrap intervals over test images"

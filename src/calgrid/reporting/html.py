@@ -16,6 +16,7 @@ from calgrid.reporting import captions, text
 from calgrid.reporting.findings import findings
 from calgrid.reporting.index import CATEGORIES, PAPER_FIGURES, SUMMARY, read_index
 from calgrid.reporting.provenance import provenance
+from calgrid.reporting.published import claims
 from calgrid.reporting.published.figures import figure_lists
 from calgrid.reporting.study import UNCALIBRATED, Group, StudyData, among
 from calgrid.reporting.tables import questions
@@ -72,6 +73,7 @@ def write_report(study: Path, manifest: Manifest, out: Path) -> None:
         "grid": grid,
         "findings": groups,
         "questions": _questions(data, tables),
+        "claims": _claims(tables),
         "level": f"{100 * data.level:g} %",
         "answers": [entry for entry in tables if entry["category"] == SUMMARY],
         "headline": headline,
@@ -189,6 +191,18 @@ def _questions(
             said = f"{when}{answer}."
             answers = found.setdefault(question, {}).setdefault(compared, [])
             answers.append(said[0].upper() + said[1:])
+    return found
+
+
+def _claims(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Paper with its runs, and how many of its claims have each verdict."""
+    found = []
+    parts = [part for table in tables if table["id"] == claims.ID for part in table["sections"]]
+    for part in parts:
+        if tuple(part["header"]) == claims.HEADER:
+            counts = Counter(row[1]["text"] for row in part["rows"])
+            verdicts = [f"{counts[name]} {name}" for name in claims.VERDICTS if counts[name]]
+            found.append((part["heading"], text.listed(verdicts)))
     return found
 
 

@@ -45,9 +45,10 @@ def caption(frame: FigureData) -> str:
     return (
         f"Confidence of the uncalibrated networks on {frame.label}, clean test split "
         f"({frame.images}; {pooled}). Shown: the first stage, and the network with its head "
-        f"retrained under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. Above each "
-        "panel: mean confidence and accuracy before and after, which are equal for a network that "
-        "is calibrated on average. ECE, its null, NLL and Brier score are in the tables."
+        f"retrained under masks; share of the images in {HISTOGRAM_BINS} bins, logarithmic. "
+        "Above each panel: mean confidence and accuracy before and after, which are equal for a "
+        "network that is calibrated on average. ECE, its null, NLL and Brier score are in the "
+        "tables."
     )
 
 

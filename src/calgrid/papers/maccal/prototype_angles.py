@@ -40,11 +40,11 @@ def caption(frame: FigureData) -> str:
         f"Angles between the prototypes of every two classes on {frame.label}, after the mean of "
         f"all prototypes was subtracted; {seeds(frame.rows)}, pairs of all seeds together. "
         "Prototypes: means of the penultimate features and of the logits over the clean test "
-        "images of a class, and the rows of the last linear layer. Bars: median; beside each violin: "
-        "standard deviation over pairs, mean over seeds, which is 0 if all classes are equally "
-        "far apart. Dashed: the angle of such a simplex. A second stage on frozen features does "
-        "not change the first panel; a network without a linear last layer is missing in the "
-        "third."
+        "images of a class, and the rows of the last linear layer. Bars: median; beside each "
+        "violin: standard deviation over pairs, mean over seeds, which is 0 if all classes are "
+        "equally far apart. Dashed: the angle of such a simplex. A second stage on frozen "
+        "features does not change the first panel; a network without a linear last layer is "
+        "missing in the third."
     )
 
 

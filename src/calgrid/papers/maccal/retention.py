@@ -14,8 +14,8 @@ FIGURE = Histories(
     "Masking of MaC-Cal on {place}, by epoch of the second stage; {seeds}. Panels: share of "
     "weights that the mask of an epoch keeps; accuracy and mean confidence over its training "
     "batches with the mask, whose weighted difference determines the next share; and the largest "
-    "change that the threshold allows (percentage points, 0 for a fixed share). Accuracy and confidence "
-    "are measured on training images, not on the test split.",
+    "change that the threshold allows (percentage points, 0 for a fixed share). Accuracy and "
+    "confidence are measured on training images, not on the test split.",
     align=True,
 )
 

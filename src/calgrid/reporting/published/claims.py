@@ -12,12 +12,24 @@ from calgrid.reporting import text
 from calgrid.reporting.published.cells import FITS, NOWHERE, FilledTable
 from calgrid.reporting.published.marks import COORDINATES, lower_is_better, shown
 from calgrid.reporting.published.means import SECTION
-from calgrid.reporting.published.run_tests import OPEN, ClaimVerdict, claim_tests, claim_verdict
+from calgrid.reporting.published.run_tests import (
+    CONFIRMED,
+    OPEN,
+    REFUTED,
+    ClaimVerdict,
+    claim_tests,
+    claim_verdict,
+)
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.table import Cell, Section, Table, words
 from calgrid.statistics.verdicts import decided_by
 
-HEADER = ("Claim", "Verdict", "Holds", "Opposite", "Open", "With runs", "Seeds to tell", "In print")
+ID = "claims"
+HEADER = (
+    *("Claim", "Verdict", "Confirmed", "Not confirmed", "Cannot tell"),
+    *("With runs", "Seeds to tell", "In print"),
+)
+VERDICTS = (CONFIRMED, REFUTED, OPEN)
 UNCHECKED = ("Claim", "Why it has no verdict")
 #: why claims about ranks are open: a rank jumps where two methods are close, so resamples of the
 #: test images do not give its variance
@@ -61,25 +73,26 @@ def claims_table(data: StudyData, papers: Papers) -> Table | None:
     first = ["paper", "claim", "metric", *SECTION]
     frame = frame[[*first, *frame.columns.difference(first, sort=False)]]
     title, caption = "Claims of papers", _caption(data.level)
-    return Table("claims", title, "Published numbers", caption, frame, sections)
+    return Table(ID, title, "Published numbers", caption, frame, sections)
 
 
 def _caption(level: float) -> str:
     return (
         "Main claims of the papers' tables, paraphrased, for each protocol and checkpoint with "
-        "runs that can be compared. In each cell of a claim, our result is compared with its "
-        "rivals (for claims of the lowest or best value, all rows or columns in question) by the "
-        "rule of all verdicts, over seeds and test images, with Holm's correction over all pairs "
-        f"of the claim at level {1 - level:.2g}. Claims about ECE and other errors of the largest "
+        "runs that can be compared. A cell of a claim is confirmed if our result is better than "
+        "its rivals, not confirmed if it is worse. The columns count cells. A claim is confirmed "
+        "if as many cells are as it says; not confirmed if this has become impossible. Cannot "
+        "tell: neither, because runs, seeds or test images are missing. Better and worse are "
+        "verdicts by the rule of all verdicts, over seeds and test images, against all rows or "
+        "columns in question, with Holm's correction over all pairs of the claim at level "
+        f"{1 - level:.2g}. Claims about ECE and other errors of the largest "
         "probability are decided by the squared calibration error, which has no bias. Those about "
         "ranks have no verdict: a rank jumps where two methods are close, so that resamples of "
         "test images do not give its variance; the claims about single cells do. Claims about "
         "calibrators that a paper fits several times to one network are about these networks and "
         "these fitting images, with the variance over seeds of the calibrator; if calibrators are "
         "fitted on a part of each corruption, by the corrected resampled t-test of Nadeau and "
-        "Bengio over the random splits. Confirmed: it holds in as many cells as claimed. Not "
-        "confirmed: it fails in so many cells that it cannot hold. Cannot tell: neither, because "
-        "runs, seeds or test images are missing. Seeds to tell: number of seeds for a power of 80 "
+        "Bengio over the random splits. Seeds to tell: number of seeds for a power of 80 "
         "% in the open tests, if differences and their standard deviations are as estimated, or "
         "what else is missing. In print: cells in which the published numbers agree with the "
         "claim, of those that are not suspect."

@@ -43,10 +43,10 @@ def tests(data: StudyData) -> Table | None:
         found = []
         for (split, shift, severity), part in rows.groupby(PLACE, sort=False):
             where = f": {condition(severity, shift)}" if split == "shift" else ""
-            if split == "test":
-                part = part[~(part["method"].isin(data.asked) & part["calibrator"].isin(few))]
+            asked = part["method"].isin(data.asked) & part["calibrator"].isin(few)
+            told = part[~asked] if split == "test" else part
             lines = []
-            for names, own in part.groupby(["calibrator", "method"], sort=False):
+            for names, own in told.groupby(["calibrator", "method"], sort=False):
                 line = [*map(words, names), whole(own["n_seeds"].max())]
                 line += [_difference(own[own["metric"] == metric]) for metric in metrics]
                 lines.append(line)

@@ -120,14 +120,13 @@ def _answer(rows: pd.DataFrame) -> str:
         return NO_VERDICT
     cases: dict[str, list[str]] = {verdict: [] for verdict in WRITTEN}
     for row in rows.itertuples():
-        said = text.name(row.metric)
+        shown = text.name(row.metric)
         if row.verdict in FOUND:
-            said += f" {text.difference(row.metric, row.difference, row.ci_low, row.ci_high)}"
+            shown += f" {text.difference(row.metric, row.difference, row.ci_low, row.ci_high)}"
         elif row.verdict == TIE:
-            said += f" ({text.size(row.metric, row.detectable)})"
-        cases[row.verdict].append(said)
-    if cases[TIE]:
-        cases[TIE][0] = cases[TIE][0].replace(")", " would have been)")
+            also = "" if cases[TIE] else " would have been"
+            shown += f" ({text.size(row.metric, row.detectable)}{also})"
+        cases[row.verdict].append(shown)
     said = [f"{WRITTEN[verdict]} {text.listed(names)}" for verdict, names in cases.items() if names]
     return "; ".join(said)
 

@@ -43,8 +43,9 @@ def shift(data: StudyData) -> Table | None:
         return None
     caption = (
         "Every corruption at every severity is scored separately, images are never pooled; shown "
-        f"is the mean over the corruptions of one severity. {captions.over_seeds(frame)} {_names(data)} Calibrators were fitted on clean val unless their "
-        f"name says otherwise. {captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
+        f"is the mean over the corruptions of one severity. {captions.over_seeds(frame)} "
+        f"{_names(data)} Calibrators were fitted on clean val unless their name says otherwise. "
+        f"{captions.BEST_CALIBRATOR} Verdicts on the mean over all severities "
         f"are in the table of verdicts against {data.baseline}. {captions.NULL}"
     )
     return Table("shift", "Calibration under shift", "Shift", caption, frame, formatted)
