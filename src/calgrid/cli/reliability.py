@@ -69,7 +69,8 @@ def _of_classes(data: Logits, output: Output) -> dict[str, Part]:
     for number in most[predicted_as[most] > 0]:
         rows = np.flatnonzero(chosen == number)
         of_class, labels = output[rows], data.label[rows]
-        lines = f"{len(rows):,} predicted\n{says_and_right(of_class, labels)}"
+        said = says_and_right(of_class, labels).replace(", ", "\n")
+        lines = f"{len(rows):,} predicted\n{said}"
         parts[str(names[number])] = (of_class.probs, labels, lines)
     return parts
 
