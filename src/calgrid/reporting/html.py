@@ -202,7 +202,8 @@ def _claims(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         if tuple(part["header"]) == claims.HEADER:
             counts = Counter(row[1]["text"] for row in part["rows"])
             verdicts = [f"{counts[name]} {name}" for name in claims.VERDICTS if counts[name]]
-            found.append((part["heading"], text.listed(verdicts)))
+            paper, _, runs = part["heading"].partition(": ")
+            found.append((f"{paper} ({runs})", text.listed(verdicts)))
     return found
 
 
