@@ -211,8 +211,8 @@ MUTATIONS = (
     Mutation(
         "tables show fractions as percent",
         "reporting",
-        '"fraction": (100.0, 2)',
-        '"fraction": (10.0, 2)',
+        "return 100 * values if",
+        "return 10 * values if",
         "tests/reporting/test_text.py",
     ),
 )
