@@ -479,7 +479,7 @@ def _verdict_text(
 ) -> str:
     """One sentence: by how much a calibrator changes the NLL, and how sure that is."""
     from calgrid.statistics import paired_bootstrap
-    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, POWER, TIE, WORSE
+    from calgrid.statistics.verdicts import BETTER, EQUIVALENT, TIE, WORSE
 
     bare, id = columns
     (row,) = paired_bootstrap(
@@ -502,7 +502,7 @@ def _verdict_text(
         low, high = row["ci_low"], row["ci_high"]
         interval = f", paired interval of the difference [{low:+.4f}, {high:+.4f}]"
     if row["verdict"] == TIE:
-        interval += f", {100 * POWER:g} % power for {row['detectable']:.4f} nats"
+        interval += f"; a difference of {row['detectable']:.4f} nats would have been found"
     return (
         f"\n{id} {words[row['verdict']]} no calibration on {options.apply}: NLL "
         f"{scores[bare][NLL].value:.4f} to {scores[id][NLL].value:.4f}{interval}.\n"
