@@ -18,7 +18,7 @@ class BalancedCrossEntropy(Loss):
 
     S_k is one plus the number of training images of class k in all steps before, and S their sum.
     The network learns the probabilities of equally frequent classes: it finds rare classes more
-    often, and is not calibrated for the frequencies of the data before a calibrator is fitted.
+    often, and is not calibrated for the frequencies of the data.
 
     Attributes
     ----------
