@@ -31,9 +31,9 @@ def classes(data: StudyData) -> Table | None:
     if frame.empty:
         return None
     caption = (
-        f"Classes on the {captions.test_split(data)}; {captions.seeds(frame)}. ±: standard "
-        f"deviation over seeds; brackets: {100 * data.level:g} % interval over images (Wilson); "
-        f"few: fewer than {FEW_IMAGES} images. Sensitivity: fraction of the images of the class "
+        f"Classes on the {captions.test_split(data)}. {captions.over_seeds(frame)} In brackets: "
+        f"{100 * data.level:g} % interval over images (Wilson); few: fewer than {FEW_IMAGES} "
+        "images. Sensitivity: fraction of the images of the class "
         "that are predicted as it; specificity: fraction of the other images that are not. Of the "
         "images predicted as the class, precision is the fraction that is right, and confidence "
         "the mean that the network says: calibrated predictions have equal ones. Of more than "
