@@ -41,7 +41,8 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
     found = metrics.resampled_metrics(probs, labels, n_resamples=7, seed=5, n_bins=n_bins)
     kinds = (*PERCENTILE, *BINOMIAL, *CENTRED, *UNBIASED)
     assert sorted(found) == sorted((*kinds, *DEBIASED, *GUARDED, "mce"))
-    found = {name: draws for name, draws in found.items() if name not in LINEAR}
+    left_out = LINEAR | intervals.SEPARATION
+    found = {name: draws for name, draws in found.items() if name not in left_out}
     # others have further errors, see test_rare_errors.py
     for r, counts in list(enumerate(weights(len(labels), 7, seed=5)))[::2]:
         rows = np.repeat(np.arange(len(labels)), counts)
@@ -50,6 +51,16 @@ def test_resampled_metrics_equal_the_metrics_of_the_resampled_rows(case, n_bins)
             assert {name: found[name][r] for name in names} == pytest.approx(
                 {name: expected[name] for name in names}, abs=rounding, nan_ok=True
             )
+
+
+def test_resampled_separation_of_errors_is_that_of_the_resampled_rows():
+    probs, labels = calibrated(200)
+    found = metrics.resampled_metrics(probs, labels, n_resamples=5)
+    for r, counts in enumerate(weights(200, 5)):
+        rows = np.repeat(np.arange(200), counts)
+        for name in intervals.SEPARATION:
+            expected = getattr(metrics, name)(probs[rows], labels[rows])
+            assert found[name][r] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_metric_without_a_fast_estimator_is_resampled_by_its_function(monkeypatch):
@@ -122,10 +133,19 @@ def test_percentile_intervals(name):
 def test_resamples_in_which_a_metric_does_not_exist_are_left_out():
     """One error among forty: more than a third of the resamples have none."""
     probs, labels = with_confidence(np.linspace(0.5, 0.9, 40), [0] + [1] * 39)
-    draws = metrics.resampled_metrics(probs, labels, n_resamples=100)["auroc_failure"]
-    assert 20 < np.isnan(draws).sum() < 60
-    assert metrics.bootstrap(probs, labels, n_resamples=100)["auroc_failure"] == (1, 1)
-    assert np.isnan(metrics.bootstrap(probs[1:], labels[1:], n_resamples=20)["auroc_failure"]).all()
+    of_errors = metrics.Metric(
+        "of_errors",
+        lambda probs, labels, n_bins: np.nan if probs.correct.all() else 1.0,
+        "",
+        "",
+        None,
+        "labelled",
+    )
+    options = {"n_resamples": 100, "further": [of_errors]}
+    drawn = intervals.resampled(probs, labels, **options).drawn["of_errors"]
+    assert 20 < np.isnan(drawn).sum() < 60
+    assert metrics.bootstrap(probs, labels, **options)["of_errors"] == (1, 1)
+    assert np.isnan(metrics.bootstrap(probs[1:], labels[1:], **options)["of_errors"]).all()
 
 
 def test_debiased_errors_have_the_interval_of_the_plain_ones():

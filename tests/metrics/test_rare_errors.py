@@ -197,3 +197,24 @@ def test_networks_without_an_error_have_no_verdict_that_one_error_would_turn(see
     found = paired_bootstrap(runs, labels, metrics=names, n_resamples=200, of_runs=True)
     assert set(found["verdict"]) <= {"tie", "equivalent"}
     assert (found["p_value"] > 0.3).all()
+
+
+@pytest.mark.parametrize("errors", [19, 20, 181])
+def test_the_separation_of_few_errors_has_no_interval_and_no_verdict(errors):
+    confidence = np.linspace(0.6, 0.99, 200)
+    wrong = np.isin(np.arange(200), np.arange(0, 2 * errors, 2) % 199)
+    probs, labels = with_confidence(confidence, ~wrong)
+    assert 200 - (probs.argmax(axis=1) == labels).sum() == errors
+    bounds = metrics.bootstrap(probs, labels, n_resamples=50)
+    other = with_confidence(confidence[::-1], ~wrong)[0]
+    rows = paired_bootstrap(
+        {"a": [probs], "b": [other]},
+        labels,
+        metrics=["auroc_failure", "nll"],
+        n_resamples=50,
+        of_runs=True,
+    ).set_index("metric")
+    known = errors == 20
+    assert np.isfinite(bounds["auroc_failure"]).all() == known
+    assert (rows.loc["auroc_failure", "verdict"] != "no verdict") == known
+    assert np.isfinite(bounds["nll"]).all()

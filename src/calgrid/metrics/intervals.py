@@ -60,9 +60,9 @@ Intervals are clipped to the range of the quantity, but contain the estimate: an
 bias may be below 0, and then its interval contains both the estimate and 0. Those of ``o_ece`` and
 ``u_ece``, which add up to ``ece``, end no higher than that of ``ece``. ``smce`` needs a linear
 programme per resample and ``further`` metrics a function call: they use only the first 200
-resamples. A metric that is undefined in some resamples (no error was drawn) uses the others;
-AUROC, AUPR and FPR95 of failure prediction, which have no further errors, are not covered with
-fewer than about 20. A single sample has no intervals.
+resamples. A metric that is undefined in some resamples (no error was drawn) uses the others. AUROC,
+AUPR and FPR95 of failure prediction have no interval, and so no verdict, with fewer than 20 errors
+or right predictions; a single sample has no intervals.
 
 ``benchmarks/coverage.md`` has the coverage of these intervals, and of percentile, basic, BCa
 (Efron, JASA 1987) and normal intervals, which fail near calibration: a percentile interval of a
@@ -106,6 +106,9 @@ NO_INTERVAL: Interval = (math.nan, math.nan)
 SMOOTH_RESAMPLES = 200
 #: resamples on which verdicts are based, the first ones
 DECIDING_RESAMPLES = 200
+#: metrics without an interval for fewer errors, or fewer right predictions, than these: the places
+#: of a few errors say little about those of others
+SEPARATION, FEWEST = {"auroc_failure", "aupr_failure", "fpr95_failure"}, 20
 #: relative size of differences of an error and one drawn by chance that may be rounding
 ROUNDING = 1e-6
 #: largest number of weights that are kept for the next model
@@ -322,13 +325,18 @@ def resampled_means(
 def with_added(
     draws: Draws, predictions: Predictions, n_bins: int, n_resamples: int, seed: int
 ) -> Draws:
-    """The draws, every second one with errors that were not seen."""
+    """The draws, every second one with errors that were not seen; those of the separation of errors
+    are unknown where these are few.
+    """
     changes, pairs = added_errors(predictions, n_bins, n_resamples, seed)
     values, noise = dict(draws.values), dict(draws.noise)
     for name in changes.keys() & values.keys():
         values[name] = values[name] + changes[name]
     if "squared_ce" in noise:
         noise["squared_ce"] = noise["squared_ce"] + pairs
+    n_right = predictions.correct.sum()
+    if min(n_right, predictions.n_samples - n_right) < FEWEST:
+        values |= {name: np.full(n_resamples, np.nan) for name in SEPARATION & values.keys()}
     return Draws(values, noise)
 
 
