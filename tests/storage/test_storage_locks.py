@@ -189,6 +189,14 @@ def test_the_lock_of_a_killed_process_is_taken_over(path, holder, reaped):
     assert_taken(path)
 
 
+def test_what_a_process_leaves_that_is_killed_while_it_takes_the_lock_is_removed(path, dead):
+    write(path, dead)
+    write(path.with_name(f"{path.name}.{dead['token']}"), dead)
+    with OwnerLock(path, WHAT, wait=0):
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert not list(path.parent.iterdir())
+
+
 @needs_proc
 def test_a_process_that_only_has_the_number_of_the_owner_is_not_the_owner(path, holder):
     reused = {**json.loads(path.read_text()), "process_start": "1"}

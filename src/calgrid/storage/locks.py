@@ -196,6 +196,8 @@ class OwnerLock:
             if self._read(path) != holder:
                 return False
             mine.replace(path)
+            # left if the holder was killed right after it had taken the lock
+            path.with_name(f"{path.name}.{holder.get('token')}").unlink(missing_ok=True)
             return True
         finally:
             claim.unlink(missing_ok=True)
