@@ -91,8 +91,9 @@ def test_a_failure_is_one_sentence_and_another_attempt_takes_it_back(stages, tmp
 def test_a_log_has_only_stages_that_changed_and_a_terminal_draws_in_place():
     log = io.StringIO()
     screen = Screen(log)
+    assert screen.is_due()
     screen.draw(["a 1", "b 1"])
-    screen.draw(["a 2", "b 1"])  # too early
+    assert not screen.is_due()
     screen.draw(["a 2", "b 1"], last=True)
     assert log.getvalue() == "a 1\nb 1\na 2\n"
     terminal = io.StringIO()
@@ -100,6 +101,7 @@ def test_a_log_has_only_stages_that_changed_and_a_terminal_draws_in_place():
     screen = Screen(terminal)
     screen.draw(["a 1", "b 1"])
     screen.say("news")
+    assert screen.is_due()
     screen.draw(["a 2", "b 1"], last=True)
     assert terminal.getvalue() == "a 1\nb 1\n\x1b[2A\x1b[Jnews\na 2\nb 1\n"
 

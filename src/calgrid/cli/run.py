@@ -25,8 +25,9 @@ from calgrid.progress import duration
 
 #: rules that only collect others
 COLLECTING = ("all", "default")
-#: seconds between two looks at the jobs, and between two pictures of them in a log
-LOOK, LOG_INTERVAL = 0.5, 30.0
+#: seconds between two looks at the events, and between two pictures in a terminal and in a log:
+#: each asks for the logs of all running jobs
+LOOK, TERMINAL_INTERVAL, LOG_INTERVAL = 0.5, 2.0, 30.0
 #: options of Snakemake that say how many jobs run at once
 CORES = ("-c", "--cores", "-j", "--jobs", "--profile", "--workflow-profile")
 DRY_RUN = {"-n", "--dry-run", "--dryrun"}
@@ -149,28 +150,35 @@ class Screen:
     def __init__(self, output: TextIO) -> None:
         self.output = output
         self.in_place = output.isatty()
+        self._interval = TERMINAL_INTERVAL if self.in_place else LOG_INTERVAL
         self._shown: list[str] = []
         self._last = -LOG_INTERVAL
 
+    def is_due(self) -> bool:
+        """Whether it is time for another picture."""
+        return time.monotonic() - self._last >= self._interval
+
     def say(self, text: str) -> None:
-        """Write lines that stay."""
+        """Write lines that stay; the stages below them are due again."""
+        if self.in_place:
+            self._last = -LOG_INTERVAL
         self._clear()
         self.output.write(f"{visible_lines(text)}\n")
         self.output.flush()
 
     def draw(self, lines: Sequence[str], last: bool = False) -> None:
-        """Draw the stages; in a log only now and then, and at the ``last`` time."""
-        now = time.monotonic()
+        """Draw the stages, which stay if this is the ``last`` time."""
+        self._last = time.monotonic()
         if self.in_place:
             self._clear()
             columns = shutil.get_terminal_size().columns
             shown = [line[: columns - 1] for line in lines]
             self.output.write("".join(f"{line}\n" for line in shown))
             self._shown = [] if last else shown
-        elif last or now - self._last >= LOG_INTERVAL:
+        else:
             changed = [line for line in lines if line not in self._shown]
             self.output.write("".join(f"{line}\n" for line in changed))
-            self._shown, self._last = list(lines), now
+            self._shown = list(lines)
         self.output.flush()
 
     def _clear(self) -> None:
@@ -243,7 +251,8 @@ def _follow(process: subprocess.Popen[bytes], file: Path, stages: Stages, screen
                     if text:
                         screen.say(text)
                         said = True
-                screen.draw(stages.lines(), last=ended)
+                if ended or screen.is_due():
+                    screen.draw(stages.lines(), last=ended)
                 if not ended:
                     time.sleep(LOOK)
     finally:
