@@ -244,6 +244,18 @@ def test_networks_are_miscalibrated_if_chance_does_not_explain_their_error(study
     assert said.endswith(f"; after `ts` {counts['ts']} of 9.")
 
 
+@pytest.mark.parametrize("low", [0.0, 0.01])
+def test_of_one_network_calibrators_are_listed_by_evidence_of_miscalibration(build, low):
+    study = build(methods=("ce",), seeds=(0,), shifts=(), ood=())
+    path = study.folder / "metrics.parquet"
+    rows = pd.read_parquet(path)
+    rows.loc[rows["metric"] == "ece", "ci_low"] = low
+    rows.to_parquet(path)
+    (said,) = [words for words in findings(*study.opened()) if "iscalibrat" in words]
+    start = "Miscalibrated" if low else "No evidence of miscalibration"
+    assert said == f"{start}: uncalibrated and `ts` (by the 95 % interval of the ECE)."
+
+
 def test_a_calibrator_far_worse_than_none_is_a_finding(build):
     study = build(methods=("ce", "ls"), seeds=(0,), shifts=(), ood=(), resamples=0)
     path = study.folder / "summary.parquet"

@@ -186,10 +186,11 @@ def _miscalibrated(data: StudyData, group: Group) -> str:
     by = f"by the {100 * data.level:g} % interval of the ECE"
     if above["size"].max() == 1:
         found = above["sum"] > 0
-        return (
-            f"Miscalibrated, {by}: {_with(above[found])}; no evidence of it: "
-            f"{_with(above[~found])}."
-        )
+        words = {"Miscalibrated": above[found], "No evidence of miscalibration": above[~found]}
+        parts = [f"{word}: {_with(rows)}" for word, rows in words.items() if len(rows)]
+        return f"{'. '.join(parts)} ({by})."
+    if above["calibrator"].iloc[0] != UNCALIBRATED:
+        return ""
     before, after = above.iloc[0], above.iloc[1:]
     said = f"{before['sum']} of {before['size']} uncalibrated networks are miscalibrated, {by}"
     if before["sum"] == before["size"]:
