@@ -76,7 +76,8 @@ clean: ## remove .venv and caches; results stay
 
 clean-results: ## remove ALL results, trained models included, and what Snakemake knows about them
 	@echo "Removing results/ and .snakemake/ in $(CURDIR): all trained models, logits, tables and reports."
-	rm -rf results .snakemake
+	find results -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
+	rm -rf .snakemake
 
 $(READY): $(LOCK) pyproject.toml
 	@"$(BIN)/python" -c 'import pip; $(NEW_ENOUGH)' 2> /dev/null || $(MAKE) venv
