@@ -13,7 +13,7 @@ from calgrid.components import plugins
 from calgrid.jobs.summaries import shift_means, write_shift_summary, write_summary
 from calgrid.metrics import METRICS
 from calgrid.reporting.index import read_index
-from calgrid.reporting.recipes import best_of_methods
+from calgrid.reporting.recipes import best_of_all, best_of_methods
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
 from calgrid.storage.schema import METRICS as STORED
@@ -764,7 +764,15 @@ def test_of_many_classes_the_table_has_those_that_are_hard_to_find(
     assert len(shown) == 4
 
 
-def test_one_seed_cannot_test_the_best_recipe(build, read_markdown):
-    out = build(methods=("ce", "ls"), seeds=(0,), **CLEAN).tables()
+def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(
+    build, read_markdown
+):
+    study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
+    out = study.tables()
     (rows,) = read_markdown(out / "overview.md").values()
-    assert all(row["Best recipe: NLL (nats)"].endswith("ties not tested") for row in rows)
+    assert not any("ties not tested" in row["Best recipe: NLL (nats)"] for row in rows)
+    assert "With one seed ties are not tested." in (out / "methods.md").read_text()
+    assert "for this network and other test images" in (out / "calibrators.md").read_text()
+    data, _ = study.opened()
+    for group in data.groups:
+        assert not best_of_all(data, group).tested

@@ -77,8 +77,12 @@ def order(rows: pd.DataFrame) -> str:
 
 
 def ties(rows: pd.DataFrame) -> str:
-    """Meaning of the marks of ties, which need two seeds."""
-    return TIES if rows["n_seeds"].max() > 1 else "With one seed ties are not tested."
+    """Meaning of the marks of ties; with one seed, methods are not compared."""
+    if rows["n_seeds"].max() > 1:
+        return TIES
+    if rows["calibrator"].nunique() == 1:
+        return "With one seed ties are not tested."
+    return TIES.replace("over seeds and test images", "for this network and other test images")
 
 
 def test_split(data: StudyData) -> str:

@@ -318,13 +318,14 @@ def _ties(found: Recipes) -> str:
     if found.others.empty:
         return ""
     if not found.tested:
-        return "With one seed ties with it cannot be tested."
+        return "With one seed other methods cannot be tested against it."
     if found.tied.empty:
         return "All others are significantly worse."
     named = list(found.tied.head(FEW).apply(_combined, axis=1))
     if more := len(found.tied) - len(named):
         named.append(f"{more} more")
-    return f"As good as the best ({len(found.tied)} of {len(found.others)}): {text.listed(named)}."
+    count = f"{len(found.tied)} of {len(found.others)}"
+    return f"Not significantly worse ({count}): {text.listed(named)}."
 
 
 def _calibrators(data: StudyData, group: Group) -> str:

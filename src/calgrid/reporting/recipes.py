@@ -36,7 +36,7 @@ class Recipes:
 
     @property
     def tested(self) -> bool:
-        """Whether all others have a verdict, which needs two seeds."""
+        """Whether all others have a verdict; those of other methods need two seeds."""
         return NO_VERDICT not in set(self.others["verdict"])
 
 
@@ -60,10 +60,9 @@ def ties(
 
     ``rows`` are of :meth:`StudyData.test`; those with the same value in the column ``within`` are
     compared, and those within one point of their best accuracy. Each metric of each such part is a
-    family of tests; empty if there is one seed, with which nothing is tested.
+    family of tests. With one seed only calibrators of a method are compared, on its network.
     """
-    if rows["n_seeds"].max() < 2:
-        return {}
+    of_runs = within == "method"
     metrics = present(rows, metrics)
     deciding = {name: find_metric(name).decided_by for name in metrics}
     shown: dict[str, list[str]] = {}
@@ -82,7 +81,7 @@ def ties(
     if not asked:
         return found
     numbers = _numbers(data, group, [*{*deciding, *filter(None, deciding.values())}])
-    tests = compare(numbers[0], asked, data.level, numbers[1])
+    tests = compare(numbers[0], asked, data.level, numbers[1], of_runs)
     for test in tests[tests["verdict"].isin(NOT_WORSE)].itertuples():
         if test.metric in shown[test.question]:
             found[test.metric] |= set(recipes.index[recipes == test.method])
@@ -125,6 +124,7 @@ def _ranked(
     best, others = recipes[0], recipes[1:]
     metrics = metrics[metrics["method"].isin(recipes)]
     resamples = resamples[resamples["method"].isin(recipes)]
-    tests = compare(metrics, _questions(best, others), data.level, resamples)
+    of_runs = ranked["method"].nunique() == 1
+    tests = compare(metrics, _questions(best, others), data.level, resamples, of_runs)
     verdicts = tests.set_index("method")["verdict"].reindex(others).fillna(NO_VERDICT)
     return Recipes(ranked.iloc[0], ranked.iloc[1:].assign(verdict=verdicts.to_numpy()))

@@ -35,6 +35,7 @@ def compare(
     comparisons: Sequence[Mapping[str, object]],
     level: float = 0.95,
     resamples: pd.DataFrame | None = None,
+    of_runs: bool = False,
 ) -> pd.DataFrame:
     """Paired difference of two methods or calibrators for each question, with test and verdict.
 
@@ -50,6 +51,7 @@ def compare(
         Questions with different "family" texts are in different families of tests.
     level : nominal coverage of the intervals, in (0, 1); 1 - level is the significance level.
     resamples : as in :func:`calgrid.statistics.summarise`.
+    of_runs : as in :func:`calgrid.statistics.verdicts.judge`.
 
     Returns
     -------
@@ -85,7 +87,7 @@ def compare(
     # questions about calibrators are one family, whatever the calibrators
     of_methods = tests["calibrator"].where(tests["compared"] == METHOD, "")
     families = groups(tests.assign(calibrator=of_methods), [*FAMILY, "compared", "family"])
-    return judge_all(tests, places, families, level)[[*PLACE, *NUMBERS]]
+    return judge_all(tests, places, families, level, of_runs)[[*PLACE, *NUMBERS]]
 
 
 def _pairs(runs: pd.DataFrame, asked: Mapping[str, object]) -> pd.DataFrame:
