@@ -4,16 +4,24 @@ import argparse
 import json
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from calgrid.cli.main import build_parser
 
 
 @pytest.fixture
-def kit(home, monkeypatch):
+def scripts(home, monkeypatch):
     monkeypatch.syspath_prepend(str(home / "benchmarks/gpu"))
-    yield __import__("kit")
-    del sys.modules["kit"]
+    yield [__import__(name) for name in ("kit", "wheels")]
+    for name in ("kit", "wheels"):
+        del sys.modules[name]
+
+
+@pytest.fixture
+def kit(scripts):
+    return scripts[0]
 
 
 def test_commands_are_jobs_of_the_plan(kit, tmp_path):
@@ -37,3 +45,16 @@ def test_commands_are_jobs_of_the_plan(kit, tmp_path):
     assert [each.command for each in parsed] == ["train", "train", "predict"]
     assert parsed[1].first_stage == runs.trained(first) / "model.safetensors"
     assert all(str(each.data.parent) in jobs for each in parsed)
+
+
+def test_a_subset_that_the_pictures_do_not_have_is_refused_at_once(kit, tmp_path):
+    pq.write_table(pa.table({"label": [0] * 30}), tmp_path / "train.parquet")
+    options = argparse.Namespace(work=tmp_path / "work", pictures=tmp_path)
+    with pytest.raises(SystemExit, match="has 30 pictures; give 40"):
+        kit.Runs(options, {}, [], subset=20)
+
+
+def test_wheels_for_a_machine_have_what_calgrid_needs_and_not_what_is_there(scripts):
+    names = {line.partition("==")[0].lower() for line in scripts[1].pins(scripts[1].USUAL)}
+    assert {"snakemake", "pydantic", "pydantic_core", "pooch", "platformdirs", "jsonschema"} < names
+    assert not {"torch", "numpy", "pandas", "triton"} & names

@@ -91,6 +91,7 @@ def cuda_tests() -> dict[str, object]:
         "-m",
         "pytest",
         "-q",
+        "-rfE",
         "-m",
         "gpu",
         "-p",
@@ -99,8 +100,9 @@ def cuda_tests() -> dict[str, object]:
         "tests/procedures",
     ]
     done = subprocess.run(command, check=False, cwd=HOME, capture_output=True, text=True)
-    last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]
-    return {"ok": done.returncode == 0, "says": last[0]}
+    lines = done.stdout.strip().splitlines() or [done.stderr[-300:]]
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return {"ok": done.returncode == 0, "says": lines[-1], "failed": failed}
 
 
 def resumed(runs: Runs, again: Runs, key: RunKey) -> dict[str, object]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import torch
 
 from calgrid.configuration.plan import Plan
@@ -96,6 +97,9 @@ class Runs:
                 "like": "cifar10",
             }
             if subset is not None:
+                rows = pq.read_metadata(options.pictures / "train.parquet").num_rows
+                if subset > rows // 2:  # validation images are taken from them too
+                    raise SystemExit(f"{options.pictures} has {rows} pictures; give {2 * subset}.")
                 pictures["subset"] = subset
             study["data_root"] = str(options.pictures)
             study["datasets"] = {"pictures": pictures}

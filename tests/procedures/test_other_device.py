@@ -123,6 +123,19 @@ def test_a_training_is_that_of_the_cpu_and_its_steps_do_not_wait(training, start
     assert waited[1:] == [[]] * (len(waited) - 1)  # the first checks the labels
 
 
+def test_chosen_weights_are_in_one_place_also_after_an_interruption(start, monkeypatch):
+    with other_device(monkeypatch):
+        trainers = [start(DEVICE)]
+        with pytest.raises(StoppedError):
+            start(DEVICE, "broken").run(StopAfter(4))
+        trainers.append(start(DEVICE, "broken"))
+        for trainer in trainers:
+            trainer.run(StopAfter(10**9))
+    for trainer in trainers:
+        for tensors in trainer.position.chosen["best"].values():
+            assert not any(isinstance(each, Elsewhere) for each in tensors.values())
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("training", TRAININGS)

@@ -9,10 +9,11 @@ from tests.training.test_trainer import StopAfter, assert_same_result, run
 from calgrid.backbones import build_backbone
 from calgrid.components import registry
 from calgrid.errors import ConfigError
-from calgrid.jobs.train import build_trainer
+from calgrid.jobs.train import allows_graph, build_trainer
 from calgrid.training import environment
 from calgrid.training.cuda_graph import Body, GraphedFeatures
 from calgrid.training.interrupt import StoppedError
+from calgrid.training.protocol import TrainingProtocol
 
 CUDA = torch.device("cuda")
 SETTINGS = {"batch_size": 25, "cuda_graph": True}
@@ -110,13 +111,32 @@ def test_on_the_cpu_there_is_no_graph(make_spec, prepared, tmp_path):
     assert "features" not in vars(trainer.model)
 
 
-def test_a_network_that_no_graph_can_hold_is_refused(build, monkeypatch, tmp_path, refuses):
+def test_a_network_that_no_graph_can_hold_is_refused_where_it_was_asked_for(
+    build, monkeypatch, tmp_path, refuses, capsys
+):
     def fail(body, sample):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", fail)
     with refuses(ConfigError, "cannot be a CUDA graph", "not permitted", "leave cuda_graph out"):
         build(tmp_path)
+    assert "features" not in vars(build(tmp_path, cuda_graph="auto").model)
+    assert "it is trained without" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "allowed"),
+    [
+        ({}, True),
+        ({"deterministic": True}, False),
+        ({"gpus": 2}, False),
+        ({"procedure": "mit_l"}, False),
+    ],
+)
+def test_without_being_asked_a_graph_is_used_where_it_can_be(changes, allowed, make_spec):
+    spec = make_spec(**changes)
+    assert spec["protocol"]["cuda_graph"] == "auto"
+    assert allows_graph(spec, TrainingProtocol.model_validate(spec["protocol"])) == allowed
 
 
 @pytest.mark.parametrize("name", sorted(registry.descriptions("backbone").keys() - {"timm"}))

@@ -265,13 +265,13 @@ def check_features(
 
 def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
     """Check that a procedure can share its batches among several GPUs, or be a CUDA graph, where
-    the protocol wants that.
+    the protocol asks for that.
     """
-    if protocol.gpus > 1 and protocol.cuda_graph:
+    if protocol.gpus > 1 and protocol.cuda_graph is True:
         raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
     if protocol.gpus > 1:
         fact, key, does = "several_gpus", "gpus", "trains on several GPUs"
-    elif protocol.cuda_graph:
+    elif protocol.cuda_graph is True:
         fact, key, does = "cuda_graph", "cuda_graph", "uses a CUDA graph"
     else:
         return

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from calgrid.components import registry
 from calgrid.datasets import Prepared, open_prepared
 from calgrid.errors import StateError
 from calgrid.jobs.network import (
@@ -32,6 +33,7 @@ from calgrid.storage.publish import make_result
 from calgrid.storage.records import HISTORY, MODEL, TRAIN
 from calgrid.storage.tables import write_frame
 from calgrid.training import environment
+from calgrid.training.cuda_graph import GraphedFeatures
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.protocol import TrainingProtocol
 from calgrid.training.seeds import stream
@@ -102,6 +104,8 @@ def build_trainer(
 ) -> Trainer:
     """Trainer of a run from its prepared data, and the state of its first stage or None."""
     key, protocol = spec["key"], TrainingProtocol.model_validate(spec["protocol"])
+    if protocol.cuda_graph == "auto" and not allows_graph(spec, protocol):
+        protocol = protocol.model_copy(update={"cuda_graph": False})
     classes, seed = prepared.n_classes, key["seed"]
     check_images(key, protocol, prepared)
     torch.manual_seed(stream(seed, "weights"))
@@ -130,6 +134,14 @@ def build_trainer(
     )
 
 
+def allows_graph(spec: TrainSpec, protocol: TrainingProtocol) -> bool:
+    """Whether a training may be a CUDA graph without being asked: its bits may differ from those
+    of a plain training.
+    """
+    able = registry.describe("procedure", spec["procedure"]["id"]).info["cuda_graph"]
+    return bool(able) and protocol.gpus == 1 and not protocol.deterministic
+
+
 def write_outputs(
     folder: Path, spec: TrainSpec, trainer: Trainer, position: TrainingState, device: torch.device
 ) -> dict[str, Any]:
@@ -150,6 +162,7 @@ def write_outputs(
         **network_record(spec, trainer.model, position.seconds, device),
         "precision": "bf16" if trainer.autocast else "fp32",
         "images": "streamed" if trainer.streamed else "resident",
+        "cuda_graph": isinstance(trainer.model.features, GraphedFeatures),
         "epochs": position.epoch,
         "interruptions": position.interruptions,
         "last_batch": trainer.last_batch,

@@ -47,13 +47,15 @@ class GraphedFeatures:
         self._backbone, self._plain, self._shape = backbone, backbone.features, images.shape
         buffers = [buffer.clone() for buffer in backbone.buffers()]
         backbone.train()
-        # casts of weights that are kept between calls would be outside of the graph
-        with torch.autocast("cuda", torch.bfloat16, enabled=autocast, cache_enabled=False):
-            self._graphed: Any = torch.cuda.make_graphed_callables(Body(backbone), (images,))
-        # the passes that warm up change running statistics
-        with torch.no_grad():
-            for buffer, before in zip(backbone.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+        try:
+            # casts of weights that are kept between calls would be outside of the graph
+            with torch.autocast("cuda", torch.bfloat16, enabled=autocast, cache_enabled=False):
+                self._graphed: Any = torch.cuda.make_graphed_callables(Body(backbone), (images,))
+        finally:
+            # the passes that warm up change running statistics
+            with torch.no_grad():
+                for buffer, before in zip(backbone.buffers(), buffers, strict=True):
+                    buffer.copy_(before)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features (N, d) of images (N, C, H, W)."""

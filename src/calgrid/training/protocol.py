@@ -268,12 +268,13 @@ class TrainingProtocol(Protocol):
         "by the masks of dropout before the head. Without GPUs there are as many processes on the "
         "CPU, for networks without batch normalisation.",
     )
-    cuda_graph: bool = Field(
-        False,
+    cuda_graph: Literal["auto", True, False] = Field(
+        "auto",
         description="Whether an NVIDIA GPU is given all operations of the network in a training "
         "step at once, as a CUDA graph, instead of one by one, which takes longer where they are "
-        "small. The last batch of an epoch, if it is smaller, evaluation, second stages and CPUs "
-        "have none.",
+        "small. auto uses one where the procedure and PyTorch allow it, on one GPU, unless "
+        "deterministic is true; true refuses what cannot have one. The last batch of an epoch, if "
+        "it is smaller, evaluation, second stages and CPUs have none.",
     )
     head_dropout: Fraction | None = Field(
         None,

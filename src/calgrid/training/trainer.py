@@ -7,7 +7,6 @@ always on the CPU (same type of processor and number of threads), on a GPU if th
 ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 """
 
-import copy
 import inspect
 import math
 import time
@@ -140,16 +139,18 @@ class Trainer:
             self._use_cuda_graph()
 
     def _use_cuda_graph(self) -> None:
+        """Make the network a CUDA graph, unless it is ``auto`` and PyTorch cannot."""
         size = min(self.protocol.batch_size, len(self.train_images))
         batch = self.train_images.batch(torch.arange(size, device=self.device))
         try:
             with environment.explained(self.title):
                 graphed = GraphedFeatures(cast(Backbone, self.model), batch.images, self.autocast)
         except RuntimeError as error:
-            raise ConfigError(
-                f"{self.title}: the network cannot be a CUDA graph, because PyTorch says: {error}; "
-                "leave cuda_graph out of the protocol."
-            ) from error
+            said = f"{self.title}: the network cannot be a CUDA graph; PyTorch says: {error}"
+            if self.protocol.cuda_graph == "auto":
+                log(f"{said}; it is trained without.")
+                return
+            raise ConfigError(f"{said}; leave cuda_graph out of the protocol.") from error
         self.model.features = graphed  # type: ignore[assignment]
 
     def run(self, stop: StopRequest) -> TrainingState:
@@ -285,7 +286,7 @@ class Trainer:
             if score > best or math.isnan(best):
                 position.scores[checkpoint] = score
                 if checkpoint in self.protocol.checkpoints:
-                    position.chosen[checkpoint] = copy.deepcopy(self.states())
+                    position.chosen[checkpoint] = copied(self.states())
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
@@ -336,6 +337,16 @@ class Trainer:
             name: value.to(self.device) for name, value in self.position.sums.items()
         }
         self.position.interruptions += 1
+
+
+def copied(states: States) -> States:
+    """A copy on the CPU, as a resumed run reads it: no memory of the device is held."""
+    found = {}
+    for part, tensors in states.items():
+        found[part] = {
+            name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()
+        }
+    return found
 
 
 def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
