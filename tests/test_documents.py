@@ -66,7 +66,7 @@ def small_metrics():
     [
         ({"cifar10": 2, "cifar10_bank": 3, "fedlas_ablation": 1}, "cifar10"),
         ({"photographs": 1}, "photographs"),
-        ({"ensembles": 8}, "ensembles"),
+        ({"ensembles": 2}, "ensembles"),
         ({"published_networks": 4}, "published_networks"),
         ({"real_logits": 6}, "real_logits"),
     ],
