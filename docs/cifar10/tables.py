@@ -1,4 +1,4 @@
-"""All tables of results on CIFAR-10, those of ../cifar10.md and ../cifar10_bank.md among them.
+"""All tables of results on CIFAR-10, those of ../cifar10*.md among them.
 
     python docs/cifar10/tables.py
 
