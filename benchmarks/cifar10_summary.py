@@ -1,4 +1,4 @@
-"""How the Parquet files behind docs/cifar10.md are made from a study.
+"""How the Parquet files behind docs/cifar10.md and docs/cifar10_bank.md are made from a study.
 
     python benchmarks/cifar10_summary.py results/cifar10 cifar10_cpu docs/cifar10/crops.parquet
 
