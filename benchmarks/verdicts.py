@@ -62,11 +62,14 @@ def wrapped(line: str) -> str:
 
 INTRODUCTION = """# Level and power of verdicts
 
-`python benchmarks/verdicts.py --out benchmarks/verdicts.md`; the docstring of the script has the \
-simulations. The rule
-is that of [statistics](../docs/statistics.md): `better` or `worse` at a family-wise error of 5 %, \
-with 8 methods
-against a baseline. A rate of 5 % is measured as 1 to 10 % in 100 sets, as 0 to 15 % in 20.
+How often [the rule](../docs/statistics.md#the-rule) gives a false verdict, and what it finds: \
+`better` or `worse` at a
+family-wise error of 5 %, with 8 methods against a baseline.
+
+    python benchmarks/verdicts.py --out benchmarks/verdicts.md
+
+Its docstring has the simulations. A rate of 5 % is measured as 1 to 10 % in 100 sets, as 0 to 15 \
+% in 20.
 """
 
 
@@ -80,9 +83,8 @@ def networks(sets: int) -> Iterator[str]:
     """Part 1."""
     yield "## Simulated networks\n"
     yield (
-        "Any false: share of studies in % with a false verdict on any of 8 equal methods. Found: "
-        "share in which the one method with logits times 1.3 is found (worse NLL and Brier score, "
-        "by their calibration part; its accuracy and refinement are the same).\n"
+        "Any false: studies with a false verdict on any of 8 equal methods. Found: studies that "
+        "find the one method with logits times 1.3, which differs in calibration alone.\n"
     )
     rows = []
     for n in (500, 2000, 10_000):
@@ -153,11 +155,10 @@ def normal() -> Iterator[str]:
     """Part 2."""
     yield "## Normal differences\n"
     yield (
-        "Images: variance of a difference over test images, in variances of its mean over seeds. "
-        "Any false in % of 2,000 families, without and with one method (or half of the methods) of "
-        "fourfold deviation. Found: one of the methods that differs by so many standard deviations "
-        "over seeds of a method, in %. Detectable: with a power of 80 %, without variance over "
-        "images.\n"
+        "Images: variance over test images, in variances of the mean over seeds. Any false: in % "
+        "of 2,000 families, with equal deviations or a fourfold one of one or half of the methods. "
+        "Found, in %: one method that differs by so many deviations of a method over seeds (SD). "
+        "Detectable: in SD, with a power of 80 %, without variance over images.\n"
     )
     rows = []
     for seeds in (2, 3, 5, 10):
@@ -225,10 +226,10 @@ def pairs(sets: int) -> Iterator[str]:
     """Part 3."""
     yield "## The squared calibration error of two models\n"
     yield (
-        "One network each, ten classes; coverage of the interval of the difference, and share of "
-        "test sets with a verdict, in %. Used: linear and product parts of the change under "
-        "resampling, bins of equal width. Plain: the deviation of the resampled values. Mass: as "
-        "used, with bins of equal mass. SD: median standard error in those that are used.\n"
+        "One network each, ten classes, logits times a factor. Coverage of the interval of the "
+        "difference, and share of test sets with a verdict, in %. Used: linear and product parts "
+        "of the change under resampling, bins of equal width. Plain: the deviation of the "
+        "resampled values. Mass: as used, with bins of equal mass.\n"
     )
     cases = {
         "two equal networks": two_networks,
@@ -251,8 +252,24 @@ def pairs(sets: int) -> Iterator[str]:
                 ratio = found[std].median() / found["used"].median()
                 shown = told(found[difference], found[std], truth[difference])
                 rows[-1] += [*shown, f"{ratio:.2f}"]
-    header = ["logits times", "images", "used: coverage", "verdict", "plain: coverage", "verdict"]
-    yield from table([*header, "SD", "mass: coverage", "verdict", "SD"], rows)
+    alternatives = [
+        f"{name}: {of}" for name in ("plain", "mass") for of in ("coverage", "verdict", "SD")
+    ]
+    found = pd.DataFrame(rows, columns=["case", "images", "coverage", "verdict", *alternatives])
+    shown = ["case", "images", "coverage", "verdict", "plain: verdict", "mass: verdict"]
+    yield from table(shown, found[shown].to_numpy().tolist())
+    yield ""
+    ranges = [
+        [name, *(extent(found[f"{name}: {of}"]) for of in ("coverage", "SD"))]
+        for name in ("plain", "mass")
+    ]
+    yield from table(["not used", "coverage", "median standard error, in those used"], ranges)
+
+
+def extent(numbers: pd.Series) -> str:
+    """Smallest and largest of numbers in text."""
+    ordered = sorted(numbers, key=float)
+    return f"{ordered[0]} to {ordered[-1]}"
 
 
 def told(difference: pd.Series, std_test: pd.Series, truth: float) -> list[str]:
