@@ -226,18 +226,19 @@ def pairs(sets: int) -> Iterator[str]:
     """Part 3."""
     yield "## The squared calibration error of two models\n"
     yield (
-        "One network each, ten classes, logits times a factor. Coverage of the interval of the "
-        "difference, and share of test sets with a verdict, in %. Used: linear and product parts "
-        "of the change under resampling, bins of equal width. Plain: the deviation of the "
-        "resampled values. Mass: as used, with bins of equal mass.\n"
+        "Two networks of ten classes: equal, calibrated (sharp, flat), or with logits times these "
+        "factors. Coverage of the interval of the difference, and share of test sets with a "
+        "verdict, in %. Used: linear and product parts of the change under resampling, bins of "
+        "equal width. Plain: the deviation of the resampled values. Mass: as used, bins of equal "
+        "mass.\n"
     )
     cases = {
-        "two equal networks": two_networks,
-        "calibrated, sharp against flat": sharp_and_flat,
-        "1 against 1.1": scaled(1, 1.1),
-        "1 against 1.2": scaled(1, 1.2),
-        "1 against 1.3": scaled(1, 1.3),
-        "1.3 against 0.8": scaled(1.3, 0.8),
+        "equal networks": two_networks,
+        "sharp, flat": sharp_and_flat,
+        "1, 1.1": scaled(1, 1.1),
+        "1, 1.2": scaled(1, 1.2),
+        "1, 1.3": scaled(1, 1.3),
+        "1.3, 0.8": scaled(1.3, 0.8),
     }
     rows = []
     for name, models in cases.items():
