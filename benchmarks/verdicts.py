@@ -227,10 +227,10 @@ def pairs(sets: int) -> Iterator[str]:
     yield "## The squared calibration error of two models\n"
     yield (
         "Two networks of ten classes: equal, calibrated (sharp, flat), or with logits times these "
-        "factors. Coverage of the interval of the difference, and share of test sets with a "
+        "factors. By images: share of test sets whose interval holds the difference, and with a "
         "verdict, in %. Used: linear and product parts of the change under resampling, bins of "
-        "equal width. Plain: the deviation of the resampled values. Mass: as used, bins of equal "
-        "mass.\n"
+        "equal width. Plain: the standard deviation (SD) of the resampled values. Mass: as used, "
+        "bins of equal mass.\n"
     )
     cases = {
         "equal networks": two_networks,
@@ -254,17 +254,29 @@ def pairs(sets: int) -> Iterator[str]:
                 shown = told(found[difference], found[std], truth[difference])
                 rows[-1] += [*shown, f"{ratio:.2f}"]
     alternatives = [
-        f"{name}: {of}" for name in ("plain", "mass") for of in ("coverage", "verdict", "SD")
+        f"{name}: {of}" for name in ("plain", "mass") for of in ("held", "verdict", "SD")
     ]
-    found = pd.DataFrame(rows, columns=["case", "images", "coverage", "verdict", *alternatives])
-    shown = ["case", "images", "coverage", "verdict", "plain: verdict", "mass: verdict"]
-    yield from table(shown, found[shown].to_numpy().tolist())
+    found = pd.DataFrame(rows, columns=["case", "images", "held", "verdict", *alternatives])
+    shown = [
+        [name, *of_case[["held", "verdict"]].to_numpy().ravel()]
+        for name, of_case in found.groupby("case", sort=False)
+    ]
+    header = ["case", "500: held", "verdict", "2,000: held", "verdict", "10,000: held", "verdict"]
+    yield from table(header, shown)
     yield ""
-    ranges = [
-        [name, *(extent(found[f"{name}: {of}"]) for of in ("coverage", "SD"))]
+    example = found[(found["case"] == "1, 1.3") & (found["images"] == "500")].iloc[0]
+    rejected = [
+        [
+            name,
+            extent(found[f"{name}: held"]),
+            example[f"{name}: verdict"],
+            extent(found[f"{name}: SD"]),
+        ]
         for name in ("plain", "mass")
     ]
-    yield from table(["not used", "coverage", "median standard error, in those used"], ranges)
+    yield from table(
+        ["not used", "held", "verdict on 1, 1.3; 500", "median SD, in those used"], rejected
+    )
 
 
 def extent(numbers: pd.Series) -> str:
