@@ -44,8 +44,8 @@ SINGULAR = {
 }
 #: source of external predictions -> its page
 EXTERNAL_PAGES = {
-    "files": "your_data",
-    "run": "your_data",
+    "files": "your_logits",
+    "run": "your_logits",
     "bank": "sharing",
     "calarena": "calarena",
 }
