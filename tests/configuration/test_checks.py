@@ -114,7 +114,7 @@ GRIDS = [
     ),
     (
         {"methods": ["mit_l+adafocal"]},
-        ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"],
+        ["'mit_l' computes its loss twice a step", "it can train: acls, brier, bsce_gra, ce"],
     ),
     (
         {"methods": ["maccal+mixup+fl3"]},
