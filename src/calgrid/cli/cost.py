@@ -186,7 +186,7 @@ def _assumptions(
             "exchange between them is not counted."
         )
     lines += [
-        "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "
+        "- A training step counts as one pass over its images, or as those that a procedure states; "
         "the computation of a loss is not counted.",
         f"- Scored images, and the frozen body of a second stage, count as {FORWARD_SHARE:.2f} of "
         "a pass.",
