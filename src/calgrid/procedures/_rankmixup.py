@@ -56,7 +56,8 @@ class RankMixup(Procedure):
             images.append(mix(batch.images, batch.images[partners], weight))
             equal = batch.labels == batch.labels[partners]
             weights.append(torch.where(equal, 1.0, max(weight, 1.0 - weight)))
-        mixed = model(torch.cat(images)).float().unflatten(0, (self.mixtures, len(batch)))
+        mixed = model.head(model.features(torch.cat(images))).float()
+        mixed = mixed.unflatten(0, (self.mixtures, len(batch)))
         ranking = self.ranking(logits.float(), mixed, torch.stack(weights))
         self.last_terms = {"ranking": ranking.detach()}
         count = len(batch) if loss.reduction == "sum" else 1

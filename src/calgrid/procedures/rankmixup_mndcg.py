@@ -11,6 +11,7 @@ from calgrid.procedures._rankmixup import RankMixup
     source="Noh et al., ICCV 2023, M-NDCG; cvlab-yonsei/RankMixup calibrate/losses/rankmixup.py, "
     "configs",
     losses="any",
+    several_gpus=True,
     passes=4,
     dataset_defaults={"tiny_imagenet": {"alpha": 1.0}},
     limits={"alpha": "(0, inf)", "lambda_": "[0, inf)"},

@@ -15,6 +15,7 @@ from calgrid.training.procedure import LossFunction, Procedure
     source="Pinto et al., NeurIPS 2022, arXiv 2206.14502; FrancescoPinto/RegMixup "
     "models/regmixup.py, commands.sh",
     losses="affine",
+    several_gpus=True,
     passes=2,
     dataset_defaults={"cifar100": {"alpha": 10.0}},
     limits={"alpha": "(0, inf)"},
