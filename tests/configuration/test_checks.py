@@ -98,7 +98,8 @@ GRIDS = [
         {"methods": ["ce", "mit_l"], "protocol": "on_two_gpus"},
         [
             "grids[0]: protocol 'on_two_gpus' trains on several GPUs, which procedure 'mit_l' "
-            "cannot; leave out gpus for it, or use one of mixup, plp, standard.",
+            "cannot; leave out gpus for it, or use one of mixup, plp, rankmixup_mndcg, "
+            "rankmixup_mrl, regmixup, standard.",
         ],
     ),
     (
@@ -114,7 +115,7 @@ GRIDS = [
     ),
     (
         {"methods": ["mit_l+adafocal"]},
-        ["'mit_l' computes its loss twice a step", "it can train: acls, brier, ce"],
+        ["'mit_l' computes its loss twice a step", "it can train: acls, brier, bsce_gra, ce"],
     ),
     (
         {"methods": ["maccal+mixup+fl3"]},

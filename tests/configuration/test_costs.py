@@ -52,10 +52,13 @@ def test_a_processor_core_takes_fifty_times_as_long_as_a_gpu(costs):
     assert core.predict_hours == pytest.approx(50 * gpu.predict_hours)
 
 
-@pytest.mark.parametrize("method", ["mit_l", "mit_a"])
-def test_both_passes_of_a_step_of_mit_are_counted(costs, method):
+@pytest.mark.parametrize(
+    ("method", "passes"),
+    [("mit_l", 2), ("mit_a", 2), ("regmixup", 2), ("rankmixup_mrl", 2), ("rankmixup_mndcg", 4)],
+)
+def test_all_passes_of_a_step_are_counted(costs, method, passes):
     (run,) = costs({**CIFAR, "methods": [method]}, {"resnet50": 1000.0})
-    assert run.train_hours == pytest.approx(350 * (2 * 45_000 + 5_000 / 3) / 1000 / 3600)
+    assert run.train_hours == pytest.approx(350 * (passes * 45_000 + 5_000 / 3) / 1000 / 3600)
 
 
 def test_the_epochs_of_a_search_are_counted(costs):

@@ -17,7 +17,14 @@ def _logits(*probs):
 
 
 @pytest.mark.parametrize(
-    ("name", "exponent"), [("fl3", "gamma"), ("dfl", "gamma"), ("adafocal", "gamma_init")]
+    ("name", "exponent"),
+    [
+        ("fl3", "gamma"),
+        ("dfl", "gamma"),
+        ("adafocal", "gamma_init"),
+        ("focal_gra", "gamma"),
+        ("bsce_gra", "gamma"),
+    ],
 )
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000))
@@ -73,3 +80,35 @@ class TestDualFocal:
         p = double.softmax(1)[0]
         ((1 - p[0] + p[1]) ** 2 * -p[0].log()).backward()
         torch.testing.assert_close(logits.grad, double.grad.float())
+
+
+class TestWeightedGradients:
+    @pytest.mark.parametrize(
+        ("norm", "gamma", "value"),
+        [
+            (1, 1.0, 0.2728996),
+            (1, 2.0, 0.1827112),
+            (1, 5.0, 0.0548343),
+            (2, 1.0, 0.1729620),
+            (2, 2.0, 0.0733940),
+            (2, 5.0, 0.0056078),
+        ],
+    )
+    def test_brier_weight_by_hand(self, norm, gamma, value):
+        loss = build_loss("bsce_gra", 3, norm=norm, gamma=gamma)
+        total = loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
+        assert total.item() == pytest.approx(value, abs=1e-6)
+
+    @pytest.mark.parametrize("gamma", [1.0, 2.0])
+    def test_brier_weight_of_norm_one_is_a_multiple_of_the_focal_one(self, gamma):
+        logits, labels = random_batch(0)
+        focal = build_loss("focal_gra", 6, gamma=gamma)(logits, labels)
+        brier = build_loss("bsce_gra", 6, gamma=gamma)(logits, labels)
+        torch.testing.assert_close(brier, 2**gamma * focal)
+
+    @pytest.mark.parametrize("name", ["focal_gra", "bsce_gra"])
+    def test_gradient_is_the_weighted_gradient_of_cross_entropy(self, name):
+        logits = _logits(0.6, 0.3, 0.1).requires_grad_()
+        build_loss(name, 3)(logits, torch.tensor([0])).backward()
+        weight = 0.4 if name == "focal_gra" else 0.8
+        torch.testing.assert_close(logits.grad, weight * torch.tensor([[-0.4, 0.3, 0.1]]))

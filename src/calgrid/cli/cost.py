@@ -186,8 +186,8 @@ def _assumptions(
             "exchange between them is not counted."
         )
     lines += [
-        "- A training step counts as one pass over its images, or as the two of mit_l and mit_a; "
-        "the computation of a loss is not counted.",
+        "- A training step counts as one pass over its images, or as those that its procedure "
+        "states; the computation of a loss is not counted.",
         f"- Scored images, and the frozen body of a second stage, count as {FORWARD_SHARE:.2f} of "
         "a pass.",
         "- Preparation, calibration and reports run on processor cores and are not counted: "

@@ -1,0 +1,61 @@
+"""RegMixup: cross-entropy on the batch and on mixtures of it (Pinto et al., NeurIPS 2022, arXiv
+2206.14502).
+"""
+
+import torch
+
+from calgrid.backbones.base import Backbone
+from calgrid.components.registry import register
+from calgrid.procedures._mixing import draw_beta, draw_partners, mix, weighted_loss
+from calgrid.training.data import Batch
+from calgrid.training.procedure import LossFunction, Procedure
+
+
+@register(
+    source="Pinto et al., NeurIPS 2022, arXiv 2206.14502; FrancescoPinto/RegMixup "
+    "models/regmixup.py, commands.sh",
+    losses="affine",
+    several_gpus=True,
+    passes=2,
+    dataset_defaults={"cifar100": {"alpha": 10.0}},
+    limits={"alpha": "(0, inf)"},
+)
+class RegMixup(Procedure):
+    """Mixup as a regulariser beside the loss of the plain batch.
+
+    One weight per batch, ``lambda ~ Beta(alpha, alpha)``, mostly near 1/2, and a random partner j
+    of each sample i, as in ``mixup``::
+
+        x = lambda x_i + (1 - lambda) x_j
+        L = 1/2 loss(z(x_i), y_i) + 1/2 (lambda loss(z(x), y_i) + (1 - lambda) loss(z(x), y_j))
+
+    The paper has the sum of both losses; the official code takes the mean over the 2 B images, half
+    of it, and sends them through the network together, so that batch normalisation has the
+    statistics of both. Training accuracy is that of the plain images. alpha is 20, for CIFAR-100
+    10, as in the official commands and in OpenOOD.
+
+    Parameters
+    ----------
+    alpha : parameter of the Beta distribution, above 0.
+    """
+
+    def __init__(self, *, alpha: float = 20.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward_loss(
+        self, model: Backbone, loss: LossFunction, batch: Batch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return logits (B, K) of the plain images and the loss of plain and mixed ones."""
+        weight = float(draw_beta(self.alpha, 1))
+        partners = draw_partners(batch)
+        mixed = mix(batch.images, batch.images[partners], weight)
+        features = model.features(torch.cat([batch.images, mixed]))
+        logits = model.head(features)
+        terms = [
+            (weight, logits, batch.labels.repeat(2)),
+            (1.0 - weight, logits, torch.cat([batch.labels, batch.labels[partners]])),
+        ]
+        total = weighted_loss(loss, terms, features, batch.index.repeat(2))
+        # a sum is B times the mean over the 2 B images
+        return logits[: len(batch)], total / 2 if loss.reduction == "sum" else total
