@@ -278,6 +278,12 @@ def test_tensors_of_a_dictionary_of_a_pair_and_alone(tmp_path):
     assert half == pytest.approx(LOGITS, rel=1e-2)
 
 
+def test_dictionaries_in_a_dictionary_are_named(tmp_path, refuses):
+    path = saved(tmp_path / "t.pt", {"epoch": 3, "val": {"logits": torch.tensor(LOGITS)}})
+    with refuses(DataError, "t.pt contains dictionaries (val) in place of tensors; save one of"):
+        read_any(path, "logits")
+
+
 def test_tensors_need_torch(tmp_path, monkeypatch, refuses):
     path = saved(tmp_path / "t.pt", torch.zeros(2, 2))
     monkeypatch.setitem(sys.modules, "torch", None)

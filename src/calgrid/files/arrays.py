@@ -245,6 +245,12 @@ def _load_tensors(path: Path) -> Arrays:
         for name, value in content.items()
         if isinstance(value, torch.Tensor | list)
     }
+    inner = [str(name) for name, value in content.items() if isinstance(value, Mapping)]
+    if inner and not readable:
+        raise DataError(
+            f"{path} contains dictionaries ({visible(', '.join(inner))}) in place of tensors; save "
+            "one of them as a file of its own with torch.save."
+        )
 
     def read(name: str) -> np.ndarray:
         value = readable[name]
