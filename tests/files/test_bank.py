@@ -313,6 +313,10 @@ def test_rows_of_two_banks_or_of_a_bank_and_files_are_compared_before_any_job(ba
     names = "external/blobs/net/ce/seed3 and external/blobs/net/ce/seed1 of a bank have other test"
     with refuses(ConfigError, f"external.own: {names} rows"):
         check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
+    own = entry("mine", 1)
+    npz(Path("data/mine1_val.npz"), logits=logits_of("mine", 1)[:VAL], label=LABELS[:VAL][::-1])
+    with refuses(ConfigError, "external.own: ", "mine/seed1", "of a bank have other val rows"):
+        check_external(Study({"study": "s", "external": {"a": TAKEN, "own": own}}, home))
 
 
 def test_banks_and_files_of_one_data_set_have_one_order_of_classes(home, refuses, in_folder):
