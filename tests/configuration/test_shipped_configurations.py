@@ -74,7 +74,7 @@ def test_shipped_configuration_can_be_planned(path, tmp_path):
     config = with_files(yaml.safe_load(path.read_text()), tmp_path)
     manifest = Plan(Study(config, HOME)).manifest()
     names = {"config": "digits", "study": path.parent.name}
-    assert manifest["study"] == names.get(path.stem, path.stem)
+    assert manifest["configuration"]["study"] == names.get(path.stem, path.stem)
     assert manifest["runs"]
 
 

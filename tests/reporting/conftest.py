@@ -158,8 +158,6 @@ def make_study(root: Path, recipe: Recipe) -> Written:
         "comparisons": list(recipe.comparisons),
     }
     manifest = {
-        "study": "synthetic",
-        "statistics": statistics,
         "published": list(map(str, recipe.published)),
         "diagnostics": DIAGNOSTICS,
         "runs": runs,

@@ -383,11 +383,10 @@ def test_the_same_study_gives_the_same_bytes(study, text, tmp_path):
 
 def test_names_are_escaped(build):
     study = build(seeds=(0,), shifts=(), ood=())
-    study.manifest["study"] = "<script>alert(1)</script>"
-    study.manifest["configuration"]["study"] = "a & <b>"
+    study.manifest["configuration"]["study"] = "<script>alert(1)</script> & <b>"
     text = report(study)
     assert "<script>alert" not in text
-    assert "a &amp; &lt;b&gt;" in text
+    assert "&lt;/script&gt; &amp; &lt;b&gt;" in text
 
 
 def test_a_missing_index_is_one_sentence(study, tmp_path):
@@ -464,9 +463,9 @@ def test_methods_that_see_validation_data_are_marked_everywhere(
     words = Page((ablation.folder / "report.html").read_text()).words
     assert "† sees validation data during training, unlike the other methods" in words
     assert "ce, ls, adafocal†, fedlas_ls" in words  # what was run
-    ablation.manifest["statistics"]["baseline"] = "adafocal"
+    ablation.manifest["configuration"]["statistics"]["baseline"] = "adafocal"
     said = " ".join(findings(*ablation.opened()))
-    ablation.manifest["statistics"]["baseline"] = "ce"
+    ablation.manifest["configuration"]["statistics"]["baseline"] = "ce"
     assert "`adafocal`†" in said
     assert "`adafocal` " not in said
 
@@ -477,7 +476,7 @@ def test_the_questions_of_a_study_come_first(ablation, ablation_tables, ablation
     tables = re.findall(r'id="table-([a-z_]+)"', text)
     assert tables[:2] == ["overview", "comparisons"]
     assert text.index('<section id="methods">') < text.index('id="table-comparisons"')
-    first = ablation.manifest["statistics"]["comparisons"][0]["question"]
+    first = ablation.manifest["configuration"]["statistics"]["comparisons"][0]["question"]
     answers = text.split("<h2>Methods")[0]
     assert answers.index(first) < answers.index('id="table-overview"')
     assert 'id="table-indicator"' in text.split('<section id="training">')[1]

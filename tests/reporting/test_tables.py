@@ -654,7 +654,7 @@ def test_metrics_of_plugins_stand_in_the_tables_with_their_unit_and_direction(
     write_frame(study.folder / SHIFT_MEANS, shift_means(metrics))
     for summarised in (write_summary, write_shift_summary):
         summarised(study.manifest, study.folder, map)
-    study.manifest["statistics"]["metrics"] = ["mine"]
+    study.manifest["configuration"]["statistics"]["metrics"] = ["mine"]
     out = study.tables()
     for table, nll, mine in (
         ("methods", "NLL (nats) ↓", "mine ↑"),

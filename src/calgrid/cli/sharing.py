@@ -207,7 +207,7 @@ def _configuration(given: Mapping[str, Any], entries: Iterable[str], models: boo
 
 def _summaries(study: Path, manifest: dict[str, Any], totals: Record) -> dict[str, Path | str]:
     """Files of a study, of which manifest and record name no folder of this machine."""
-    name, entries = manifest["study"], dict[str, Path | str]()
+    name, entries = manifest["configuration"]["study"], dict[str, Path | str]()
     for record in [totals, *map(functools.partial(summary_record, study), ("tables", "report"))]:
         if record is not None:
             for file in record.files:

@@ -120,16 +120,6 @@ class ManifestRun(TypedDict):
     members: NotRequired[list[str]]
 
 
-class Tuning(TypedDict):
-    """Tuned method -> its candidates as [protocol, method], the default first; ``metric`` selects
-    one.
-    """
-
-    metric: str
-    protocol: str
-    candidates: dict[str, list[list[str]]]
-
-
 class ManifestPaper(Paper):
     """A paper; ``own_protocols``: see :func:`calgrid.configuration.papers.own_protocols`."""
 
@@ -139,22 +129,19 @@ class ManifestPaper(Paper):
 class Manifest(TypedDict):
     """Inputs of aggregation and report.
 
-    ``statistics`` and ``configuration`` have the keys of :mod:`calgrid.configuration.model` that
-    have a value, ``given`` those that the configuration of the study names, as its reader takes
-    them. ``published`` lists files of numbers, ``published_sha256`` their content.
+    ``configuration`` has the keys of :mod:`calgrid.configuration.model` that have a value,
+    ``given`` those that the configuration of the study names, as its reader takes them.
+    ``published`` lists files of numbers, ``published_sha256`` their content.
     ``protocols`` maps protocols to descriptions of what they do (see
     :func:`calgrid.configuration.protocols.described`), ``lines`` to their shared tables;
     ``diagnostics`` are modules of papers (``calgrid.jobs.diagnostics``).
     """
 
-    study: str
-    statistics: dict[str, Any]
     published: list[str]
     published_sha256: NotRequired[dict[str, str]]
     papers: NotRequired[list[ManifestPaper]]
     protocols: NotRequired[dict[str, str]]
     lines: NotRequired[dict[str, str]]
-    tuning: NotRequired[Tuning | None]
     diagnostics: NotRequired[list[str]]
     runs: list[ManifestRun]
     folders: list[str]

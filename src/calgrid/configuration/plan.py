@@ -22,7 +22,6 @@ from calgrid.configuration.manifest import (
     ManifestRun,
     MeasuredProbe,
     Paper,
-    Tuning,
 )
 from calgrid.configuration.papers import (
     PaperModules,
@@ -428,14 +427,11 @@ class Plan:
         published += [paper["published"] for paper in papers]
         digests = {path: self._digest(Path(path)) for path in published}
         content = {
-            "study": self.study.layout.study,
-            "statistics": dict(config["statistics"]),
             "published": list(digests),
             "published_sha256": digests,
             "papers": papers,
             "protocols": self._described(),
             "lines": line_of(self.study.config),
-            "tuning": self._tuning(),
             "diagnostics": self._diagnostics,
             "runs": list(map(self._manifest_run, self.study.evaluations)),
             "folders": [job.folder for job in self.jobs],
@@ -584,15 +580,6 @@ class Plan:
                     _, identity = known[shared]
                     found.setdefault(self.train(key).folder, {})[split] = identity
         return found
-
-    def _tuning(self) -> Tuning | None:
-        tuning = self.study.config.tuning
-        if tuning is None:
-            return None
-        candidates = {}
-        for name, listed in tuning.methods.items():
-            candidates[name] = [[candidate.protocol, candidate.method] for candidate in listed]
-        return {"metric": tuning.metric, "protocol": tuning.protocol, "candidates": candidates}
 
     def stage_record(self, name: str) -> str:
         """Record of files of the study; its name says from what they were made."""
