@@ -13,6 +13,10 @@ from calgrid.storage.records import HIDDEN
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
+#: keys of :class:`calgrid.configuration.paper_model.PaperTable`; rows and columns are :class:`Entry`.
+#: Also ``id``, ``{paper}_table{N}`` or ``{paper}_figure{N}``; ``table``, its number or
+#: ``figure{N}``; ``row_axes``, the axes of the parts of a row's heading
+DeclaredTable = dict[str, Any]
 
 
 class Entry(TypedDict):
@@ -20,31 +24,6 @@ class Entry(TypedDict):
 
     heading: list[str]
     where: CellKey
-
-
-class DeclaredTable(TypedDict):
-    """A published table with all defaults and expanded blocks of rows and columns.
-
-    ``id`` is ``{paper}_table{N}`` and ``table`` its number, or ``{paper}_figure{N}`` and
-    ``figure{N}``; ``row_axes`` are the axes of the parts of a row's heading.
-    See also :class:`calgrid.configuration.paper_model.PaperTable`.
-    """
-
-    id: str
-    table: str
-    title: str
-    best_over: list[str]
-    digits: int
-    spread: str
-    note: str
-    study_note: str
-    scale: float | None
-    means: list[dict[str, Any]]
-    ranks: dict[str, str]
-    where: CellKey
-    row_axes: list[str]
-    rows: list[Entry]
-    columns: list[Entry]
 
 
 class ClaimCase(TypedDict):
