@@ -42,7 +42,7 @@ IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
-IDS |= {"checkpoints": ["best", "refined", "last"]}
+IDS |= {"checkpoints": ["best", "refined", "last", "ema", "swa"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 

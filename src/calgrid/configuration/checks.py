@@ -270,10 +270,11 @@ def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> N
     if protocol.gpus > 1 and protocol.cuda_graph:
         raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
     averages = [name for name in protocol.checkpoints if name in AVERAGES]
+    of_averages = f"{', '.join(averages)} of the checkpoints"
     wanted = [
         (protocol.gpus > 1, "several_gpus", "gpus", "trains on several GPUs"),
         (protocol.cuda_graph, "cuda_graph", "cuda_graph", "uses a CUDA graph"),
-        (averages, "averaged_weights", f"checkpoints: {averages}", "tests averaged weights"),
+        (averages, "averaged_weights", of_averages, "tests averaged weights"),
     ]
     found = registry.descriptions("procedure")
     for is_wanted, fact, key, does in wanted:

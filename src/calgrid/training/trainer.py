@@ -339,6 +339,7 @@ class Trainer:
             batch = self._augmented(index, self.position.epoch, step)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
                 self._predicted(batch)
+        self.model.eval()
 
     @torch.no_grad()
     def _validation_logits(self) -> torch.Tensor:
