@@ -332,8 +332,8 @@ class Trainer:
         for layer in layers:
             layer.reset_running_stats()
             layer.momentum = None
-        # a CUDA graph has the momentum of the training
-        vars(self.model).pop("features", None)
+        if isinstance(self.model.features, GraphedFeatures):  # has the momentum of the training
+            del self.model.features
         for step, index in enumerate(self._batches(self.position.epoch) if layers else ()):
             seed_global(self.device, self.seed, "step", self.position.epoch, step)
             batch = self._augmented(index, self.position.epoch, step)
