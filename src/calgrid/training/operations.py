@@ -1,8 +1,7 @@
-"""Operations of RandAugment and AugMix on images (N, C, H, W) uint8, one amount (N, 1, 1) for each
-image.
+"""Operations of RandAugment and AugMix on images (N, C, H, W) uint8, with an amount (N, 1, 1) for
+each image.
 
-They equal those of torchvision on one image, up to rounding: what lies outside of an image is
-black, and results are cut to whole numbers of [0, 255] (positions between pixels: rounded).
+On one image they are those of torchvision, up to rounding. What lies outside of an image is black.
 """
 
 from typing import Literal
@@ -15,13 +14,13 @@ Mode = Literal["nearest", "bilinear"]
 
 
 def shear_x(images: Tensor, amount: Tensor, mode: Mode = "nearest") -> Tensor:
-    """Pixels that a pixel takes its value from are to its right, by ``amount`` times its row."""
+    """Move each row to the left by ``amount`` times its distance from the top."""
     columns, rows = _centres(images)
     return _sampled(images, columns + amount * rows, rows, mode)
 
 
 def shear_y(images: Tensor, amount: Tensor, mode: Mode = "nearest") -> Tensor:
-    """As :func:`shear_x`, below by ``amount`` times its column."""
+    """Move each column up by ``amount`` times its distance from the left border."""
     columns, rows = _centres(images)
     return _sampled(images, columns, rows + amount * columns, mode)
 
