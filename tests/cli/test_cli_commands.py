@@ -42,7 +42,7 @@ IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
-IDS |= {"checkpoints": ["best", "refined", "last"]}
+IDS |= {"checkpoints": ["best", "refined", "last", "ema", "swa"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 
@@ -298,6 +298,18 @@ class TestCheck:
             "(70 images in batches of 20) and 240 in all; give it a batch_size of at most 7, or "
             "more epochs.\n"
         )
+
+    @pytest.mark.parametrize(("decay", "warns"), [(0.999, True), (0.98, False)])
+    def test_warns_of_a_mean_over_more_steps_than_the_training_has(
+        self, calgrid, configured, make_config, decay, warns
+    ):
+        averaged = {"base": "digits", "checkpoints": ["ema"], "ema": {"decay": decay}}
+        config = make_config({"protocol": "averaged"}, protocols={"averaged": averaged})
+        said = (
+            "calgrid check: the checkpoint ema of protocol 'averaged' is a mean over about 1,000 "
+            "steps, and the training on digits has 360; lower ema.decay.\n"
+        )
+        assert calgrid("check", configured(config)).err == (said if warns else "")
 
     @pytest.mark.parametrize("classes", [None, [1, 2, 10]])
     def test_says_that_numbered_folders_are_in_the_order_of_text(

@@ -53,6 +53,9 @@ EXTERNAL_PAGES = {
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest training steps of an epoch, or else of all epochs, without advice to use smaller batches
 FEWEST_STEPS, FEWEST_IN_ALL = 10, 300
+#: least steps of a training, as a multiple of those that an exponential mean spans: then the first
+#: weights have less than 1 % of it
+SPANS = 5
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
@@ -311,7 +314,9 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
 
 
 def _say_steps(study: Study) -> None:
-    """Warn of epochs of few training steps, after which a network has hardly moved."""
+    """Warn of epochs of few training steps, after which a network has hardly moved, and of means
+    in which its first weights count.
+    """
     said = set()
     for key, run in study.trained.items():
         sizes, protocol = study.datasets.sizes(key.dataset), run.protocol
@@ -327,6 +332,13 @@ def _say_steps(study: Study) -> None:
                 f"steps, {steps} an epoch ({images:,} images in batches of {size}) and "
                 f"{steps * protocol.epochs:,} in all; give it a batch_size of at most "
                 f"{max(2, images // FEWEST_STEPS)}, or more epochs."
+            )
+        span = 1 / (1 - protocol.ema.decay)
+        if "ema" in protocol.checkpoints and steps * protocol.epochs < SPANS * span:
+            log(
+                f"calgrid check: the checkpoint ema of protocol '{key.protocol}' is a mean over "
+                f"about {span:,.0f} steps, and the training on {key.dataset} has "
+                f"{steps * protocol.epochs:,}; lower ema.decay."
             )
 
 

@@ -405,7 +405,7 @@ def _study_commands(commands: Commands) -> None:
     folder = "folder of a run, or protocol/dataset/backbone/method/seed1"
     parser.add_argument("run_folder", metavar="RUN", help=folder)
     _results_option(parser)
-    parser.add_argument("--checkpoint", help="best, refined or last, if several are tested")
+    parser.add_argument("--checkpoint", help="such as best, if several are tested")
     _path(parser, "--plot", "FILE", "also draw a figure: .png, .pdf or .svg")
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 

@@ -75,6 +75,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "sees_validation": False,
         "several_gpus": False,
         "cuda_graph": False,
+        "averaged_weights": False,
     },
     "calibrator": {"needs": ("logits",), "slow_from": None},
     "backbone": {"pretrained": False, "library": False},
