@@ -7,6 +7,7 @@ always on the CPU (same type of processor and number of threads), on a GPU if th
 ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 """
 
+import copy
 import inspect
 import math
 import time
@@ -320,7 +321,7 @@ class Trainer:
             self.model.load_state_dict({**last, **average.mean})
             if checkpoint == "swa":
                 self._renew_statistics()
-            self.position.chosen[checkpoint] = copy.deepcopy(self.states())
+            self.position.chosen[checkpoint] = copied(self.states())
             self.model.load_state_dict(last)
 
     @torch.no_grad()
