@@ -292,11 +292,11 @@ def test_imax_keeps_more_information_than_bins_of_equal_counts():
         return number @ entropy
 
     equal = np.quantile(ordered, np.arange(1, 8) / 8)
-    edges, _ = maximise_information(ordered, equal)
-    assert len(edges) == 7
+    edges = maximise_information(ordered, equal)
+    assert len(edges) > 4
     assert lost(edges) < lost(equal)
     for change in (-0.2, 0.2):
-        for each in range(7):
+        for each in range(len(edges)):
             moved = edges.copy()
             moved[each] += change
             assert lost(edges) <= lost(moved)

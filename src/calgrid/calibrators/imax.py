@@ -41,9 +41,9 @@ def best_edges(representatives: Array) -> Array:
     return np.log(rising) - np.log(falling)
 
 
-def maximise_information(ordered: Array, start: Array) -> tuple[Array, int]:
+def maximise_information(ordered: Array, start: Array) -> Array:
     """Alternate between edges and representatives (the log odds of the mean probability of a bin)
-    until they stay, at most 200 times; return the edges and the number of alternations.
+    until they stay, at most 200 times; return the edges.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def maximise_information(ordered: Array, start: Array) -> tuple[Array, int]:
     below = np.append(0.0, np.cumsum(sigmoid(ordered)))
     above = np.append(np.cumsum(sigmoid(-ordered)[::-1])[::-1], 0.0)
     representatives, ends = start, np.empty(0, dtype=np.intp)
-    for step in range(1, STEPS + 1):
+    for _ in range(STEPS):
         edges = best_edges(representatives)
         inner = np.searchsorted(ordered, edges, side="right")
         before, ends = ends, np.unique([0, *inner, len(ordered)])
@@ -62,7 +62,7 @@ def maximise_information(ordered: Array, start: Array) -> tuple[Array, int]:
             break
         representatives = np.log(np.diff(below[ends])) - np.log(-np.diff(above[ends]))
         representatives = representatives[distinct(representatives)]
-    return edges, step
+    return edges
 
 
 @register(
@@ -88,7 +88,7 @@ class InformationMaximizingBinning(Calibrator):
     bin has no label, and no division; its form with bins of single classes is not here. Classes in
     one bin are equal, so the predicted class may change.
 
-    ``fit_history``: ``n_bins`` (empty ones are dropped), ``n_steps``.
+    ``fit_history``: ``n_bins`` (empty ones are dropped).
 
     Parameters
     ----------
@@ -108,13 +108,13 @@ class InformationMaximizingBinning(Calibrator):
         scores, rests = log_probabilities(logits)
         ordered = np.sort((scores - rests)[possible])
         start = spread_start(ordered, self.n_bins, np.random.default_rng(SEED))
-        edges, n_steps = maximise_information(ordered, start)
+        edges = maximise_information(ordered, start)
         self.cuts = np.unique(sigmoid(edges))
         hits = np.arange(logits.shape[1]) == labels[:, None]
         counts = count(self.cuts, softmax(logits)[possible], hits[possible].astype(np.float64))
         mean = counts.scores / np.maximum(counts.n, 1.0)
         self.rates = smoothed_rate(counts, self.cuts, mean, self.prior_count)
-        return {"n_bins": len(self.rates), "n_steps": n_steps}
+        return {"n_bins": len(self.rates)}
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
         probabilities = softmax(logits)
