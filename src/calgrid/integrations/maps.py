@@ -500,6 +500,29 @@ class Kernel(nn.Module):
         return (number * (torch.softmax(scores, dim=1) @ self.hits) + plain) / (number + 1.0)
 
 
+class Consistency(nn.Module):
+    """Probability that a class is the largest after normal noise of standard deviation
+    ``strength``, summed over ``points`` ``(M,)``, places of the maximum.
+    """
+
+    def __init__(self, strength: float, points: Array) -> None:
+        super().__init__()
+        self.strength: Tensor
+        self.points: Tensor
+        self.register_buffer("strength", _tensor(strength))
+        self.register_buffer("points", _tensor(points))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        gaps = -logits / self.strength
+        scores = torch.full_like(gaps, -float("inf"))
+        for point in self.points:
+            below = torch.special.log_ndtr(point + gaps)
+            of_all = below.sum(dim=1, keepdim=True)
+            scores = torch.logaddexp(scores, of_all - below - 0.5 * (point + gaps).square())
+        return torch.softmax(scores, dim=1)
+
+
 class PerClass(nn.Module):
     """A function of each class's probability, or one of all; rows are divided by their sums.
 
