@@ -1,4 +1,4 @@
-"""CIFAR-10.1, ImageNet-V2 and Tiny-ImageNet-C from tiny files in the original layouts."""
+"""CIFAR-10.1, ImageNet-V2, -R, -A and Tiny-ImageNet-C from tiny files in the original layouts."""
 
 import io
 import tarfile
@@ -8,14 +8,17 @@ import pytest
 from tests.datasets.archives import expect, write_files, write_tar
 from tests.datasets.pictures import colour, encoded, plain
 
+from calgrid.calibrators import build_calibrator
 from calgrid.components import registry
 from calgrid.datasets import open_prepared, prepare
 from calgrid.datasets.base import ImageSplit
 from calgrid.datasets.cifar10_1 import Cifar101
 from calgrid.datasets.imagenet import Imagenet
+from calgrid.datasets.imagenet_some_classes import ImagenetA, ImagenetR
 from calgrid.datasets.imagenet_v2 import ImagenetV2
 from calgrid.datasets.tiny_imagenet_c import TinyImagenetC, TinyImagenetCExtra
 from calgrid.errors import DataError
+from calgrid.storage.logits import Logits
 
 #: Tiny-ImageNet-C has other file names than the sorted order of numbers
 WNIDS = ["n01443537", "n01629819"]
@@ -209,6 +212,44 @@ def test_pictures_of_tiny_imagenet_c_keep_their_pixels(tmp_path, monkeypatch):
     np.testing.assert_array_equal(first.split.images[0], pixels.transpose(2, 0, 1))
 
 
+# ImageNet-R and ImageNet-A
+
+
+def test_the_classes_of_imagenet_r_and_a_are_those_of_their_code():
+    of_r, of_a = (
+        [int(label) for label in cls.classes_of_folders.split()] for cls in (ImagenetR, ImagenetA)
+    )
+    assert (of_r[:6], sum(of_r), len(of_r)) == ([1, 2, 4, 6, 8, 9], 86_135, 200)
+    assert (of_a[:6], sum(of_a), len(of_a)) == ([6, 11, 13, 15, 17, 22], 102_178, 200)
+    assert of_r == sorted({*of_r}) and of_a == sorted({*of_a})
+    assert len({*of_r} & {*of_a}) == 86
+
+
+def test_sorted_folders_get_the_labels_of_imagenet(tmp_path, monkeypatch):
+    members = {
+        f"imagenet-a/{wnid}/{number}.jpg": plain([number, place], (60, 50))
+        for place, wnid in enumerate(reversed(WNIDS))
+        for number in range(3)
+    }
+    archive = write_tar(tmp_path / "imagenet-a.tar", {**members, "imagenet-a/README.txt": b""}, "w")
+    expect(monkeypatch, ImagenetA, [archive])
+    monkeypatch.setattr(ImagenetA, "classes_of_folders", "6 11")
+    (condition,) = ImagenetA().build(tmp_path, {})
+    assert (condition.shift, condition.severity) == ("imagenet_a", 0)
+    assert condition.split.labels.tolist() == [6, 6, 6, 11, 11, 11]
+    expected = colour(members[f"imagenet-a/{WNIDS[1]}/2.jpg"])
+    assert (condition.split.images[5] == expected[:, None, None]).all()
+
+
+def test_logits_of_some_classes_of_a_worked_example():
+    logits = np.array([[2, 1, 0, -1], [0, 0, 0, 0], [0, 1, 2, 3]], dtype=np.float32)
+    rows = Logits(np.arange(3, dtype=np.int32), np.array([2, 1, 0], dtype=np.int32), logits)
+    kept = rows.of_classes(np.array([0, 2]))
+    assert (kept.index.tolist(), kept.label.tolist()) == ([0, 2], [1, 0])
+    probabilities = build_calibrator("none").fit(kept.logits, kept.label).predict_proba(kept.logits)
+    np.testing.assert_allclose(probabilities[0], [0.8807971, 0.1192029], atol=5e-8)
+
+
 # all
 
 
@@ -216,6 +257,8 @@ def test_each_data_set_offers_its_natural_shifts():
     for dataset, shift in (
         ("cifar10", "cifar10_1"),
         ("imagenet", "imagenet_v2"),
+        ("imagenet", "imagenet_r"),
+        ("imagenet", "imagenet_a"),
         ("tiny_imagenet", "tiny_imagenet_c"),
         ("tiny_imagenet", "tiny_imagenet_c_extra"),
     ):
