@@ -355,6 +355,7 @@ class Plan:
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
+            "some_classes": list(filter(self.study.datasets.has_some_classes, wanted.families)),
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
