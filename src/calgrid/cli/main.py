@@ -36,6 +36,9 @@ OUT_HELP = (
     "calibrated file: .csv with one column per class, or .parquet, which keeps all that other "
     "commands use"
 )
+#: folder of all results of the working directory
+RESULTS = Path("results")
+OR_ALL = "; or the folder of all studies (results)"
 FILE_HELP = "logits and labels: .npz, .pt, .parquet or .csv"
 NEW_KINDS = ("loss", "procedure", "calibrator", "backbone", "dataset", "probe", "metric")
 KINDS = (
@@ -259,8 +262,7 @@ def _pair_options(parser: argparse.ArgumentParser, required: bool) -> None:
 
 
 def _results_option(parser: argparse.ArgumentParser) -> None:
-    results = Path("results")
-    _path(parser, "--results", None, "folder of the results (results)", default=results)
+    _path(parser, "--results", None, "folder of the results (results)", default=RESULTS)
 
 
 def _calibrate_command(commands: Commands) -> None:
@@ -335,8 +337,13 @@ def _file_commands(commands: Commands) -> None:
     _file_options(parser)
 
 
-def _configuration(parser: argparse.ArgumentParser) -> None:
-    _path(parser, "configuration", "CONFIG", "configuration file (YAML)")
+def _study(parser: argparse.ArgumentParser, further: str = "", **options: Any) -> None:
+    help = "a study: its configuration (YAML), or the folder of its results, such as results/digits"
+    _path(parser, "study", "STUDY", help + further, **options)
+
+
+def _study_options(parser: argparse.ArgumentParser) -> None:
+    _study(parser)
     _data_root_option(parser)
 
 
@@ -347,7 +354,7 @@ def _data_root_option(parser: argparse.ArgumentParser) -> None:
 def _run_command(commands: Commands) -> None:
     help = "Run a study with Snakemake, and show one line for each stage."
     parser = _command(commands, "run", "run:run", help)
-    _path(parser, "configuration", "CONFIG", "configuration file (YAML)")
+    _study(parser)
     further = "options of Snakemake, such as --cores 4 or --profile slurm (--cores all)"
     parser.add_argument("snakemake", nargs=argparse.REMAINDER, metavar="...", help=further)
 
@@ -358,11 +365,11 @@ def _study_commands(commands: Commands) -> None:
     _path(parser, "folder", "FOLDER", "new or empty folder; its name is that of the study")
 
     help = "Check a configuration and list its runs."
-    _configuration(_command(commands, "check", "listing:check", help))
+    _study_options(_command(commands, "check", "listing:check", help))
 
     help = "Estimate jobs, hours and disk of a configuration."
     parser = _command(commands, "cost", "cost:cost", help)
-    _configuration(parser)
+    _study_options(parser)
     parser.add_argument(
         "--throughput",
         action="append",
@@ -378,41 +385,38 @@ def _study_commands(commands: Commands) -> None:
 
     help = "Show which jobs of a study are done, running or failed, and the remaining time."
     parser = _command(commands, "status", "status:status", help)
-    _configuration(parser)
+    _study_options(parser)
     why = "say in what a run differs from its newest older result"
     parser.add_argument("--why", metavar="RUN", help=why)
     _json_option(parser)
 
-    help = "Read all results and name what is damaged."
+    help = "Read all results of a study, or of all studies, and name what is damaged or missing."
     parser = _command(commands, "verify", "maintenance:verify", help)
-    study = "name of a study; all results by default"
-    parser.add_argument("study", nargs="?", metavar="STUDY", help=study)
-    _results_option(parser)
+    _study(parser, OR_ALL, nargs="?", default=RESULTS)
     _flag(parser, "--delete", "remove what is damaged, so that the next call computes it again")
 
     help = "Remove results that no study uses, or those of some runs, to compute them again."
     parser = _command(commands, "clean", "maintenance:clean", help)
-    configuration = "configuration of the study whose runs --run names"
-    _path(parser, "configuration", "CONFIG", configuration, nargs="?")
+    _study(parser, OR_ALL, nargs="?", default=RESULTS)
     _data_root_option(parser)
     run = "method, or path of a run or its end (ce/seed1), with all that depends on it"
     parser.add_argument("--run", dest="runs", nargs="+", default=[], metavar="RUN", help=run)
-    _results_option(parser)
     _flag(parser, "--yes", "remove without a question")
 
     help = "Show configuration, training history and reliability of a run."
     parser = _command(commands, "show", "show:show", help)
-    folder = "folder of a run, or protocol/dataset/backbone/method/seed1"
-    parser.add_argument("run_folder", metavar="RUN", help=folder)
-    _results_option(parser)
+    place = "folder of a run, or a study: its configuration (YAML) or the folder of its results"
+    _path(parser, "place", "FOLDER|STUDY", place)
+    run = "run of the study: method, or path of a run or its end (ce/seed1)"
+    parser.add_argument("pattern", metavar="RUN", nargs="?", help=run)
     parser.add_argument("--checkpoint", help="best, refined or last, if several are tested")
     _path(parser, "--plot", "FILE", "also draw a figure: .png, .pdf or .svg")
     parser.add_argument("--bins", type=int, default=15, help="bins of the reliability diagram (15)")
 
     help = "Write a page of a study in which you choose metric and calibrator and open bins."
     parser = _command(commands, "board", "board:board", help)
-    _path(parser, "study", "STUDY", "folder of the study, for example results/digits")
-    _path(parser, "--out", "FILE", "file to write (STUDY/board.html)")
+    _study(parser)
+    _path(parser, "--out", "FILE", "file to write (board.html in the folder of the study)")
 
 
 def _sharing_commands(commands: Commands) -> None:
@@ -420,7 +424,10 @@ def _sharing_commands(commands: Commands) -> None:
         "Write a saved calibrator as ONNX, or the numbers of a study as CSV, MLflow or W&B files."
     )
     parser = _command(commands, "export", "export:export", help)
-    source = "calibrator that calgrid calibrate --save wrote, or folder of a study"
+    source = (
+        "calibrator that calgrid calibrate --save wrote, or a study: its configuration (YAML), the "
+        "folder of its results, or an archive of calgrid pack"
+    )
     _path(parser, "source", "FITTED|STUDY", source)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--onnx", type=Path, metavar="FILE", help="model of a calibrator (.onnx)")
@@ -445,7 +452,7 @@ def _sharing_commands(commands: Commands) -> None:
 def _origin_options(
     parser: argparse.ArgumentParser, target: str, metavar: str, written: str
 ) -> None:
-    _path(parser, "study", "STUDY", "folder of the study, for example results/cifar10")
+    _study(parser)
     _path(parser, target, metavar, written)
     creator = "person or group who created the results; may be repeated"
     parser.add_argument("--creator", action="append", required=True, metavar="NAME", help=creator)
