@@ -16,7 +16,9 @@ from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
 import calgrid as package
-from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
+from calgrid.cli.commands.list import KINDS
+from calgrid.cli.ends import EXIT_STOPPED
+from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
