@@ -92,6 +92,8 @@ def test_a_study_without_results(command, fails, place):
     shutil.rmtree("results/tiny")
     said = "The study of my_study.yaml has no results in results/tiny; run it with 'calgrid run"
     fails(*arguments(command, "my_study.yaml"), parts=[said])
+    Path("other.yaml").write_text("data: data")
+    fails(*arguments(command, "other.yaml"), parts=["The configuration has no key 'study'; give"])
 
 
 def test_verify_finds_what_a_study_lacks(calgrid, place):

@@ -81,9 +81,16 @@ def read_study(place: Path, data_root: Path | None = None) -> Study:
 
 
 def configured_folder(values: dict[str, Any]) -> Path:
-    """Folder of the study of a configuration, which need not be valid otherwise."""
+    """Folder of the study of a configuration, which need not be valid otherwise.
+
+    Raises
+    ------
+    ConfigError : it names no study.
+    """
+    if "study" not in values:
+        raise ConfigError(f"The configuration has no key 'study'; {EXPECTED}.")
     results = values.get("results") or Config.model_fields["results"].default
-    return Path(str(results), str(values.get("study")))
+    return Path(str(results), str(values["study"]))
 
 
 def studies(results: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from calgrid.cli.options import RUN_HELP, OR_ALL, RESULTS, data_root_option, flag, study
+from calgrid.cli.options import OR_ALL, RESULTS, RUN_HELP, data_root_option, flag, study
 
 RUN = "maintenance:clean"
 
