@@ -95,19 +95,21 @@ def verify(options: argparse.Namespace) -> None:
     StateError : something is missing, outdated, or damaged and not to be deleted.
     """
     place: Path = options.study
-    if is_results(place):
+    of_all = is_results(place)
+    if of_all:
         results, verified = place, studies(place)
     else:
         verified = [study_folder(place)]
         results = verified[0].parent
     roots = _data_roots(results, verified)
-    folders = [folder for folder in result_folders(results) if is_results(place) or folder in roots]
-    found = _Verified(options.delete)
+    folders = [folder for folder in result_folders(results) if of_all or folder in roots]
+    found, read = _Verified(options.delete), 0
     for folder in _missing(results, verified):
         found.missing += 1
         _report(folder, "missing")
     for folder in with_bar(folders, "verify results"):
         reason, record = damage(folder)
+        read += bool(reason) or record is not None
         found.add(folder, reason, record, roots.get(folder))
     for each in verified:
         for name in SUMMARIES:
@@ -118,11 +120,10 @@ def verify(options: argparse.Namespace) -> None:
         reason, _ = _list_damage(results, results / BANK)
         found.add(results / BANK, reason, None, None)
     names = ", ".join(f"'{each.name}'" for each in verified)
-    of = f"in {results} (studies: {names or 'none'})" if is_results(place) else f"of study {names}"
+    of = f"in {results} (studies: {names or 'none'})" if of_all else f"of study {names}"
     is_are = f"result {of} is", f"results {of} are"
     intact = "" if found.damaged or found.missing or found.outdated else "all intact: "
-    checked = f"{intact}{count(len(folders), 'result')} {of}"
-    sys.stdout.write(f"{checked}; {visible_lines(found.text())}\n")
+    sys.stdout.write(f"{intact}{count(read, 'result')} {of}; {visible_lines(found.text())}\n")
     if found.damaged and not options.delete:
         raise StateError(
             f"{count(found.damaged, *is_are)} damaged: 'calgrid verify {place} --delete' removes "
@@ -146,7 +147,7 @@ def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
         manifest = read_record(study / MANIFEST, "manifest")
         for folder in manifest["folders"]:
             below = below_results(manifest, folder)
-            if below.parts[0] == "runs" and not (results / below).is_dir():
+            if below.parts[0] == "runs" and not any((results / below).glob("*")):
                 yield results / below
         record = f"{HIDDEN}/{SUMMARIES[0]}-*.json"
         if not any(study.glob(record)):
