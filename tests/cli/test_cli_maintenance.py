@@ -90,6 +90,20 @@ def test_a_flipped_bit_is_named_and_deleted(results, capsys, name):
     assert not (results / name).exists() or name.startswith("small/metrics")
 
 
+@pytest.mark.parametrize("name", ["manifest.json", ".calgrid/plan-1.json"])
+def test_a_study_whose_list_of_results_is_damaged(results, capsys, name):
+    manifest = read_record(results / "small/manifest.json")
+    write_record(results / "small/.calgrid/plan-1.json", {"manifest": manifest})
+    flip(results / "small" / name)
+    assert main(["verify", "results/small"]) == 2
+    said = capsys.readouterr()
+    assert f"results/small/{name}: " in said.out
+    assert "'calgrid verify results/small --delete'" in said.err
+    assert main(["verify", "results/small", "--delete"]) == 0
+    assert main(["verify", "results/small"]) == 0
+    assert "all intact: 2 results of study 'small'" in capsys.readouterr().out
+
+
 def test_a_file_that_is_damaged_again_and_again_is_named_each_time(results, capsys):
     for _ in range(3):
         flip(results / RUN / f"train-{'a' * 10}" / MODEL)

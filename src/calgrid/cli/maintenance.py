@@ -2,9 +2,10 @@
 
 import argparse
 import functools
+import itertools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class _Verified:
     """What was compared, and what was found."""
 
     delete: bool
+    results: int = 0
     damaged: int = 0
     missing: int = 0
     outdated: int = 0
@@ -101,29 +103,14 @@ def verify(options: argparse.Namespace) -> None:
     else:
         verified = [study_folder(place)]
         results = verified[0].parent
-    roots = _data_roots(results, verified)
-    folders = [folder for folder in result_folders(results) if of_all or folder in roots]
-    found, read = _Verified(options.delete), 0
-    for folder in _missing(results, verified):
-        found.missing += 1
-        _report(folder, "missing")
-    for folder in with_bar(folders, "verify results"):
-        reason, record = damage(folder)
-        read += bool(reason) or record is not None
-        found.add(folder, reason, record, roots.get(folder))
-    for each in verified:
-        for name in SUMMARIES:
-            for path in each.glob(f"{HIDDEN}/{name}-*.json"):
-                reason, record = _list_damage(each, path)
-                found.add(path, reason, record, Path())
-    if (results / BANK).is_file():  # an unpacked archive
-        reason, _ = _list_damage(results, results / BANK)
-        found.add(results / BANK, reason, None, None)
+    found = _compared(results, verified, of_all, options.delete)
     names = ", ".join(f"'{each.name}'" for each in verified)
     of = f"in {results} (studies: {names or 'none'})" if of_all else f"of study {names}"
     is_are = f"result {of} is", f"results {of} are"
     intact = "" if found.damaged or found.missing or found.outdated else "all intact: "
-    sys.stdout.write(f"{intact}{count(read, 'result')} {of}; {visible_lines(found.text())}\n")
+    sys.stdout.write(
+        f"{intact}{count(found.results, 'result')} {of}; {visible_lines(found.text())}\n"
+    )
     if found.damaged and not options.delete:
         raise StateError(
             f"{count(found.damaged, *is_are)} damaged: 'calgrid verify {place} --delete' removes "
@@ -137,6 +124,42 @@ def verify(options: argparse.Namespace) -> None:
     ):
         if number:
             raise StateError(f"{count(number, *is_are)} {state}; run again.")
+
+
+def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: bool) -> _Verified:
+    """Read the results of some studies, or ``of_all``, and compare them with their records."""
+    found = _Verified(delete)
+    for path, reason in itertools.chain(*map(_unreadable, verified)):
+        found.add(path, reason, None, None)
+    readable = [each for each in verified if not any(_unreadable(each))]
+    roots = _data_roots(results, readable)
+    folders = [folder for folder in result_folders(results) if of_all or folder in roots]
+    for folder in _missing(results, readable):
+        found.missing += 1
+        _report(folder, "missing")
+    for folder in with_bar(folders, "verify results"):
+        reason, record = damage(folder)
+        found.results += bool(reason) or record is not None
+        found.add(folder, reason, record, roots.get(folder))
+    for each in verified:
+        for name in SUMMARIES:
+            for path in each.glob(f"{HIDDEN}/{name}-*.json"):
+                reason, record = _list_damage(each, path)
+                found.add(path, reason, record, Path())
+    if (results / BANK).is_file():  # an unpacked archive
+        reason, _ = _list_damage(results, results / BANK)
+        found.add(results / BANK, reason, None, None)
+    return found
+
+
+def _unreadable(study: Path) -> Iterator[tuple[Path, str]]:
+    """Manifest and newest plan of a study that cannot be read, and why."""
+    for path in (study / MANIFEST, *plans(study)[-1:]):
+        if path.is_file():
+            try:
+                read_record(path, "record")
+            except CalgridError as error:
+                yield path, str(error)
 
 
 def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
