@@ -6,16 +6,16 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.class_names import in_order_of_numbers, shown_names
-from calgrid.cli.main import KINDS
+from calgrid.cli.commands.list import KINDS
+from calgrid.cli.study_of import read_study
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
 from calgrid.configuration.components import registered_methods
-from calgrid.configuration.files import read_configuration, read_mapping, with_plugins
+from calgrid.configuration.files import read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.model import FORMS, Config, External, OfStudy
@@ -260,7 +260,7 @@ def schema(_options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
-    study = read_study(options.configuration, options.data_root)
+    study = read_study(options.study, options.data_root)
     check_all(study)
     plan = Plan(study)
     sys.stdout.write(
@@ -367,15 +367,3 @@ def _power(study: Study) -> Iterator[str]:
         f"verdicts: {n} seeds find ({where}, 80 % power) differences of {found:.1f} standard "
         f"deviations over seeds{advice}"
     )
-
-
-def read_study(path: Path, data_root: Path | None = None) -> Study:
-    """Read and expand a configuration file; ``data_root`` replaces the one in the file.
-
-    Raises
-    ------
-    ConfigError : the file is not valid YAML, or the configuration is invalid.
-    """
-    chosen = {} if data_root is None else {"data_root": str(data_root)}
-    config = with_plugins(read_configuration(path), path)
-    return Study({**config, **chosen}, home())
