@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from calgrid.forkserver import ADDRESS, THREADS, possible
+from calgrid import threads
+from calgrid.forkserver import ADDRESS, possible
 
 pytestmark = pytest.mark.skipif(not possible(), reason="no forks of jobs on this system")
 
@@ -41,7 +42,7 @@ class Calls:
     def __init__(self, folder: Path) -> None:
         (folder / "sitecustomize.py").write_text(COMMAND_LINE)
         path = os.pathsep.join([str(folder), *sys.path])
-        self.environment = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": path}
+        self.environment = os.environ | dict.fromkeys(threads.VARIABLES, "1") | {"PYTHONPATH": path}
         self.parent = self._start("-c", SERVER, stdin=subprocess.PIPE)
         self.environment[ADDRESS] = self.parent.stdout.readline().strip()
 

@@ -21,6 +21,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from calgrid import threads
+
 #: environment variable with the path of the server's socket
 ADDRESS = "CALGRID_FORKSERVER"
 #: command of a job -> what the server imports before it forks for one
@@ -36,8 +38,6 @@ MODULES = {
     "figures": "calgrid.reporting.figures",
     "report": "calgrid.reporting.html",
 }
-#: numpy and torch read these once, when they are imported: jobs of other values run without it
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -75,7 +75,7 @@ def start() -> None:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # signals reach jobs through their commands alone
             pass_fds=[listener.fileno()],
-            env=os.environ | dict.fromkeys(THREADS, "1"),
+            env=os.environ | dict.fromkeys(threads.VARIABLES, "1"),
         )
     os.close(ends)
     os.environ[ADDRESS] = address
@@ -86,7 +86,8 @@ def run() -> int | None:
     there is no server for it.
     """
     address = os.environ.get(ADDRESS)
-    one_thread = all(os.environ.get(name) == "1" for name in THREADS)
+    # libraries read these once, when they are imported: jobs of other values run without the server
+    one_thread = all(os.environ.get(name) == "1" for name in threads.VARIABLES)
     if not address or not one_thread or not MODULES.keys() & set(sys.argv[1:2]):
         return None
     request = {"arguments": sys.argv, "environment": dict(os.environ), "folder": str(Path.cwd())}

@@ -201,7 +201,8 @@ class LabelCounts(TypedDict):
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
-    ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
+    ``families`` are the scored shift families, ``some_classes`` those of them on which only the
+    logits of the classes that occur count; ``fit_on`` lists the data of fits (``val``,
     ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
     has the keys of ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics``
     are modules (``calgrid.jobs.diagnostics``).
@@ -210,6 +211,7 @@ class CalibrateSpec(TypedDict):
     key: Key
     checkpoints: list[str]
     families: list[str]
+    some_classes: list[str]
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]

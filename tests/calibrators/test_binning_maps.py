@@ -14,6 +14,7 @@ from calgrid.calibrators._binning import bin_of, count, distinct, equal_count_cu
 from calgrid.calibrators._probabilities import renormalised, softmax, without_impossible
 from calgrid.calibrators._validation import check_logits
 from calgrid.calibrators.bbq import binning_sizes, binnings
+from calgrid.calibrators.imax import best_edges, maximise_information
 from calgrid.calibrators.iso import fit_isotonic
 
 
@@ -261,3 +262,53 @@ def test_the_order_of_the_classes_parts_no_equal_confidences(id, options):
     for tally in ([5, 3, 2], [6, 3, 1], [7, 2, 1]):
         found = calibrator.predict_proba(np.array(list(permutations(tally))) / 10)
         np.testing.assert_allclose(np.sort(found), np.sort(found)[[0] * 6], atol=1e-9)
+
+
+def test_scaling_binning_means_of_the_worked_example():
+    """The published code stops its logistic regression at .3422417 and .8576639."""
+    calibrator = fit_example("scaling_binning", n_bins=2)
+    np.testing.assert_allclose(calibrator.means, [0.3423232, 0.8576768], atol=5e-8)
+    np.testing.assert_allclose(
+        top_after(calibrator, [0.4, 0.6, 0.72, 0.99]), [0.3423232] * 2 + [0.8576768] * 2, atol=5e-8
+    )
+
+
+def test_edges_of_most_information_of_the_worked_example():
+    edges = best_edges(np.array([-3.0, 1.0, 2.0]))
+    np.testing.assert_allclose(edges, [-0.7714359, 1.4740113], atol=5e-8)
+
+
+def test_imax_keeps_more_information_than_bins_of_equal_counts():
+    """Of log odds of which few are likely, as with many classes."""
+    generator = np.random.default_rng(0)
+    ordered = np.sort(generator.normal(-5.0, 2.0, 20_000))
+    probability = 1 / (1 + np.exp(-ordered))
+
+    def lost(edges):
+        place = np.searchsorted(edges, ordered)
+        number = np.bincount(place)
+        mean = np.bincount(place, probability) / number
+        entropy = -mean * np.log(mean) - (1 - mean) * np.log1p(-mean)
+        return number @ entropy
+
+    equal = np.quantile(ordered, np.arange(1, 8) / 8)
+    edges = maximise_information(ordered, equal)
+    assert len(edges) > 4
+    assert lost(edges) < lost(equal)
+    for change in (-0.2, 0.2):
+        for each in range(len(edges)):
+            moved = edges.copy()
+            moved[each] += change
+            assert lost(edges) <= lost(moved)
+
+
+def test_imax_rates_are_the_smoothed_frequencies_of_all_classes_in_a_bin(problem):
+    calibrator = problem.fit("imax", n_bins=4, prior_count=0.0)
+    plain = softmax(problem.logits - problem.logits.max(axis=1, keepdims=True))
+    place = bin_of(calibrator.cuts, plain)
+    hits = np.eye(5)[problem.labels]
+    rates = [hits[place == each].mean() for each in range(4)]
+    expected = np.array(rates)[place]
+    np.testing.assert_allclose(
+        problem.predict(calibrator), expected / expected.sum(axis=1, keepdims=True)
+    )

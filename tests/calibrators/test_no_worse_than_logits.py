@@ -83,13 +83,16 @@ CONTAINING = [
     ("vs", {}, nll),
     ("ms", {}, nll),
     ("fc", {}, ece),
+    ("logit_clipping", {}, ece),
+    ("logit_clipping", {"criterion": "nll"}, nll),
 ]
 #: tested by the loss that their fits report with its penalty, or of the maps of single classes
 BY_PARTS = {"ms_odir", "dirichlet", "beta", "beta_ova", "smoothing_spline_ova"}
 #: these smooth, bound probabilities by the number of samples, or replace the map of the network
 WITHOUT = {
-    "bbq", "bbq_ova", "cir", "cir_ova", "hb", "hb_ova", "irm", "iso", "iso_ova", "ivap_ova",
-    "kernel", "procal_bms", "procal_dr", "sms", "spline", "svs", "ts_mix",
+    "bbq", "bbq_ova", "cir", "cir_ova", "consistency", "hb", "hb_ova", "imax", "irm", "iso",
+    "iso_ova", "ivap_ova", "kernel", "procal_bms", "procal_dr", "scaling_binning", "sms", "spline",
+    "svs", "ts_mix",
 }  # fmt: skip
 #: no head gives masks, and pts_paper clips logits to 100
 OTHERWISE = {("fc", "masked"), ("fc", "-1e9"), ("pts_paper", "-1e9")}

@@ -4,6 +4,7 @@ mistakes.
 
 import json
 import os
+import pkgutil
 import re
 import sys
 from io import StringIO
@@ -16,7 +17,10 @@ from tests.datasets.pictures import write_parquet
 from tests.jobs.small import write_plan
 
 import calgrid as package
-from calgrid.cli.main import EXIT_STOPPED, KINDS, build_parser, main
+from calgrid.cli import commands
+from calgrid.cli.commands.list import KINDS
+from calgrid.cli.ends import EXIT_STOPPED
+from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
 from calgrid.configuration import jobs
 from calgrid.configuration.components import registered_methods
@@ -42,7 +46,7 @@ IDS = {package: list(registry.descriptions(kind)) for kind, package in registry.
 IDS |= {"methods": list(registered_methods()), "metrics": list(METRICS)}
 IDS |= {"conformal": [*SCORES, *SET_METRICS], "external": ["files", "run", "bank", "calarena"]}
 IDS |= {"ensembles": ["ens5(METHOD)", "ens5(METHOD,logit)", "ens5(METHOD,CALIBRATOR)"]}
-IDS |= {"checkpoints": ["best", "refined", "last"]}
+IDS |= {"checkpoints": ["best", "refined", "last", "ema", "swa"]}
 IDS |= {"protocols": sorted(path.stem for path in (home() / "config/protocols").glob("*.yaml"))}
 
 
@@ -75,6 +79,8 @@ def test_prepared_data_have_a_record_and_a_manifest_without_times(
 
 def test_every_command_has_help_for_every_option(calgrid):
     (subparsers,) = (action for action in build_parser()._actions if action.dest == "command")
+    modules = pkgutil.iter_modules(commands.__path__)
+    assert {module.name.replace("_", "-") for module in modules} == {*subparsers.choices}
     for command, parser in subparsers.choices.items():
         assert calgrid(command, "--help").code == 0
         options = [
@@ -298,6 +304,18 @@ class TestCheck:
             "(70 images in batches of 20) and 240 in all; give it a batch_size of at most 7, or "
             "more epochs.\n"
         )
+
+    @pytest.mark.parametrize(("decay", "warns"), [(0.999, True), (0.98, False)])
+    def test_warns_of_a_mean_over_more_steps_than_the_training_has(
+        self, calgrid, configured, make_config, decay, warns
+    ):
+        averaged = {"base": "digits", "checkpoints": ["ema"], "ema": {"decay": decay}}
+        config = make_config({"protocol": "averaged"}, protocols={"averaged": averaged})
+        said = (
+            "calgrid check: the checkpoint ema of protocol 'averaged' is a mean over about 1,000 "
+            "steps, and the training on digits has 360; lower ema.decay.\n"
+        )
+        assert calgrid("check", configured(config)).err == (said if warns else "")
 
     @pytest.mark.parametrize("classes", [None, [1, 2, 10]])
     def test_says_that_numbered_folders_are_in_the_order_of_text(

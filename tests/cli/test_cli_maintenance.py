@@ -63,7 +63,8 @@ def writing(*names):
 
 def test_intact_results_are_said_to_be_intact(results, capsys):
     assert main(["verify"]) == 0
-    assert "2 results and 1 study: all intact; 0 inputs" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "all intact: 2 results in results (studies: 'small'); 0 inputs" in said
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,26 @@ def test_a_flipped_bit_is_named_and_deleted(results, capsys, name):
     assert main(["verify"]) == 2
     said = capsys.readouterr()
     assert Path(name).name in said.out
-    assert "calgrid verify --delete" in said.err
+    assert "calgrid verify results --delete" in said.err
     assert main(["verify", "--delete"]) == 0
-    assert main(["verify"]) == 0
+    capsys.readouterr()
+    assert main(["verify"]) == 2
+    assert "is missing; run again." in capsys.readouterr().err
     assert not (results / name).exists() or name.startswith("small/metrics")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", ".calgrid/plan-1.json"])
+def test_a_study_whose_list_of_results_is_damaged(results, capsys, name):
+    manifest = read_record(results / "small/manifest.json")
+    write_record(results / "small/.calgrid/plan-1.json", {"manifest": manifest})
+    flip(results / "small" / name)
+    assert main(["verify", "results/small"]) == 2
+    said = capsys.readouterr()
+    assert f"results/small/{name}: " in said.out
+    assert "'calgrid verify results/small --delete'" in said.err
+    assert main(["verify", "results/small", "--delete"]) == 0
+    assert main(["verify", "results/small"]) == 0
+    assert "all intact: 2 results of study 'small'" in capsys.readouterr().out
 
 
 def test_a_file_that_is_damaged_again_and_again_is_named_each_time(results, capsys):
@@ -132,32 +149,31 @@ class TestChain:
         return predicted
 
     def test_what_was_compared_is_counted(self, calibrated, capsys):
-        assert main(["verify", "small"]) == 0
-        assert "study 'small': all intact; 3 inputs compared" in capsys.readouterr().out
         assert main(["verify", "results/small"]) == 0
-        assert "study 'small': all intact; 3 inputs compared" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert said.startswith("all intact: 2 results of study 'small'; 3 inputs compared")
 
     def test_another_result_above_and_another_file(self, calibrated, results, capsys):
         shutil.rmtree(calibrated)
         make_result(calibrated, "predict.json", "e" * 16, ["other"], writing("other"))
         (results / "labels.csv").write_text("corrected")
-        assert main(["verify", "small", "--delete"]) == 2
+        assert main(["verify", "results/small", "--delete"]) == 2
         said = capsys.readouterr()
         named = f"{calibrated}/predict.json, results/labels.csv"
         assert f"calibrate-{'b' * 10}: {named} had another content when it was made" in said.out
-        assert "1 of 2 results and study 'small' were made from other inputs" in said.err
+        assert "1 result of study 'small' is made from other inputs than are there now" in said.err
 
     def test_what_is_gone_is_not_compared(self, calibrated, results, capsys):
         shutil.rmtree(calibrated)
         (results / "labels.csv").unlink()
-        assert main(["verify", "small"]) == 0
+        assert main(["verify", "results/small"]) == 0
         assert "3 inputs not there, so not compared (the first: " in capsys.readouterr().out
 
     def test_results_of_earlier_versions_are_unproved(self, results, capsys):
         record = results / RUN / f"train-{'a' * 10}" / "train.json"
         content = read_record(record)
         write_record(record, {**content, "inputs": {"data": "d1"}})
-        assert main(["verify", "small"]) == 0
+        assert main(["verify", "results/small"]) == 0
         assert "1 result of an earlier version without a list" in capsys.readouterr().out
 
 
@@ -166,12 +182,10 @@ def test_a_model_may_be_deleted(results):
     assert main(["verify"]) == 0
 
 
-def test_a_study_is_verified_alone(results, capsys):
+def test_a_study_is_verified_alone(results):
     flip(training(results, "d" * 16) / MODEL)
-    assert main(["verify", "small"]) == 0
+    assert main(["verify", "results/small"]) == 0
     assert main(["verify"]) == 2
-    assert main(["verify", "large"]) == 2
-    assert "holds no finished study" in capsys.readouterr().err
 
 
 def test_clean_lists_what_no_study_uses_and_removes_it_after_a_yes(results, capsys):
@@ -255,7 +269,7 @@ def test_packed_results_are_merged_without_networks(results, capsys):
     assert not (Path("elsewhere") / RUN / f"train-{'a' * 10}" / MODEL).exists()
     history = Path("elsewhere") / RUN / f"train-{'a' * 10}" / "history.parquet"
     assert history.read_text() == "content of history.parquet"
-    assert main(["verify", "--results", "elsewhere"]) == 0
+    assert main(["verify", "elsewhere"]) == 0
     assert main(["merge", "bank.zip", "--results", "elsewhere"]) == 0
     assert "0 results merged into elsewhere, 2 were there" in capsys.readouterr().out
     assert not list(Path("elsewhere").glob(".merge*"))
@@ -273,9 +287,9 @@ def test_networks_are_packed_if_wanted_and_equal_results_give_equal_bytes(result
 def test_an_unpacked_archive_is_verified(results, capsys):
     pack()
     zipfile.ZipFile("bank.zip").extractall("archive")
-    assert main(["verify", "--results", "archive"]) == 0
+    assert main(["verify", "archive"]) == 0
     assert main(["verify", "archive/small"]) == 0
-    assert "2 results and study 'small': all intact" in capsys.readouterr().out
+    assert "all intact: 2 results of study 'small'" in capsys.readouterr().out
     Path("archive/study.yaml").write_text("study: large\n")
     assert main(["verify", "archive/small"]) == 2
     assert "archive/bank.json: damaged or missing: study.yaml" in capsys.readouterr().out

@@ -121,9 +121,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run_study(folder, home):
-    def run_it(calibrators, *further):
+    def run_it(calibrators, *further, study="study.yaml"):
         (folder / "study.yaml").write_text(CONFIG.format(calibrators=calibrators))
-        command = [sys.executable, "-m", "calgrid", "run", "study.yaml", *further]
+        command = [sys.executable, "-m", "calgrid", "run", study, *further]
         return subprocess.run(
             command,
             capture_output=True,
@@ -162,6 +162,10 @@ def test_stages_failures_and_the_report_are_all_that_is_printed(run_study, folde
         f"Numbers: {folder}/results/files/metrics.parquet",
     ]
     assert len(lines) < 40
+
+    by_folder = run_study("none, tss", "-n", study="results/files")  # as it was run
+    assert by_folder.returncode == 0, by_folder.stdout + by_folder.stderr
+    assert "to do" not in by_folder.stdout
 
 
 @pytest.mark.workflow

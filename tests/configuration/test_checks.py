@@ -98,7 +98,7 @@ GRIDS = [
         {"methods": ["ce", "mit_l"], "protocol": "on_two_gpus"},
         [
             "grids[0]: protocol 'on_two_gpus' trains on several GPUs, which procedure 'mit_l' "
-            "cannot; leave out gpus for it, or use one of mixup, plp, rankmixup_mndcg, "
+            "cannot; leave out gpus for it, or use one of cutmix, mixup, plp, rankmixup_mndcg, "
             "rankmixup_mrl, regmixup, standard.",
         ],
     ),
@@ -106,7 +106,14 @@ GRIDS = [
         {"methods": ["ce", "plp"], "protocol": "as_graph"},
         [
             "grids[0]: protocol 'as_graph' uses a CUDA graph, which procedure 'plp' cannot; leave "
-            "out cuda_graph for it, or use one of mixup, standard.",
+            "out cuda_graph for it, or use one of cutmix, mixup, standard.",
+        ],
+    ),
+    (
+        {"methods": ["ce", "tst", "maccal"], "protocol": "averaged"},
+        [
+            "grids[0]: protocol 'averaged' tests averaged weights, which procedure 'maccal' cannot;"
+            " leave out ema, swa of the checkpoints for it, or use one of cutmix, mit_a, mit_l,",
         ],
     ),
     (
@@ -237,7 +244,21 @@ TOP_LEVEL = [
         protocol(second_stage={"schedule": {"name": "step", "milestones": [9999]}}),
         ["protocol 'p': second_stage: milestone 9999 is not before the last"],
     ),
-    (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, refined, last"]),
+    (protocol(checkpoints=["first"]), ["checkpoints[0] must be one of best, refined, last, ema"]),
+    (protocol(ema={"decay": 1.0}), ["protocol 'p': ema.decay must be below 1.0, got 1.0"]),
+    (protocol(swa={"start": -0.1}), ["protocol 'p': swa.start must be at least 0.0, got -0.1"]),
+    (
+        protocol(augmentation={"randaugment": {"m": 31}}),
+        ["protocol 'p': augmentation.randaugment.m must be at most 30, got 31"],
+    ),
+    (
+        protocol(augmentation={"augmix": {"severty": 3}}),
+        ["'severty'", "augmentation.augmix", "'severity'?"],
+    ),
+    (
+        protocol(augmentation={"augmix": {}, "randaugment": {}}),
+        ["protocol 'p': augmentation has randaugment and augmix; leave one of them out"],
+    ),
     ({"protocols": {"digits": {"base": "digits"}}}, ["protocols.digits", "choose another one"]),
     (
         override({"method": "mbls"}, {"margn": 1}),
@@ -264,6 +285,7 @@ def test_mistakes_in_a_grid(study, refuses, grid, parts):
             "drawn": {"val_draw": "seed"},
             "on_two_gpus": {"gpus": 2},
             "as_graph": {"cuda_graph": True},
+            "averaged": {"checkpoints": ["last", "ema", "swa"]},
             "as_graphs_on_two_gpus": {"gpus": 2, "cuda_graph": True},
         }
         study(grid, protocols={name: {"base": "digits", **each} for name, each in variants.items()})

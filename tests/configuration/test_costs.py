@@ -169,6 +169,7 @@ def test_images_that_stay_encoded_count_as_their_files_do(study):
     made = study(grid, data_root="data")
     assert prepared_bytes(made, "imagenet") == 6_744_924_160
     assert prepared_bytes(made, "imagenet_c") == 760_000 * 3 * 224 * 224 // 4
+    assert prepared_bytes(made, "imagenet_v2") == 30_000 * 3 * 224 * 224
 
 
 def test_embedded_data_is_not_downloaded(study):

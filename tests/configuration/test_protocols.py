@@ -169,6 +169,20 @@ class TestProtocols:
         assert for_stage(protocol, second=False).lookahead == Lookahead()
         assert for_stage(protocol, second=True).lookahead is None
 
+    def test_unused_keys_are_no_part_of_a_training(self, get):
+        plain = training_options(get())
+        assert plain["augmentation"].keys() == {
+            *("crop_padding", "padding_mode", "flip", "resized_crop")
+        }
+        assert training_options(get(ema={"decay": 0.5}, swa={"start": 0.5})) == plain
+        averaged = get(checkpoints=["ema"], ema={"decay": 0.5})
+        assert training_options(averaged)["ema"] == {"decay": 0.5}
+        assert "swa" not in training_options(averaged)
+        second = for_stage(get(ema={"decay": 0.5}, second_stage={"checkpoints": ["ema"]}), True)
+        assert training_options(second)["ema"] == {"decay": 0.5}
+        operations = training_options(get(augmentation={"augmix": {}}))["augmentation"]
+        assert operations["augmix"]["severity"] == 3
+
     def test_a_named_schedule_replaces_that_of_the_base_and_its_other_keys_are_merged(self, get):
         base = get().schedule
         assert get(schedule={"name": "constant"}).schedule == CONSTANT

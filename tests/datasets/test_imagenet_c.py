@@ -172,7 +172,7 @@ def test_a_picture_that_cannot_be_decoded_is_named_although_it_would_stay_encode
 
 
 def test_it_belongs_to_the_rows_of_imagenet_and_not_to_those_of_a_variant():
-    assert registry.describe("dataset", "imagenet").info["families"] == ("imagenet_c",)
+    assert "imagenet_c" in registry.describe("dataset", "imagenet").info["families"]
     book = DatasetCatalog({"second": {"base": "imagenet", "split_seed": 5}})
     assert book.families("second") == ()
 

@@ -15,7 +15,7 @@ from tests.metrics.cases import softmax
 from calgrid import load_study
 from calgrid.calibrators import build_calibrator
 from calgrid.cli import main
-from calgrid.cli.listing import read_study
+from calgrid.cli.study_of import read_study
 from calgrid.configuration.plan import Plan
 from calgrid.configuration.slow_checks import check_external, rows_of_banks
 from calgrid.configuration.study import Study

@@ -100,4 +100,4 @@ def test_what_exists_is_kept_and_what_is_no_study_is_named(study, tmp_path, caps
     assert "mine.db exists already" in capsys.readouterr().err
     assert mine.read_text() == "mine"
     assert export(tmp_path, "--csv", tmp_path / "csv") == 2
-    assert "manifest.json does not exist" in capsys.readouterr().err
+    assert f"The folder {tmp_path} holds no study" in capsys.readouterr().err

@@ -333,7 +333,7 @@ def test_metrics_of_another_fingerprint_are_refused(study):
     ("kept", "kind", "message"),
     [
         ([*range(100), 5], DataError, r"each number once.*'metric': 'ece'"),
-        ([], StateError, "remove it with 'calgrid verify --delete' and run again"),
+        ([], StateError, "remove it with 'calgrid verify STUDY --delete' and run again"),
     ],
     ids=["a row twice", "no rows"],
 )

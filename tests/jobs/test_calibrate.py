@@ -136,6 +136,38 @@ def test_a_calibrator_far_worse_than_none_is_recorded(run, part, plan, tmp_path,
     assert read_json(part / "calibrate.json")["warnings"] == []  # where calibrators help
 
 
+def test_of_a_family_with_some_classes_only_the_logits_of_these_count(run, plan, tmp_path):
+    """Restricted first, calibrators are fitted on the clean rows of the same classes."""
+    out, classes = copied(run, tmp_path), np.array([1, 3, 7])
+    for checkpoint in ("best", "last"):
+        relabel(
+            out,
+            f"logits/{checkpoint}/digits_c.parquet",
+            lambda shifted: classes[shifted.label % 3].astype(np.int32),
+        )
+    spec = {**plan.calibrate(CE).spec, "families": ["digits_c"], "some_classes": ["digits_c"]}
+    assert plan.calibrate(CE).spec["some_classes"] == []
+    calibrate(spec, out, tmp_path / "part")
+    found = read_frame(tmp_path / "part" / "metrics.parquet").query("checkpoint == 'last'")
+    val, test, shifted = (
+        read_logits(out / f"logits/last/{name}.parquet") for name in ("val", "test", "digits_c")
+    )
+    shift, severity, index = shifted.conditions()[1]
+    rows = np.isin(val.label, classes)
+    for calibrator in ("none", "ts", "iso"):
+        of_all = build_calibrator(calibrator).fit(val.logits, val.label)
+        fitted = build_calibrator(calibrator).fit(
+            val.logits[rows][:, classes], np.searchsorted(classes, val.label[rows])
+        )
+        probs = fitted.predict_proba(shifted.logits[index][:, classes])
+        expected = evaluate(probs, np.searchsorted(classes, shifted.label[index]), costly=False)
+        own = found[(found["calibrator"] == calibrator) & (found["shift"] == shift)]
+        assert values(own[own["severity"] == severity]) == pytest.approx(expected)
+        clean = evaluate(of_all.predict_proba(test.logits), test.label)
+        on_test = found[(found["calibrator"] == calibrator) & (found["split"] == "test")]
+        assert values(on_test) == pytest.approx(clean)
+
+
 class TestSameShift:
     """A part of each shifted set fits, the rest scores."""
 

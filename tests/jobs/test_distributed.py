@@ -46,7 +46,7 @@ def planned(own):
 
     def plan(method, processes, backbone="my_backbone"):
         config = small_study(plugins=[str(own)])
-        config["protocols"]["quick"]["gpus"] = processes
+        config["protocols"]["quick"] |= {"gpus": processes, "checkpoints": ["last", "ema", "swa"]}
         grid = {"methods": [method], "backbones": [backbone], "calibrators": ["none"], "shifts": []}
         config["grids"][0].update(grid)
         made = Plan(Study(config, HOME))

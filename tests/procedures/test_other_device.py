@@ -35,6 +35,8 @@ TRAININGS = {
     "adamw": {"optimizer": {"name": "adamw", "lr": 0.001}, "head_dropout": 0.5},
     "lookahead": {"lookahead": {"every": 2}, "reduction": "sum", "crop_size": 6},
     "reflect": {"augmentation": {"crop_padding": 2, "padding_mode": "reflect"}},
+    "randaugment": {"augmentation": {"randaugment": {}}, "checkpoints": ["last", "ema", "swa"]},
+    "augmix": {"augmentation": {"augmix": {"depth": 1}}},
     "alternate": {"augmentation": {"flip": "alternate"}, "disjoint_validation": True},
 }
 

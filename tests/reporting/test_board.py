@@ -197,5 +197,5 @@ def test_a_folder_without_results_is_one_sentence(exists, tmp_path, capsys):
         folder.mkdir()
     assert main(["board", str(folder)]) == 2
     said = capsys.readouterr().err.removeprefix("calgrid board: ").strip()
-    assert said.startswith(f"There is no finished study in {folder}")
+    assert said.startswith(f"The folder {folder} holds no study" if exists else "There is no ")
     assert is_one_sentence(said)

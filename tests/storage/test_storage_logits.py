@@ -295,7 +295,7 @@ def test_a_missing_or_damaged_file_and_a_folder_are_refused(path, tmp_path, refu
         with refuses(
             DataError,
             f"The logits file {path} is damaged or no Parquet file",
-            "calgrid verify --delete",
+            "calgrid verify STUDY --delete",
         ):
             read_logits(path)
     with refuses(DataError, f"The logits file {tmp_path} is a folder"):

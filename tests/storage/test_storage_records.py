@@ -68,11 +68,13 @@ def test_no_byte_of_a_record_can_change_its_content(root):
 def test_a_record_that_is_none_is_refused(root, refuses, content):
     path = root / "stage.json"
     path.write_text(content)
-    with refuses(DataError, f"The stage record {path} ", "calgrid verify --delete"):
+    with refuses(DataError, f"The stage record {path} ", "calgrid verify STUDY --delete"):
         Record.read(root, "stage.json")
     path.unlink()
     path.mkdir()
-    with refuses(DataError, f"The stage record {path} is a folder", "calgrid verify --delete"):
+    with refuses(
+        DataError, f"The stage record {path} is a folder", "calgrid verify STUDY --delete"
+    ):
         Record.read(root, "stage.json")
 
 
@@ -89,7 +91,7 @@ def test_every_bit_of_a_listed_file_counts(root, refuses):
     assert verified(root, "stage.json", path.name) == path
     assert Record.read(root, "stage.json").damaged() == []
     for _ in damages(path):
-        with refuses(StateError, f"The table {path} is damaged", "calgrid verify --delete"):
+        with refuses(StateError, f"The table {path} is damaged", "calgrid verify STUDY --delete"):
             verified(root, "stage.json", path.name, "table")
         assert Record.read(root, "stage.json").damaged() == [path.name]
 
@@ -150,7 +152,7 @@ def test_every_bit_of_a_file_of_arrays_counts(tmp_path, refuses, write, read):
     path = tmp_path / "x.safetensors"
     write(path)
     for _ in damages(path, 200, range(64)):
-        with refuses(StateError, f"{path} is damaged", "calgrid verify --delete"):
+        with refuses(StateError, f"{path} is damaged", "calgrid verify STUDY --delete"):
             read(path)
 
 

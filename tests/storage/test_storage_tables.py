@@ -68,7 +68,7 @@ def test_a_table_of_another_configuration_is_refused(path, frame, refuses, found
     parts = [
         f"The metrics file {path}",
         f"fingerprint {found}, expected f2",
-        "calgrid verify --delete",
+        "calgrid verify STUDY --delete",
     ]
     with refuses(StateError, *parts):
         read_frame(path, "metrics file", fingerprint="f2")

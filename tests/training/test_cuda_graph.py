@@ -16,7 +16,8 @@ from calgrid.training.interrupt import StoppedError
 from calgrid.training.protocol import TrainingProtocol
 
 CUDA = torch.device("cuda")
-SETTINGS = {"batch_size": 25, "cuda_graph": True}
+BATCHES = {"batch_size": 25, "checkpoints": ["best", "last", "ema", "swa"]}
+SETTINGS = {**BATCHES, "cuda_graph": True}
 
 
 def graphed(body, sample):
@@ -87,7 +88,7 @@ def test_a_training_is_that_without_a_graph_also_after_an_interruption(
     method, procedure, build, make_spec, prepared, tmp_path
 ):
     """Two of the batches of an epoch have the size of the graph, the last one has not."""
-    spec = make_spec(method, procedure, batch_size=25)
+    spec = make_spec(method, procedure, **BATCHES)
     plain = run(spec, prepared, tmp_path / "plain")
     with pytest.raises(StoppedError):
         build(tmp_path, method, procedure=procedure).run(StopAfter(3))

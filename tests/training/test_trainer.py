@@ -176,24 +176,28 @@ RECIPE = {
         "resized_crop": False,
     },
     "lookahead": {"every": 2, "decay": 0.77},
-    "checkpoints": ["best", "refined", "last"],
+    "checkpoints": ["best", "refined", "last", "ema", "swa"],
+    "swa": {"start": 0.4},
 }
 
 
-@pytest.mark.parametrize("share", [0.5, 0])
+@pytest.mark.parametrize(("share", "operations"), [(0.5, "randaugment"), (0, "augmix")])
 def test_a_fast_recipe_resumes_to_the_same_bits_resident_and_streamed(
-    share, make_spec, prepared, tmp_path, monkeypatch
+    share, operations, make_spec, prepared, tmp_path, monkeypatch
 ):
-    undisturbed = run(make_spec(**RECIPE), prepared, tmp_path / "whole")
+    spec = make_spec(**{**RECIPE, "augmentation": {**RECIPE["augmentation"], operations: {}}})
+    undisturbed = run(spec, prepared, tmp_path / "whole")
     monkeypatch.setattr(network, "HELD_SHARE", share)
     folder = tmp_path / "broken"
     folder.mkdir()
-    for steps in (3, 2):  # the end of an epoch and the middle of the next
+    for steps in (3, 2, 3):  # the end of an epoch and the middle of the next ones
         with pytest.raises(StoppedError):
-            build(make_spec(**RECIPE), prepared, folder).run(StopAfter(steps - 1))
-    resumed = build(make_spec(**RECIPE), prepared, folder)
-    assert (resumed.position.epoch, resumed.position.step) == (1, 2)
+            build(spec, prepared, folder).run(StopAfter(steps - 1))
+    resumed = build(spec, prepared, folder)
+    assert (resumed.position.epoch, resumed.position.step) == (2, 2)
     assert_same_result(*undisturbed, resumed, resumed.run(StopAfter(10**9)))
+    plain, _ = run(make_spec(**RECIPE), prepared, tmp_path / "plain")
+    assert not torch.equal(plain.model.head.weight, resumed.model.head.weight)
 
 
 def test_alternating_flips_mirror_each_image_in_every_other_epoch(

@@ -202,7 +202,7 @@ def test_the_advice_of_a_job_that_finds_damage_works_and_nothing_else_is_lost(tw
     shutil.rmtree(twin.result("ce", "calibrate"))
     output = refused(twin)
     assert f"The logits file {logits.relative_to(twin.root)} is damaged" in output
-    assert "remove it with 'calgrid verify --delete' and run again" in output
+    assert "remove it with 'calgrid verify STUDY --delete' and run again" in output
     lost = set(before) - set(contents(twin))
     assert {path.split("/")[5] for path in lost} == {"ce"}
     assert {path.split("/")[7].split("-")[0] for path in lost} == {"calibrate"}

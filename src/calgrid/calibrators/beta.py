@@ -102,7 +102,7 @@ class BetaCalibration(Calibrator):
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         correct = (logits.argmax(axis=1) == labels).astype(np.float64)
-        fit = fit_beta(*_top(logits), correct)
+        fit = fit_beta(*top_log_probabilities(logits), correct)
         self.coefficients = fit.coefficients
         history: dict[str, Any] = dict(zip("abc", self.coefficients.tolist(), strict=True))
         if fit.separable:
@@ -115,13 +115,14 @@ class BetaCalibration(Calibrator):
         return history
 
     def _transform(self, logits: Array, features: Array | None) -> Array:
-        return top_label_map(logits, beta_map(self.coefficients, *_top(logits)))
+        target = beta_map(self.coefficients, *top_log_probabilities(logits))
+        return top_label_map(logits, target)
 
     def _module(self, maps: Any) -> Any:
         return maps.TopBeta(self.coefficients, LOG_TINY, NOTHING_LEFT)
 
 
-def _top(logits: Array) -> tuple[Array, Array]:
+def top_log_probabilities(logits: Array) -> tuple[Array, Array]:
     """Return ln s and ln (1 - s) ``(N,)`` of the confidence."""
     log_scores, log_rests = log_probabilities(logits)
     rows, top = np.arange(len(logits)), logits.argmax(axis=1)

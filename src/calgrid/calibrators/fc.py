@@ -1,21 +1,17 @@
 """Feature clipping: penultimate features are clipped at one threshold before the last layer."""
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
-from calgrid.calibrators.base import Array, Head, Labels, SoftmaxCalibrator, end_of_grid
+from calgrid.calibrators._clipping import Clipping
+from calgrid.calibrators.base import Array, Head, Labels
 from calgrid.components.registry import register
 from calgrid.errors import DataError
-from calgrid.metrics import Output, Predictions, accuracy, ece, nll
 from calgrid.metrics.moments import PRODUCT_BLOCK, row_blocks
 
-#: thresholds of the first search (quantiles of |feature|) and of the second (between the best one's
-#: neighbours)
-COARSE, FINE = 64, 32
-N_BINS = 15
-#: minimum accuracy, as a share of that without clipping
-KEPT_ACCURACY = 0.99
+#: thresholds of the first search, quantiles of |feature|
+COARSE = 64
 #: tolerance between the logits of the head and the given ones, as a share of their largest gap:
 #: float32 sums need 1e-5, and a network in bfloat16 rounds by 4e-3
 TOLERANCE = 1e-2
@@ -55,7 +51,7 @@ def check_reproduces(logits: Array, features: Array, head: Head) -> None:
     keeps_argmax=False,
     parameters="1",
 )
-class FeatureClipping(SoftmaxCalibrator):
+class FeatureClipping(Clipping):
     """FC: ``softmax(W clip(f, -c, c) + b)`` with the c of lowest validation error.
 
     Among thresholds that keep more than 99 % of the accuracy, the c of lowest ECE (15 bins; or NLL)
@@ -75,60 +71,17 @@ class FeatureClipping(SoftmaxCalibrator):
     criterion : criterion that the threshold minimises.
     """
 
-    def __init__(self, *, criterion: Literal["ece", "nll"] = "ece") -> None:
-        super().__init__()
-        self.criterion = criterion
+    kept_accuracy = 0.99
 
     def _fit(
         self, logits: Array, labels: Labels, features: Array | None, head: Head | None
     ) -> dict[str, Any]:
         features, (self.weight, self.bias) = cast(Array, features), cast(Head, head)
         check_reproduces(logits, features, (self.weight, self.bias))
-        unclipped = self._trial(features, labels, np.inf)[2]
-        least = KEPT_ACCURACY * unclipped
         coarse = np.unique(np.quantile(np.abs(features), np.arange(1, COARSE + 1) / COARSE))
         coarse = coarse[coarse > 0.0]
-        trials = [self._trial(features, labels, c) for c in coarse]
-        accurate = [trial for trial in trials if trial[2] > least]
-        if not accurate:
-            self.threshold = np.inf
-            return {
-                "n_tried": len(coarse),
-                "accuracy_unclipped": unclipped,
-                "accuracy": unclipped,
-                "clipped": False,
-            }
-        edges = np.concatenate([[0.0], coarse, coarse[-1:]])
-        below = int(np.searchsorted(coarse, -min(accurate)[1]))
-        fine = np.linspace(edges[below], edges[below + 2], FINE + 2)[1:-1]
-        trials += [self._trial(features, labels, c) for c in fine]
-        objective, minus_threshold, clipped = min(trial for trial in trials if trial[2] > least)
-        self.threshold = -minus_threshold
-        warnings = []
-        if below == 0:
-            warnings = end_of_grid("threshold", self.threshold, (fine[0], np.inf))
-        return {
-            "n_tried": len(trials),
-            "accuracy_unclipped": unclipped,
-            "accuracy": clipped,
-            "clipped": True,
-            "threshold": self.threshold,
-            "objective": objective,
-            "warnings": warnings,
-        }
-
-    def _trial(
-        self, features: Array, labels: Labels, threshold: float
-    ) -> tuple[float, float, float]:
-        """Return objective, minus the threshold (of equal objectives the largest is taken), and
-        accuracy.
-        """
-        logits = clipped_logits(features, (self.weight, self.bias), threshold)
-        output = Output.of_scores(logits)
-        predictions = Predictions(output.probs, labels, output.logs)
-        criteria = {"ece": ece, "nll": nll}
-        objective = criteria[self.criterion](predictions, labels, N_BINS)
-        return objective, -float(threshold), accuracy(predictions, labels)
+        head = self.weight, self.bias
+        return self._search(lambda c: clipped_logits(features, head, c), labels, coarse)
 
     def _scores(self, logits: Array, features: Array | None) -> Array:
         head = self.weight, self.bias

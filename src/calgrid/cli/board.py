@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from calgrid.errors import ConfigError
+from calgrid.cli.study_of import study_folder
+from calgrid.errors import StateError
 from calgrid.reporting.board import write_board
 from calgrid.reporting.results import load_study
 from calgrid.storage.atomic import require_writable
@@ -16,15 +17,12 @@ def board(options: argparse.Namespace) -> None:
 
     Raises
     ------
-    ConfigError : the folder holds no finished study.
+    ConfigError : there is no finished study.
     DataError : a file is missing or damaged.
     """
-    study: Path = options.study
+    study = study_folder(options.study)
     if not (study / SUMMARY).is_file():
-        raise ConfigError(
-            f"There is no finished study in {study} ({SUMMARY} is missing); give the folder of its "
-            "results, for example results/digits."
-        )
+        raise StateError(f"The study in {study} is not finished ({SUMMARY} is missing); run it.")
     out: Path = options.out or study / "board.html"
     require_writable(out)
     left_out = write_board(load_study(study), out)

@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
-from calgrid.cli.listing import read_study
+from calgrid.cli.study_of import read_study
 from calgrid.configuration.costs import (
     CORE_SLOWER,
     FORWARD_SHARE,
@@ -38,7 +38,7 @@ def cost(options: argparse.Namespace) -> None:
     assumptions.
     """
     throughput = dict(map(_stated, options.throughput))
-    study = read_study(options.configuration, options.data_root)
+    study = read_study(options.study, options.data_root)
     without_gpu = study.config.device == "auto" and not gpu_here()
     on_core, measured = without_gpu or study.config.device == "cpu", dict[Place, float]()
     runs = run_costs(study, throughput, on_core=on_core)

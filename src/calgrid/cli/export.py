@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+import zipfile
 from pathlib import Path
 
+from calgrid.cli.study_of import study_folder
 from calgrid.errors import StateError
 from calgrid.optional import require
 from calgrid.storage.atomic import require_writable
@@ -36,7 +38,8 @@ def _study(options: argparse.Namespace) -> None:
     """Write the numbers of a study; what exists is never changed."""
     from calgrid.reporting.results import load_study
 
-    study = load_study(options.source)
+    source: Path = options.source
+    study = load_study(source if zipfile.is_zipfile(source) else study_folder(source))
     data = study.data
     target: Path = options.csv or options.mlflow or options.wandb
     if target.exists():

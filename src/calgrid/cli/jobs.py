@@ -104,7 +104,7 @@ def _train_in_processes(
     spec: specs.TrainSpec, options: argparse.Namespace, machine: Mapping[str, Any]
 ) -> None:
     """Start the processes of a training, or train in one of them."""
-    from calgrid.cli.main import OF_TORCHRUN
+    from calgrid.cli.ends import OF_TORCHRUN
     from calgrid.jobs import distributed
 
     data, processes = options.data.parent, spec["protocol"]["gpus"]

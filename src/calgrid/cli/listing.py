@@ -6,16 +6,16 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from calgrid.backbones.catalogue import describe, timm_names
 from calgrid.class_names import in_order_of_numbers, shown_names
-from calgrid.cli.main import KINDS
+from calgrid.cli.commands.list import KINDS
+from calgrid.cli.study_of import read_study
 from calgrid.components import plugins, registry
 from calgrid.components.registry import METHODS
 from calgrid.configuration.components import registered_methods
-from calgrid.configuration.files import read_configuration, read_mapping, with_plugins
+from calgrid.configuration.files import read_mapping
 from calgrid.configuration.home import home
 from calgrid.configuration.jobs import gpu_here
 from calgrid.configuration.model import FORMS, Config, External, OfStudy
@@ -53,6 +53,9 @@ EXTERNAL_PAGES = {
 SHOWN_CLASSES, FEW_IMAGES = 20, 10
 #: fewest training steps of an epoch, or else of all epochs, without advice to use smaller batches
 FEWEST_STEPS, FEWEST_IN_ALL = 10, 300
+#: least steps of a training, as a multiple of those that an exponential mean spans: then the first
+#: weights have less than 1 % of it
+SPANS = 5
 #: fewest seeds without advice to use more
 FEWEST_SEEDS = 5
 #: parts of an entry that are printed as lists, and their titles
@@ -257,7 +260,7 @@ def schema(_options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Check a configuration and print its runs with fingerprints."""
-    study = read_study(options.configuration, options.data_root)
+    study = read_study(options.study, options.data_root)
     check_all(study)
     plan = Plan(study)
     sys.stdout.write(
@@ -311,7 +314,9 @@ def _images(study: Study, dataset: str) -> Iterator[str]:
 
 
 def _say_steps(study: Study) -> None:
-    """Warn of epochs of few training steps, after which a network has hardly moved."""
+    """Warn of epochs of few training steps, after which a network has hardly moved, and of means
+    in which its first weights count.
+    """
     said = set()
     for key, run in study.trained.items():
         sizes, protocol = study.datasets.sizes(key.dataset), run.protocol
@@ -327,6 +332,13 @@ def _say_steps(study: Study) -> None:
                 f"steps, {steps} an epoch ({images:,} images in batches of {size}) and "
                 f"{steps * protocol.epochs:,} in all; give it a batch_size of at most "
                 f"{max(2, images // FEWEST_STEPS)}, or more epochs."
+            )
+        span = 1 / (1 - protocol.ema.decay)
+        if "ema" in protocol.checkpoints and steps * protocol.epochs < SPANS * span:
+            log(
+                f"calgrid check: the checkpoint ema of protocol '{key.protocol}' is a mean over "
+                f"about {span:,.0f} steps, and the training on {key.dataset} has "
+                f"{steps * protocol.epochs:,}; lower ema.decay."
             )
 
 
@@ -355,15 +367,3 @@ def _power(study: Study) -> Iterator[str]:
         f"verdicts: {n} seeds find ({where}, 80 % power) differences of {found:.1f} standard "
         f"deviations over seeds{advice}"
     )
-
-
-def read_study(path: Path, data_root: Path | None = None) -> Study:
-    """Read and expand a configuration file; ``data_root`` replaces the one in the file.
-
-    Raises
-    ------
-    ConfigError : the file is not valid YAML, or the configuration is invalid.
-    """
-    chosen = {} if data_root is None else {"data_root": str(data_root)}
-    config = with_plugins(read_configuration(path), path)
-    return Study({**config, **chosen}, home())

@@ -2,18 +2,18 @@
 
 import argparse
 import functools
+import itertools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from calgrid.cli.listing import read_study
+from calgrid.cli.study_of import is_results, manifests, read_study, studies, study_folder
 from calgrid.configuration.manifest import below_results, plans
-from calgrid.configuration.plan import Plan
+from calgrid.configuration.plan import Plan, matching_runs
 from calgrid.errors import CalgridError, ConfigError, StateError, visible_lines
 from calgrid.reporting.text import count
 from calgrid.storage.inputs import inputs_now
@@ -31,10 +31,6 @@ def result_folders(results: Path) -> Iterator[Path]:
         yield from filter(Path.is_dir, sorted(results.glob(pattern)))
 
 
-def _studies(results: Path) -> list[Path]:
-    return sorted(path.parent for path in results.glob(f"*/{HIDDEN}"))
-
-
 # verify ---------------------------------------------------------------------------------------
 
 
@@ -43,7 +39,9 @@ class _Verified:
     """What was compared, and what was found."""
 
     delete: bool
+    results: int = 0
     damaged: int = 0
+    missing: int = 0
     outdated: int = 0
     unproved: int = 0
     same: int = 0
@@ -91,28 +89,59 @@ class _Verified:
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Read all results, or those of a study; name what is damaged, and what was made from other
-    inputs than are there now.
+    """Read all results in a folder, or those of a study; name what is missing or damaged, and what
+    was made from other inputs than are there now.
 
     Raises
     ------
-    StateError : something is damaged and is not to be deleted, or outdated.
+    StateError : something is missing, outdated, or damaged and not to be deleted.
     """
-    results, study = options.results, options.study
-    if study and (Path(study) / MANIFEST).is_file():  # its folder
-        results, study = Path(study).absolute().parent, Path(study).absolute().name
-    if not results.is_dir():
-        raise ConfigError(f"The folder {results} does not exist; give it with --results.")
-    studies = [results / study] if study else _studies(results)
-    if study and not (studies[0] / MANIFEST).is_file():
-        raise ConfigError(f"{studies[0]} holds no finished study; give the name of another one.")
-    roots = _data_roots(results, studies)
-    folders = [folder for folder in result_folders(results) if not study or folder in roots]
-    found = _Verified(options.delete)
+    place: Path = options.study
+    of_all = is_results(place)
+    if of_all:
+        results, verified = place, studies(place)
+    else:
+        verified = [study_folder(place)]
+        results = verified[0].parent
+    found = _compared(results, verified, of_all, options.delete)
+    names = ", ".join(f"'{each.name}'" for each in verified)
+    of = f"in {results} (studies: {names or 'none'})" if of_all else f"of study {names}"
+    is_are = f"result {of} is", f"results {of} are"
+    intact = "" if found.damaged or found.missing or found.outdated else "all intact: "
+    sys.stdout.write(
+        f"{intact}{count(found.results, 'result')} {of}; {visible_lines(found.text())}\n"
+    )
+    if found.damaged and not options.delete:
+        raise StateError(
+            f"{count(found.damaged, *is_are)} damaged: 'calgrid verify {place} --delete' removes "
+            "what is damaged, and the next run computes it again."
+        )
+    if found.damaged:
+        sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
+    for number, state in (
+        (found.missing, "missing"),
+        (found.outdated, "made from other inputs than are there now"),
+    ):
+        if number:
+            raise StateError(f"{count(number, *is_are)} {state}; run again.")
+
+
+def _compared(results: Path, verified: Sequence[Path], of_all: bool, delete: bool) -> _Verified:
+    """Read the results of some studies, or ``of_all``, and compare them with their records."""
+    found = _Verified(delete)
+    for path, reason in itertools.chain(*map(_unreadable, verified)):
+        found.add(path, reason, None, None)
+    readable = [each for each in verified if not any(_unreadable(each))]
+    roots = _data_roots(results, readable)
+    folders = [folder for folder in result_folders(results) if of_all or folder in roots]
+    for folder in _missing(results, readable):
+        found.missing += 1
+        _report(folder, "missing")
     for folder in with_bar(folders, "verify results"):
         reason, record = damage(folder)
+        found.results += bool(reason) or record is not None
         found.add(folder, reason, record, roots.get(folder))
-    for each in studies:
+    for each in verified:
         for name in SUMMARIES:
             for path in each.glob(f"{HIDDEN}/{name}-*.json"):
                 reason, record = _list_damage(each, path)
@@ -120,29 +149,39 @@ def verify(options: argparse.Namespace) -> None:
     if (results / BANK).is_file():  # an unpacked archive
         reason, _ = _list_damage(results, results / BANK)
         found.add(results / BANK, reason, None, None)
-    named = f"study '{study}'" if study else count(len(studies), "study", "studies")
-    checked = f"{count(len(folders), 'result')} and {named}"
-    intact = "" if found.damaged or found.outdated else "all intact; "
-    sys.stdout.write(f"{checked}: {intact}{visible_lines(found.text())}\n")
-    if found.damaged and not options.delete:
-        raise StateError(
-            f"{found.damaged} of {checked} are damaged: 'calgrid verify --delete' removes them, "
-            "and the next call of snakemake computes them again."
-        )
-    if found.damaged:
-        sys.stdout.write(f"{found.damaged} damaged ones deleted; run again\n")
-    if found.outdated:
-        raise StateError(
-            f"{found.outdated} of {checked} were made from other inputs than are there now; run "
-            "the study again."
-        )
+    return found
+
+
+def _unreadable(study: Path) -> Iterator[tuple[Path, str]]:
+    """Manifest and newest plan of a study that cannot be read, and why."""
+    for path in (study / MANIFEST, *plans(study)[-1:]):
+        if path.is_file():
+            try:
+                read_record(path, "record")
+            except CalgridError as error:
+                yield path, str(error)
+
+
+def _missing(results: Path, verified: Iterable[Path]) -> Iterator[Path]:
+    """What finished studies lack; prepared data are needed only to train and predict."""
+    for study in verified:
+        if not (study / MANIFEST).is_file():
+            continue
+        manifest = read_record(study / MANIFEST, "manifest")
+        for folder in manifest["folders"]:
+            below = below_results(manifest, folder)
+            if below.parts[0] == "runs" and not any((results / below).glob("*")):
+                yield results / below
+        record = f"{HIDDEN}/{SUMMARIES[0]}-*.json"
+        if not any(study.glob(record)):
+            yield study / record
 
 
 def _data_roots(results: Path, studies: Iterable[Path]) -> dict[Path, Path]:
     """Folders of all results of studies -> the folder of their data."""
     roots: dict[Path, Path] = {}
     for study in studies:
-        for manifest in _manifests(study):
+        for manifest in manifests(study):
             root = Path(manifest["configuration"].get("data_root") or "")
             for folder in manifest["folders"]:
                 roots[results / below_results(manifest, folder)] = root
@@ -198,20 +237,24 @@ def remove(path: Path) -> None:
 
 def clean(options: argparse.Namespace) -> None:
     """List results that no study uses, or those of some runs, and remove them if told."""
-    if options.runs and options.configuration is None:
-        raise ConfigError("--run needs the configuration of the study: calgrid clean STUDY.yaml.")
+    place: Path = options.study
     if options.runs:
-        plan = Plan(read_study(options.configuration, options.data_root))
+        plan = Plan(read_study(place, options.data_root))
         folders = branch(plan, options.runs)
         title = f"results of {', '.join(options.runs)} and of what depends on them"
-    else:
-        studies = _studies(options.results)
-        used = used_folders(options.results, studies)
-        folders = [path for path in result_folders(options.results) if path not in used]
-        folders += _unused_fits(options.results, used)
-        for study in studies:
+    elif is_results(place):
+        used = used_folders(place, studies(place))
+        folders = [path for path in result_folders(place) if path not in used]
+        folders += _unused_fits(place, used)
+        for study in studies(place):
             folders += plans(study)[:-1]
         title = "results that no study uses"
+    else:
+        folder = study_folder(place)
+        raise ConfigError(
+            f"{folder} is one study: name its runs with --run, or give {folder.parent} to remove "
+            "what no study uses."
+        )
     folders = [path for path in folders if path.exists() and not _is_locked(path)]
     if not folders:
         sys.stdout.write(f"There is nothing to remove: no {title}.\n")
@@ -238,14 +281,6 @@ def used_folders(results: Path, studies: Iterable[Path]) -> set[Path]:
     return set(_data_roots(results, studies))
 
 
-def _manifests(study: Path) -> Iterator[dict[str, Any]]:
-    """Manifest of a study, and of the newest plan of one that is not finished."""
-    if (study / MANIFEST).is_file():
-        yield read_record(study / MANIFEST, "manifest")
-    if planned := plans(study):
-        yield read_record(planned[-1], "plan")["manifest"]
-
-
 def _unused_fits(results: Path, used: Iterable[Path]) -> list[Path]:
     """Saved fits of the runs of which no study uses a calibration and none is in progress."""
     calibrated = {path.parent for path in used if path.name.startswith("calibrate-")}
@@ -261,11 +296,11 @@ def branch(plan: Plan, patterns: Iterable[str]) -> list[Path]:
     """Folders of the results of some runs and of all runs that are made from them: those that test
     the same training, whose first stage they are, or ensembles of them.
 
-    The patterns are those of :meth:`Plan.matching_runs`.
+    The patterns are those of :func:`calgrid.configuration.plan.matching_runs`.
     """
     study, folders = plan.study, []
     for pattern in patterns:
-        keys = plan.matching_runs(pattern)
+        keys = matching_runs(study.runs, pattern)
         trainings = {study.training[key] for key in keys if key in study.training}
         for key, run in study.trained.items():
             if study.training[key] in trainings or run.first_stage in keys:

@@ -15,13 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+import yaml
+
 from calgrid.cli import events, joblogs
 from calgrid.cli.colours import coloured
-from calgrid.configuration.files import read_configuration
+from calgrid.cli.study_of import STUDY_FILE, configuration, configured_folder
 from calgrid.configuration.home import home
-from calgrid.configuration.model import Config
 from calgrid.errors import StateError, visible_lines
 from calgrid.progress import duration
+from calgrid.storage.atomic import replacing
+from calgrid.storage.records import HIDDEN
 
 #: rules that only collect others
 COLLECTING = ("all", "default")
@@ -192,27 +195,32 @@ def run(options: argparse.Namespace) -> None:
 
     Raises
     ------
-    ConfigError : the configuration cannot be read.
+    ConfigError : the argument names no study.
     StateError : Snakemake fails; what failed was shown before.
     """
-    values = read_configuration(options.configuration)
-    results = values.get("results") or Config.model_fields["results"].default
-    study = Path(str(results), str(values.get("study")))
+    place: Path = options.study
+    values = configuration(place)
+    study = configured_folder(values)
+    file = place
+    if place.is_dir():
+        file = study / HIDDEN / STUDY_FILE
+        with replacing(file) as temporary:
+            temporary.write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
     now = datetime.now().astimezone()
     log = Path(".snakemake/log", f"{now:%Y-%m-%dT%H%M%S}.run-{os.getpid()}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     screen = Screen(sys.stdout)
-    screen.say(f"{options.configuration}: planning; all messages go to {log}")
-    command = _command(options.configuration, options.snakemake)
+    screen.say(f"{place}: planning; all messages go to {log}")
+    command = _command(file, options.snakemake)
     with tempfile.TemporaryDirectory() as folder, log.open("w", encoding="utf-8") as output:
-        file = Path(folder, "events")
-        file.touch()
-        environment = {**os.environ, events.VARIABLE: str(file)}
+        told = Path(folder, "events")
+        told.touch()
+        environment = {**os.environ, events.VARIABLE: str(told)}
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
         stages = Stages(dry_run=bool(DRY_RUN.intersection(options.snakemake)))
-        said = _follow(process, file, stages, screen)
+        said = _follow(process, told, stages, screen)
     if process.returncode == 0:
         for name, path in (("Report", "report.html"), ("Numbers", "metrics.parquet")):
             if (study / path).is_file():

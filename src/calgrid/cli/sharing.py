@@ -25,6 +25,7 @@ import yaml
 
 from calgrid import __version__
 from calgrid.cli.maintenance import damage, result_folders, with_bar
+from calgrid.cli.study_of import STUDY_FILE, study_folder
 from calgrid.components import fingerprint, plugins
 from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
@@ -48,7 +49,6 @@ from calgrid.storage.records import (
 )
 from calgrid.storage.schema import METRICS
 
-STUDY = "study.yaml"
 CRATE = "ro-crate-metadata.json"
 #: folder of the sources of plugins
 SOURCES = "plugins"
@@ -67,8 +67,8 @@ def pack(options: argparse.Namespace) -> None:
     ConfigError : its configuration has an absolute path.
     """
     require_writable(options.archive)
-    study: Path = options.study
-    _write(options.archive, study, read_record(study / MANIFEST, "manifest"), options)
+    study, manifest = _finished(options.study)
+    _write(options.archive, study, manifest, options)
 
 
 def publish(options: argparse.Namespace) -> None:
@@ -82,15 +82,22 @@ def publish(options: argparse.Namespace) -> None:
     from calgrid.reporting.bank import write_page
 
     folder: Path = options.folder
-    study: Path = options.study
+    study, manifest = _finished(options.study)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StateError(f"{folder} exists already; give the name of a new folder.")
-    manifest = read_record(study / MANIFEST, "manifest")
-    archive = folder / f"{study.resolve().name}.zip"
+    archive = folder / f"{study.name}.zip"
     require_writable(archive)
     _write(archive, study, manifest, options)
     page = write_page(study, cast(Manifest, manifest), _origin(options), archive)
     sys.stdout.write(f"{page}: rankings, licence and citation\n")
+
+
+def _finished(place: Path) -> tuple[Path, dict[str, Any]]:
+    """Folder and manifest of a finished study."""
+    study = study_folder(place)
+    if not (study / MANIFEST).is_file():
+        raise StateError(f"The study in {study} is not finished; run it first.")
+    return study, read_record(study / MANIFEST, "manifest")
 
 
 def _origin(options: argparse.Namespace) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
     """Write the archive of a study."""
     totals = summary_record(study, "aggregate")
     if totals is None:
-        raise StateError(f"The study in {study} is not finished; call snakemake first.")
+        raise StateError(f"The study in {study} is not finished; run it first.")
     if "given" not in manifest:
         raise StateError(
             f"The study in {study} was made by an earlier version of calgrid; call snakemake with "
@@ -114,7 +121,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
         if below.parts[0] == "runs":
             folders.append(study.parent / below)
     entries: dict[str, Path | str] = {**_sources(folders), **_summaries(study, manifest, totals)}
-    entries[STUDY] = _configuration(manifest["given"], entries, options.models)
+    entries[STUDY_FILE] = _configuration(manifest["given"], entries, options.models)
     entries[CRATE] = json.dumps(_crate(options, study.name, folders), indent=2) + "\n"
     bank = {
         "schema": 1,
@@ -125,7 +132,7 @@ def _write(path: Path, study: Path, manifest: dict[str, Any], options: argparse.
     }
     entries[BANK] = _record(bank)
     for folder in with_bar(folders, "verify"):
-        for file in _verified_files(folder, options.models):
+        for file in _verified_files(folder, study, options.models):
             entries[file.relative_to(study.parent).as_posix()] = file
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name in with_bar(sorted(entries), "pack"):
@@ -242,11 +249,11 @@ def _moved(value: Any, here: str, there: str) -> Any:
     return [_moved(each, here, there) for each in value] if isinstance(value, list) else value
 
 
-def _verified_files(folder: Path, models: bool) -> Iterator[Path]:
+def _verified_files(folder: Path, study: Path, models: bool) -> Iterator[Path]:
     reason, _ = damage(folder)
     if reason:
         raise StateError(
-            f"{folder}: {reason}; 'calgrid verify --delete' removes it, then run again."
+            f"{folder}: {reason}; 'calgrid verify {study} --delete' removes it, then run again."
         )
     name = record_of(folder)
     yield folder / name
@@ -282,7 +289,7 @@ def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[
         "datePublished": max(finished)[:10],
         "license": {"@id": f"https://spdx.org/licenses/{options.licence}"},
         "creator": references,
-        "hasPart": [{"@id": STUDY}],
+        "hasPart": [{"@id": STUDY_FILE}],
     }
     if options.cite:
         dataset["citation"] = options.cite
@@ -292,7 +299,7 @@ def _crate(options: argparse.Namespace, name: str, folders: list[Path]) -> dict[
         "conformsTo": {"@id": "https://w3id.org/ro/crate/1.1"},
         "about": {"@id": "./"},
     }
-    study = {"@id": STUDY, "@type": "File", "name": "configuration of the study"}
+    study = {"@id": STUDY_FILE, "@type": "File", "name": "configuration of the study"}
     context = "https://w3id.org/ro/crate/1.1/context"
     return {"@context": context, "@graph": [descriptor, dataset, study, *creators]}
 
@@ -344,7 +351,7 @@ def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
     lists.
     """
     check_unpacked(archive, path)
-    listed = {STUDY, CRATE, BANK, METRICS}  # METRICS: archives of earlier versions
+    listed = {STUDY_FILE, CRATE, BANK, METRICS}  # METRICS: archives of earlier versions
     with contextlib.suppress(KeyError, TypeError, ValueError):  # those have no list of files
         listed |= {*parse_json(archive.read(BANK))[FILES]}
     for name in archive.namelist():

@@ -5,9 +5,17 @@ import sys
 from pathlib import Path
 
 from calgrid.cli.reliability import check_figure
+from calgrid.cli.study_of import last_manifest, study_folder
+from calgrid.configuration.manifest import below_results
+from calgrid.configuration.plan import matching_runs
 from calgrid.errors import ConfigError, visible_lines
 from calgrid.reporting.run import Run, describe, draw
 from calgrid.storage.atomic import replacing, require_writable
+from calgrid.storage.layout import RunKey
+from calgrid.storage.records import PREDICT, TRAIN
+
+#: jobs with the results that are shown, and their records
+JOBS = {"train": TRAIN, "predict": PREDICT}
 
 
 def show(options: argparse.Namespace) -> None:
@@ -15,7 +23,7 @@ def show(options: argparse.Namespace) -> None:
     given.
     """
     check_figure(options.plot)
-    run = Run.newest(_folder(options.run_folder, options.results))
+    run = _run(options.place, options.pattern)
     text = describe(run, options.checkpoint, options.bins)
     if options.plot:
         require_writable(options.plot)
@@ -25,13 +33,25 @@ def show(options: argparse.Namespace) -> None:
     sys.stdout.write(visible_lines(text))
 
 
-def _folder(text: str, results: Path) -> Path:
-    """Folder of a run, given as a path or as ``protocol/dataset/backbone/method/seed1``."""
-    places = [Path(text), results / "runs" / text]
-    for place in places:
-        if any(place.glob("predict-*")) or any(place.glob("train-*")):
-            return place
-    raise ConfigError(
-        f"There is no run in {places[0]} or {places[1]}; give its folder, or "
-        "protocol/dataset/backbone/method/seed1 and --results."
-    )
+def _run(place: Path, pattern: str | None) -> Run:
+    """The newest results in the folder of a run, or the results of a run of a study."""
+    if pattern is None and any(path for job in JOBS for path in place.glob(f"{job}-*")):
+        return Run.newest(place)
+    study = study_folder(place)
+    manifest = last_manifest(study)
+    runs = {RunKey(**run["key"]): run for run in manifest["runs"]}
+    keys = list(runs) if pattern is None else matching_runs(runs, pattern)
+    if len(keys) != 1:
+        of = "" if pattern is None else f" '{pattern}'"
+        raise ConfigError(
+            f"The study in {study} has {len(keys)} runs{of}; name one by its path or the end of "
+            f"it, such as {keys[0].method}/seed{keys[0].seed}."
+        )
+    found = []
+    for job, record in JOBS.items():
+        name = runs[keys[0]][job]
+        folder = study.parent / below_results(manifest, name) if name else Path()
+        found.append(folder if (folder / record).is_file() else None)
+    if found == [None, None]:
+        raise ConfigError(f"The run {keys[0].path} has no results yet.")
+    return Run(*found)

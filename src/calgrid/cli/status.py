@@ -17,10 +17,10 @@ from typing import Any
 
 from calgrid.cli import joblogs
 from calgrid.cli.colours import coloured
-from calgrid.cli.listing import read_study
+from calgrid.cli.study_of import read_study
 from calgrid.components import fingerprint
 from calgrid.configuration.pending import FOLLOWS, Must, pending
-from calgrid.configuration.plan import Job, Plan
+from calgrid.configuration.plan import Job, Plan, matching_runs
 from calgrid.errors import DataError, visible_lines
 from calgrid.storage.locks import described, live_owner
 from calgrid.storage.records import INPUTS, Record
@@ -82,7 +82,7 @@ class JobState:
 
 def status(options: argparse.Namespace) -> None:
     """Print the states of the jobs of a study."""
-    plan = Plan(read_study(options.configuration, options.data_root))
+    plan = Plan(read_study(options.study, options.data_root))
     if options.why:
         sys.stdout.write(visible_lines("\n".join(why(plan, options.why))) + "\n")
         return
@@ -101,7 +101,7 @@ def why(plan: Plan, run: str) -> list[str]:
     ``run`` is a method, or the path of a run or its end: ``ce``, ``ce/seed1``.
     """
     lines = []
-    for key in plan.matching_runs(run):
+    for key in matching_runs(plan.study.runs, run):
         for job in plan.jobs:
             if job.about == key.path:
                 name = Path(job.folder).name

@@ -75,6 +75,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "sees_validation": False,
         "several_gpus": False,
         "cuda_graph": False,
+        "averaged_weights": False,
     },
     "calibrator": {"needs": ("logits",), "slow_from": None},
     "backbone": {"pretrained": False, "library": False},
@@ -87,7 +88,7 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
     "dataset": (
         *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
         *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),
-        *("evaluation_only", "keep_encoded", "warning", "variants"),
+        *("evaluation_only", "keep_encoded", "some_classes", "warning", "variants"),
     ),
     "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
     "metric": ("interval",),

@@ -22,7 +22,7 @@ from calgrid.specs import Calibrator, NamedComponent
 from calgrid.storage.layout import OOD_PREFIX, RunKey
 from calgrid.storage.schema import PUBLISHED_COLUMNS, PUBLISHED_UNITS, REDRAWN, SAME_SHIFT
 from calgrid.storage.sources import name_data_root
-from calgrid.training.protocol import Protocol, TrainingProtocol
+from calgrid.training.protocol import AVERAGES, Protocol, TrainingProtocol
 
 #: numeric columns of published numbers -> whether a value is required
 NUMBERS = {"value": True, "severity": False, "std": False}
@@ -264,24 +264,26 @@ def check_features(
 
 
 def check_procedure(procedure: str, protocol: TrainingProtocol, where: str) -> None:
-    """Check that a procedure can share its batches among several GPUs, or be a CUDA graph, where
-    the protocol asks for that.
+    """Check that a procedure can share its batches among several GPUs, be a CUDA graph, or have
+    averaged weights, where the protocol asks for that.
     """
     if protocol.gpus > 1 and protocol.cuda_graph is True:
         raise ConfigError(f"{where} has gpus and cuda_graph; leave one of them out.")
-    if protocol.gpus > 1:
-        fact, key, does = "several_gpus", "gpus", "trains on several GPUs"
-    elif protocol.cuda_graph is True:
-        fact, key, does = "cuda_graph", "cuda_graph", "uses a CUDA graph"
-    else:
-        return
+    averages = [name for name in protocol.checkpoints if name in AVERAGES]
+    of_averages = f"{', '.join(averages)} of the checkpoints"
+    wanted = [
+        (protocol.gpus > 1, "several_gpus", "gpus", "trains on several GPUs"),
+        (protocol.cuda_graph is True, "cuda_graph", "cuda_graph", "uses a CUDA graph"),
+        (averages, "averaged_weights", of_averages, "tests averaged weights"),
+    ]
     found = registry.descriptions("procedure")
-    if not found[procedure].info[fact]:
-        able = [id for id, component in found.items() if component.info[fact]]
-        raise ConfigError(
-            f"{where} {does}, which procedure '{procedure}' cannot; leave out {key} for it, or "
-            f"use one of {', '.join(able)}."
-        )
+    for is_wanted, fact, key, does in wanted:
+        if is_wanted and not found[procedure].info[fact]:
+            able = [id for id, component in found.items() if component.info[fact]]
+            raise ConfigError(
+                f"{where} {does}, which procedure '{procedure}' cannot; leave out {key} for it, or "
+                f"use one of {', '.join(able)}."
+            )
 
 
 def check_linear_head(

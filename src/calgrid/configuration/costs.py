@@ -15,6 +15,7 @@ from calgrid.components import registry
 from calgrid.configuration.runs import Run
 from calgrid.configuration.study import Study
 from calgrid.datasets.encoded import ENCODED_ABOVE
+from calgrid.datasets.prepared import SHIFT_SPLIT
 from calgrid.errors import unknown_id
 from calgrid.storage.layout import RunKey, image_set_of
 from calgrid.training.protocol import TrainingProtocol
@@ -141,6 +142,8 @@ def image_counts(study: Study, dataset: str) -> dict[str, int]:
 def scored_images(study: Study, image_set: str) -> int:
     """Images of all conditions of a shift, or of the test split of an out-of-distribution set."""
     info = study.datasets.describe(image_set).info
+    if SHIFT_SPLIT in info.get("sizes", {}):
+        return int(info["sizes"][SHIFT_SPLIT])
     conditions = len(info.get("shifts", ("",))) * len(info.get("severities", (0,)))
     return conditions * image_counts(study, info.get("base") or image_set)["test"]
 

@@ -19,7 +19,7 @@ from calgrid.components import registry
 from calgrid.configuration import model
 from calgrid.configuration.files import is_path
 from calgrid.errors import ConfigError, DataError
-from calgrid.storage.layout import OOD_PREFIX
+from calgrid.storage.layout import OOD_PREFIX, image_set_of
 from calgrid.storage.sources import source_digest
 
 #: options that name files or folders below data_root
@@ -150,6 +150,10 @@ class DatasetCatalog:
             return self.options[name]["val_size"] is not None
         info = self.describe(name).info
         return "drawn_val" in info and "val" not in info.get("repeats", {})
+
+    def has_some_classes(self, family: str) -> bool:
+        """Whether only the classes that occur in a shift family count on it."""
+        return bool(self.describe(image_set_of(family)).info.get("some_classes", False))
 
     def sizes(self, image_set: str) -> Mapping[str, int] | None:
         """Images of each split: as registered, or counted in the user's files; None if they are

@@ -242,7 +242,7 @@ class NamedRun(Model):
     method: str | None = Field(None, description="Method of the run.")
     seed: Seed | None = Field(None, description="Seed of the run.")
     checkpoint: str | None = Field(
-        None, description="Tested checkpoint of the run - best, refined or last."
+        None, description="Tested checkpoint of the run, for example best."
     )
 
 

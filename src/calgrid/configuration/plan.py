@@ -354,6 +354,7 @@ class Plan:
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
+            "some_classes": list(filter(self.study.datasets.has_some_classes, wanted.families)),
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
@@ -514,23 +515,6 @@ class Plan:
             jobs += [self.probe(key, name) for name in evaluation.probes]
         return jobs
 
-    def matching_runs(self, pattern: str) -> list[RunKey]:
-        """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
-
-        Raises
-        ------
-        ConfigError : there are none.
-        """
-        end = pattern.strip("/")
-        runs = self.study.runs
-        keys = [key for key in runs if end == key.method or f"/{key.path}".endswith(f"/{end}")]
-        if not keys:
-            known = ", ".join(sorted({key.method for key in runs}))
-            raise ConfigError(
-                f"The study has no run '{pattern}'; give a method ({known}), or the path of a run."
-            )
-        return keys
-
     def file(self) -> dict[str, Any]:
         """Content of the plan file, from which a job reads what it is to do and to read.
 
@@ -630,3 +614,20 @@ def _key(key: RunKey) -> specs.Key:
 def _network_modules(run: Run) -> list[str]:
     procedure = registry.describe("procedure", run.method.procedure)
     return [procedure.module, registry.describe("backbone", run.key.backbone).module]
+
+
+def matching_runs(runs: Iterable[RunKey], pattern: str) -> list[RunKey]:
+    """Runs of a method (``ce``), or whose path is or ends in ``pattern`` (``ce/seed1``).
+
+    Raises
+    ------
+    ConfigError : there are none.
+    """
+    runs, end = list(runs), pattern.strip("/")
+    keys = [key for key in runs if end == key.method or f"/{key.path}".endswith(f"/{end}")]
+    if not keys:
+        known = ", ".join(sorted({key.method for key in runs}))
+        raise ConfigError(
+            f"The study has no run '{pattern}'; give a method ({known}), or the path of a run."
+        )
+    return keys

@@ -13,7 +13,7 @@ from calgrid.components import registry
 from calgrid.components.validation import validated
 from calgrid.configuration.files import read_mapping
 from calgrid.errors import ConfigError, unknown_id
-from calgrid.training.protocol import READY_KEYS, Protocol, TrainingProtocol
+from calgrid.training.protocol import AVERAGES, READY_KEYS, Protocol, TrainingProtocol
 from calgrid.training.schedule import epoch_batches
 
 #: keys of a protocol that do not affect training
@@ -136,6 +136,10 @@ def _check_training(protocol: TrainingProtocol, where: str) -> None:
             f"{where}: augmentation.resized_crop gives images their final size; remove "
             "crop_padding and crop_size."
         )
+    if augmentation.randaugment is not None and augmentation.augmix is not None:
+        raise ConfigError(
+            f"{where}: augmentation has randaugment and augmix; leave one of them out."
+        )
     _check_schedule(protocol, where)
     if protocol.second_stage is not None:
         _check_schedule(second_stage_of(protocol), f"{where}: second_stage")
@@ -159,8 +163,14 @@ def parts_of(pattern: str) -> set[str]:
 
 
 def training_options(protocol: Protocol) -> dict[str, Any]:
-    """Return the options that affect training."""
-    return protocol.model_dump(exclude=WITHOUT_EFFECT)
+    """Return the options that affect training, the same for a protocol as before it had the keys
+    of which it makes no use.
+    """
+    if not isinstance(protocol, TrainingProtocol):
+        return protocol.model_dump(exclude=WITHOUT_EFFECT)
+    unused = AVERAGES.keys() - set(protocol.checkpoints)
+    options = protocol.model_dump(exclude=WITHOUT_EFFECT | unused)
+    return {**options, "augmentation": protocol.augmentation.model_dump(exclude_none=True)}
 
 
 def for_stage(protocol: Protocol, second: bool) -> Protocol:
@@ -178,7 +188,7 @@ def second_stage_of(protocol: TrainingProtocol) -> TrainingProtocol:
     It has no lookahead: means of the weights of different epochs, and of their masks, are no
     weights of a masked head.
     """
-    first_alone = {"second_stage": None, "gpus": 1, "cuda_graph": False, "lookahead": None}
+    first_alone = {"second_stage": None, "gpus": 1, "cuda_graph": "auto", "lookahead": None}
     options = {**protocol.model_dump(), **first_alone}
     if protocol.second_stage is not None:
         options = merge(options, protocol.second_stage.model_dump(exclude_none=True))

@@ -34,7 +34,7 @@ class Predicted:
 
     Attributes
     ----------
-    checkpoints : tested checkpoints: ``best``, ``refined``, ``last``.
+    checkpoints : tested checkpoints, such as ``best`` and ``last``.
     disjoint_validation : whether calibrators are fitted on a part of the validation rows.
     sees_validation : whether validation data were used in training, or in that of a first stage.
     draws_validation : whether the validation images are drawn by the seed.

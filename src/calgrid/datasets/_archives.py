@@ -89,6 +89,21 @@ def each_member(archive: Path, limits: Mapping[str, int]) -> Iterator[tuple[str,
             raise DataError(f"The archive {archive} has no member '{name}'; replace it.")
 
 
+def list_members(archive: Path) -> list[str]:
+    """Return the names of the regular files of an archive or unpacked folder, as
+    :func:`each_member` takes them.
+
+    Raises
+    ------
+    DataError : the archive is damaged.
+    """
+    if archive.is_dir():
+        return [f"{archive.name}/{name}" for name, _ in files_below(archive)]
+    members = _members_of_zip if zipfile.is_zipfile(archive) else _members_of_tar
+    with _intact(f"The archive {archive}"):
+        return [name for name, size, _ in members(archive) if size is not None]
+
+
 def _members_of_folder(folder: Path, names: Iterable[str]) -> Iterator[Member]:
     for name in names:
         path = folder.parent / name

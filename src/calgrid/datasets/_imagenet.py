@@ -56,7 +56,8 @@ class Pictures:
     in the store.
 
     ``wnids`` are the WordNet ids of the classes. ``resize`` (pixels of the shorter side before the
-    crop) and ``interpolation`` define the resizing. ``kept``: also a few images stay encoded.
+    crop to ``size``) and ``interpolation`` define the resizing. ``kept``: also a few images stay
+    encoded.
     """
 
     store: ArchiveReader
@@ -66,6 +67,7 @@ class Pictures:
     resize: int = RESIZE
     interpolation: Interpolation = "bilinear"
     kept: bool = False
+    size: int = SIZE
 
     @classmethod
     def of(cls, store: ArchiveReader, members: Mapping[str, str], n_classes: int) -> "Pictures":
@@ -92,8 +94,8 @@ class Pictures:
             lambda row: f"'{members[row]}' in {self.store.place}",
             sum(map(self.store.size, members)),
         )
-        shape = (len(rows), 3, SIZE, SIZE)
-        scaling = Scaling(SIZE, self.resize, self.interpolation)
+        shape = (len(rows), 3, self.size, self.size)
+        scaling = Scaling(self.size, self.resize, self.interpolation)
         images = EncodedImages(source, shape, scaling, threads, self.kept)
         # behaves like an array
         return ImageSplit(cast(NDArray[np.uint8], images), self.labels[rows], rows)

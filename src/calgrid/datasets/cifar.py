@@ -106,7 +106,7 @@ class Cifar(Dataset):
     **FACTS,
     label="CIFAR-10",
     n_classes=10,
-    families=("cifar10_c", "ood/svhn", "ood/cifar100"),
+    families=("cifar10_c", "cifar10_1", "ood/svhn", "ood/cifar100"),
     files=(
         {
             "name": "cifar-10-python.tar.gz",

@@ -173,14 +173,14 @@ def _check_built(
     duplicates: dict[str, int] = {}
     if entry.info["role"] == "shift":
         _check_conditions(entry, conditions)
-    else:
+    sizes = {name: sum(map(len, splits)) for name, splits in parts.items()}
+    if sizes != entry.info.get("sizes", sizes):
+        raise DataError(
+            f"Splits built for '{entry.id}' hold {sizes} images, registered are "
+            f"{entry.info['sizes']}: the source is incomplete or of another version."
+        )
+    if entry.info["role"] != "shift":
         splits = {name: split for name, (split,) in parts.items()}
-        sizes = {name: len(split) for name, split in splits.items()}
-        if sizes != entry.info.get("sizes", sizes):
-            raise DataError(
-                f"Splits built for '{entry.id}' hold {sizes} images, registered are "
-                f"{entry.info['sizes']}: the source is incomplete or of another version."
-            )
         duplicates = _check_disjoint(entry, splits)
     for name, splits_of_file in parts.items():
         for split in splits_of_file:

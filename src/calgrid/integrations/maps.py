@@ -5,6 +5,7 @@ that ``torch.jit``, ``torch.export``, ``torch.compile`` and the ONNX exporter kn
 conditions on values.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -16,6 +17,12 @@ from torch import Tensor, nn
 from calgrid.calibrators._probabilities import ROW_SUM_TOLERANCE
 
 Array = NDArray[np.float64]
+#: ``ln (erfc(z) exp(z^2) / t)`` as a polynomial of ``t = 1 / (1 + z / 2)``, highest power first, to
+#: 1.2e-7 (Press et al., Numerical Recipes, section 6.2)
+ERFC = [
+    *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
+    *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
+]
 #: without a type, because TorchScript reads no comments about types
 is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
 
@@ -498,6 +505,39 @@ class Kernel(nn.Module):
         scores = plain.clamp(min=self.least).log() @ self.shape.t() + self.constant
         number = self.hits.shape[0]
         return (number * (torch.softmax(scores, dim=1) @ self.hits) + plain) / (number + 1.0)
+
+
+class Consistency(nn.Module):
+    """Probability that a class is the largest after normal noise of standard deviation
+    ``strength``, summed over ``points``, places of the maximum.
+    """
+
+    def __init__(self, strength: float, points: Sequence[float]) -> None:
+        super().__init__()
+        self.points, self.tail = list(points), ERFC
+        self.strength: Tensor
+        self.register_buffer("strength", _tensor(strength))
+
+    def log_normal(self, values: Tensor) -> Tensor:
+        """Return the logarithm of the normal distribution function."""
+        # that of PyTorch uses functions that no ONNX runtime has in float64
+        z = values.abs() * math.sqrt(0.5)
+        t = 1.0 / (1.0 + 0.5 * z)
+        exponent = torch.zeros_like(z)
+        for coefficient in self.tail:
+            exponent = exponent * t + coefficient
+        log_tail = exponent - z.square() + (0.5 * t).log()
+        return torch.where(values < 0.0, log_tail, torch.log1p(-log_tail.exp()))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Return probabilities ``(N, K)`` of logits ``(N, K)`` with row maximum 0."""
+        gaps = -logits / self.strength
+        scores = torch.full_like(gaps, -float("inf"))
+        for point in self.points:
+            below = self.log_normal(point + gaps)
+            of_all = below.sum(dim=1, keepdim=True)
+            scores = torch.logaddexp(scores, of_all - below - 0.5 * (point + gaps).square())
+        return torch.softmax(scores, dim=1)
 
 
 class PerClass(nn.Module):

@@ -210,7 +210,22 @@ class Scorer:
     def _val(self) -> dict[str, Logits]:
         val = self._read("val")
         purposes = rows_by_purpose(val.label, self.spec["disjoint_validation"])
-        return {purpose: val.rows(purposes[purpose]) for purpose in (FIT, CHOICE)}
+        return {purpose: self._kept(val.rows(purposes[purpose])) for purpose in (FIT, CHOICE)}
+
+    def _kept(self, rows: Logits) -> Logits:
+        """Rows and logits of the classes that count on the shift family."""
+        return rows if self._classes is None else rows.of_classes(self._classes)
+
+    @functools.cached_property
+    def _classes(self) -> np.ndarray | None:
+        """Classes of a family that has some of them only; None for all."""
+        if self.family not in self.spec["some_classes"]:
+            return None
+        return np.unique(self._family_rows.label)
+
+    @functools.cached_property
+    def _family_rows(self) -> Logits:
+        return self._read(self.family, self.chunk.group)
 
     @property
     def fit(self) -> Logits:
@@ -233,12 +248,17 @@ class Scorer:
     @functools.cached_property
     def shifted(self) -> Logits:
         """Rows of the shift family."""
-        return self._read(self.family, self.chunk.group)
+        return self._kept(self._family_rows)
 
     @functools.cached_property
     def head(self) -> Head | None:
         """The last linear layer of the network, if it was exported."""
-        return read_head(self.predicted / head_file(self.checkpoint), self.spec["run_fingerprint"])
+        path = self.predicted / head_file(self.checkpoint)
+        head = read_head(path, self.spec["run_fingerprint"])
+        if head is None or self._classes is None:
+            return head
+        weight, bias = head
+        return weight[self._classes], bias[self._classes]
 
     @functools.cached_property
     def _content(self) -> str:

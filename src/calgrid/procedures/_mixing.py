@@ -1,17 +1,19 @@
-"""Mixtures of a batch with a permutation of itself: random weights, partners, and losses of several
-terms.
+"""Mixtures of a batch with a permutation of itself: random weights, partners, losses of several
+terms, and the procedures that train on one mixture of each image.
 
 All random numbers come from the global CPU generator, so that all devices mix the same pairs.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.distributions import Gamma
 
+from calgrid.backbones.base import Backbone
 from calgrid.training.data import Batch
-from calgrid.training.procedure import LossFunction
+from calgrid.training.procedure import LossFunction, Procedure
 
 
 def draw_beta(alpha: float, count: int) -> Tensor:
@@ -60,3 +62,45 @@ def weighted_loss(
             parts[name] = parts.get(name, torch.zeros_like(value)) + weight * value
     loss.last_terms = parts
     return total
+
+
+class MixedPairs(Procedure):
+    """Training on mixtures of images with those of their partners, and on the losses of both labels
+    in the same proportion.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weight = 1.0
+        self._other_labels = torch.empty(0, dtype=torch.int64)
+
+    @abstractmethod
+    def mixture(self, batch: Batch) -> tuple[Tensor, float, Tensor] | None:
+        """Return mixed images (B, C, H, W), the weight of the batch's own labels, and the partners
+        (B,); None for a batch of plain training.
+        """
+        raise NotImplementedError
+
+    def forward_loss(
+        self, model: Backbone, loss: LossFunction, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (B, K) of the mixed images and the two-term loss."""
+        mixture = self.mixture(batch)
+        if mixture is None:
+            self._weight, self._other_labels = 1.0, batch.labels
+            return super().forward_loss(model, loss, batch)
+        images, self._weight, partners = mixture
+        self._other_labels = batch.labels[partners]
+        features = model.features(images)
+        logits = model.head(features)
+        terms = [
+            (self._weight, logits, batch.labels),
+            (1.0 - self._weight, logits, self._other_labels),
+        ]
+        return logits, weighted_loss(loss, terms, features, batch.index)
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Total weight (B,) of the labels that equal the arg max."""
+        correct = super().correct(logits, batch)
+        correct_for_partner = logits.argmax(dim=1).eq(self._other_labels)
+        return mix(correct.float(), correct_for_partner.float(), self._weight)

@@ -13,6 +13,7 @@ from calgrid.procedures.mit_l import MixupInferenceLast
     source="Wang et al., CVPR 2023, MIT-A; dengbaowang/Mixup-Inference-in-Training main.py",
     losses="stateless",
     passes=2,
+    averaged_weights=True,
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
 class MixupInferenceAll(MixupInferenceLast):

@@ -37,6 +37,7 @@ def decouple(mixed: Pair, weights: tuple[float, float]) -> Pair:
     source="Wang et al., CVPR 2023, MIT-L; dengbaowang/Mixup-Inference-in-Training main.py",
     losses="stateless",
     passes=2,
+    averaged_weights=True,
     limits={"alpha": "(0, inf)", "margin": "[0, 1)"},
 )
 class MixupInferenceLast(Procedure):

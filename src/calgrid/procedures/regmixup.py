@@ -16,6 +16,7 @@ from calgrid.training.procedure import LossFunction, Procedure
     "models/regmixup.py, commands.sh",
     losses="affine",
     several_gpus=True,
+    averaged_weights=True,
     passes=2,
     dataset_defaults={"cifar100": {"alpha": 10.0}},
     limits={"alpha": "(0, inf)"},

@@ -14,6 +14,7 @@ from calgrid.procedures.second_stage import FACTS, SecondStage
     source="Jordahn & Olmos, ICML 2024, Sec. 3",
     **FACTS,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+    averaged_weights=True,
     limits={"hidden": "[1, 16384]"},
 )
 class TwoStageTraining(SecondStage):

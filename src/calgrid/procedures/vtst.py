@@ -57,6 +57,7 @@ def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     "src/models/VTST.py",
     **FACTS,
     dataset_defaults={"cifar100": {"hidden": 512}, "tiny_imagenet": {"hidden": 512}},
+    averaged_weights=True,
     limits={"hidden": "[1, 16384]", "samples": "[1, 10000]", "kl_weight": "[0, inf)"},
 )
 class VariationalTwoStageTraining(SecondStage):

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,19 @@ class Logits:
             values = getattr(self, name)
             chosen[name] = None if values is None else values[index]
         return Logits(**chosen)
+
+    def of_classes(self, classes: np.ndarray) -> "Logits":
+        """Return the rows of some ascending classes, their logits of these classes, and labels as
+        positions in ``classes``, without distribution, probabilities and metadata.
+        """
+        chosen = self.rows(np.flatnonzero(np.isin(self.label, classes)))
+        return replace(
+            chosen,
+            label=np.searchsorted(classes, chosen.label).astype(np.int32),
+            logits=chosen.logits[:, classes],
+            distribution=None,
+            probabilities=None,
+        )
 
     def identity(self) -> str:
         """Return :func:`identity_of_rows` in the order of ``index``."""

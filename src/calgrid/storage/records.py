@@ -31,7 +31,7 @@ FILES = "files"
 #: record key of the SHA-256 of each input of the job
 INPUTS = "inputs"
 #: end of every message about a damaged result
-MEND = "remove it with 'calgrid verify --delete' and run again"
+MEND = "remove it with 'calgrid verify STUDY --delete' and run again"
 
 
 class FileFacts(TypedDict):

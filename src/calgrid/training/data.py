@@ -6,7 +6,7 @@ Both give the same results.
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -18,6 +18,8 @@ from calgrid.errors import DataError
 from calgrid.parallel import ahead
 from calgrid.specs import Views
 
+#: images (B, C, H, W) uint8 -> augmented ones, uint8 or float32 in [0, 255]
+Operations = Callable[[torch.Tensor], torch.Tensor]
 #: most pixels of images that are scored together: the feature maps of 128 images of 32x32 stay near
 #: a processor's caches, those of 1,024 images of 64x64 fit into the memory of a GPU
 PIXELS_AT_ONCE = {"cpu": 128 * 32**2, "cuda": 1024 * 64**2}
@@ -60,7 +62,7 @@ class Split(Protocol):
 
     def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
         """Batch of the samples at ``index``; images are augmented by the options ``changes`` of
-        :func:`augment`.
+        :meth:`DeviceImages.batch`.
         """
         ...
 
@@ -121,7 +123,7 @@ class DeviceImages:
         return len(self.labels)
 
     def normalise(self, images: torch.Tensor) -> torch.Tensor:
-        """Return uint8 images as normalised float32, (x / 255 - mean) / std."""
+        """Return images in [0, 255] as normalised float32, (x / 255 - mean) / std."""
         return (images.float() * self._scale - self._offset).contiguous(
             memory_format=self.memory_format
         )
@@ -138,11 +140,15 @@ class DeviceImages:
             cut = centre_crop(images, self.crop_size)
             yield Batch(self.normalise(cut), self.labels[index], index)
 
-    def batch(self, index: torch.Tensor, **changes: Any) -> Batch:
+    def batch(
+        self, index: torch.Tensor, operations: Operations | None = None, **changes: Any
+    ) -> Batch:
         """Batch of the images at ``index``, augmented by the options ``changes`` of
-        :func:`augment`.
+        :func:`augment`, and then by ``operations``.
         """
         images = augment(self._at(index), crop_size=self.crop_size, **changes)
+        if operations is not None:
+            images = operations(images)
         return Batch(self.normalise(images), self.labels[index], index)
 
 

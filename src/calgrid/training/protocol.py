@@ -16,7 +16,9 @@ Epochs = Annotated[int, Field(ge=1, le=10**8)]
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
 LearningRate = Annotated[float, Field(gt=0, le=100)]
 WeightDecay = Annotated[float, Field(ge=0, le=10)]
-Checkpoints = Annotated[list[Literal["best", "refined", "last"]], Field(min_length=1), Distinct]
+Checkpoints = Annotated[
+    list[Literal["best", "refined", "last", "ema", "swa"]], Field(min_length=1), Distinct
+]
 Reduction = Literal["mean", "sum"]
 
 EPOCHS = "Passes over the training split."
@@ -30,11 +32,17 @@ DROP_LAST = (
 LR = "Learning rate before the schedule."
 WEIGHT_DECAY = "Weight decay on all parameters."
 SCHEDULE = "Learning rate by epoch."
+#: tested weights that are means over the training -> which
+AVERAGES = {
+    "ema": "exponential mean of the weights of all steps (key ema)",
+    "swa": "mean of the weights after each of the last epochs (key swa)",
+}
 #: tested weights -> their epoch
 CHECKPOINT_EPOCHS = {
     "best": "highest validation accuracy, the first of equal ones",
     "refined": "lowest validation NLL after temperature scaling, the first of equal ones",
     "last": "last epoch",
+    **AVERAGES,
 }
 CHECKPOINTS = (
     f"Tested weights, one or several - {'; '.join(map(': '.join, CHECKPOINT_EPOCHS.items()))}."
@@ -87,6 +95,32 @@ class Schedule(Model):
     )
 
 
+class RandAugment(Model):
+    """RandAugment (Cubuk et al., NeurIPS 2020), as in torchvision."""
+
+    n: int = Field(2, ge=1, le=10, description="Operations on each image.")
+    m: int = Field(9, ge=0, le=30, description="Magnitude of each operation, of 30.")
+
+
+class AugMix(Model):
+    """AugMix (Hendrycks et al., ICLR 2020), without its Jensen-Shannon loss."""
+
+    severity: float = Field(
+        3.0, ge=0.1, le=10, description="Largest level of an operation, of 10; the least is 0.1."
+    )
+    width: int = Field(3, ge=1, le=10, description="Chains of operations that are mixed.")
+    depth: int = Field(
+        3, ge=1, le=10, description="Most operations of a chain; their number is random from 1 on."
+    )
+    alpha: float = Field(
+        1.0,
+        ge=0.01,
+        le=100,
+        description="Parameter of the Dirichlet distribution of the chains' weights, and of the "
+        "Beta distribution of the weight of the image itself.",
+    )
+
+
 class Augmentation(Model):
     """Augmentation of a training batch, on the device."""
 
@@ -113,6 +147,16 @@ class Augmentation(Model):
         "torchvision, while threads of the job decode it; for data sets whose images stay encoded "
         "(keep_encoded).",
     )
+    randaugment: RandAugment | None = Field(
+        None,
+        description="Random operations on each image after crop and flip, with 1 or 3 channels; "
+        "null: none.",
+    )
+    augmix: AugMix | None = Field(
+        None,
+        description="Mixture of each image, after crop and flip, with chains of random operations "
+        "on it; null: none.",
+    )
 
 
 class Lookahead(Model):
@@ -127,6 +171,28 @@ class Lookahead(Model):
         0.95**5,
         description="Share of the old mean in an update at the end of training; before, this times "
         "the cube of the share of steps done.",
+    )
+
+
+class Ema(Model):
+    """Exponential mean of weights and BatchNorm statistics, from the first step on: checkpoint ema.
+
+    A mean over about ``1 / (1 - decay)`` steps: 1,000 of them by default.
+    """
+
+    decay: Fraction = Field(0.999, description="Share of the old mean after each step.")
+
+
+class Swa(Model):
+    """Stochastic weight averaging (Izmailov et al., UAI 2018): checkpoint swa.
+
+    The mean of the weights after each epoch from ``start`` on, with BatchNorm statistics of one
+    more epoch of training images. The learning rate is that of the schedule; the authors' is
+    constant or cyclic during these epochs.
+    """
+
+    start: float = Field(
+        0.75, ge=0, lt=1, description="Share of the epochs before the first that counts."
     )
 
 
@@ -251,6 +317,8 @@ class TrainingProtocol(Protocol):
         description="Interpolation with a running mean of the weights; null: none. Second stages "
         "have none.",
     )
+    ema: Ema = Field(default_factory=Ema, description="Options of the checkpoint ema.")
+    swa: Swa = Field(default_factory=Swa, description="Options of the checkpoint swa.")
     reduction: Reduction = Field("mean", description=REDUCTION)
     precision: Literal["fp32", "bf16"] = Field(
         "fp32",

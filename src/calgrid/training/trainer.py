@@ -7,14 +7,17 @@ always on the CPU (same type of processor and number of threads), on a GPU if th
 ``deterministic``. Otherwise a resumed run on a GPU differs by rounding.
 """
 
+import copy
 import inspect
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -24,13 +27,14 @@ from calgrid.errors import ConfigError, DataError
 from calgrid.losses.base import Loss
 from calgrid.progress import Progress, log
 from calgrid.storage.checkpoint import load_resume_state, save_resume_state
-from calgrid.training import environment
+from calgrid.training import environment, policies
+from calgrid.training.averages import Average, first_averaged
 from calgrid.training.cuda_graph import GraphedFeatures
 from calgrid.training.data import EVALUATION_BATCH, Batch, Split, StreamedImages
 from calgrid.training.interrupt import StopRequest
 from calgrid.training.lookahead import Lookahead
 from calgrid.training.procedure import Procedure, Training
-from calgrid.training.protocol import Optimizer, TrainingProtocol
+from calgrid.training.protocol import AVERAGES, Optimizer, TrainingProtocol
 from calgrid.training.refinement import loss_parts
 from calgrid.training.schedule import epoch_batches, learning_rate
 from calgrid.training.seeds import generator, seed_global, stream
@@ -98,7 +102,7 @@ class Trainer:
         self.streamed = isinstance(train, StreamedImages)
         changes = protocol.augmentation
         crops = changes.crop_padding, changes.resized_crop, protocol.crop_size
-        augmented = any((*crops, changes.flip))
+        augmented = any((*crops, changes.flip, changes.randaugment, changes.augmix))
         facts = Training(
             seed, protocol.epochs, len(train), loss.num_classes, augmented, self.device, folder
         )
@@ -121,6 +125,8 @@ class Trainer:
             statistics = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
             steps = self.steps * protocol.epochs
             self.lookahead = Lookahead([*self.trained, *statistics], protocol.lookahead, steps)
+        wanted = [name for name in AVERAGES if name in protocol.checkpoints]
+        self.averages = {name: Average(model) for name in wanted}
         rng = generator("cpu", seed, "mirrored")
         self.mirrored_first = (torch.rand(len(train), generator=rng) < 0.5).to(self.device)
         if self.last_batch == 1 < protocol.batch_size:
@@ -162,14 +168,7 @@ class Trainer:
         last_save = time.monotonic()
         with Progress(self.title, epochs, "epoch", position.epoch) as progress:
             while position.epoch < epochs:
-                rng = generator("cpu", self.seed, "order", position.epoch)
-                order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
-                batches = order.split(self.protocol.batch_size)[: self.steps]
-                if isinstance(self.train_images, StreamedImages):
-                    parts_seed = None
-                    if self.protocol.augmentation.resized_crop:
-                        parts_seed = stream(self.seed, "parts", position.epoch)
-                    self.train_images.expect(batches[position.step :], parts_seed)
+                batches = self._batches(position.epoch, position.step)
                 self.loss.train()
                 self.procedure.begin_epoch(self.model, position.epoch)
                 if position.epoch >= self.protocol.epochs and position.step == 0:
@@ -184,8 +183,23 @@ class Trainer:
                     if stops:
                         stop.check()
                 progress.advance(**self._finish_epoch())
+        self._finish_averages()
         position.seconds = before + clock() - begin
         return position
+
+    def _batches(self, epoch: int, begin: int = 0) -> Sequence[torch.Tensor]:
+        """Positions in the split of each batch of an epoch; streamed images expect those from
+        ``begin`` on.
+        """
+        rng = generator("cpu", self.seed, "order", epoch)
+        order = torch.randperm(len(self.train_images), generator=rng).to(self.device)
+        batches = order.split(self.protocol.batch_size)[: self.steps]
+        if isinstance(self.train_images, StreamedImages):
+            parts_seed = None
+            if self.protocol.augmentation.resized_crop:
+                parts_seed = stream(self.seed, "parts", epoch)
+            self.train_images.expect(batches[begin:], parts_seed)
+        return batches
 
     def _stops(self, stop: StopRequest) -> bool:
         """Whether to stop after this step."""
@@ -194,19 +208,7 @@ class Trainer:
     def _train_step(self, index: torch.Tensor) -> None:
         epoch, step = self.position.epoch, self.position.step
         seed_global(self.device, self.seed, "step", epoch, step)
-        augmentation = self.protocol.augmentation
-        flip: bool | torch.Tensor
-        if augmentation.flip == "alternate":
-            flip = self.mirrored_first[index] ^ (epoch % 2 == 1)
-        else:
-            flip = augmentation.flip
-        batch = self.train_images.batch(
-            index,
-            crop_padding=augmentation.crop_padding,
-            padding_mode=augmentation.padding_mode,
-            flip=flip,
-            rng=generator(self.device, self.seed, "augmentation", epoch, step),
-        )
+        batch = self._augmented(index, epoch, step)
         rate = self._rate(epoch, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
@@ -222,8 +224,28 @@ class Trainer:
         self.procedure.after_step(self.model)
         if self.lookahead is not None and epoch < self.protocol.epochs:
             self.lookahead.after_step(epoch * self.steps + step + 1)
+        if "ema" in self.averages:
+            self.averages["ema"].add(1 - self.protocol.ema.decay)
         self.loss.after_step(logits.detach(), batch.labels, batch.index)
         self._accumulate(batch, logits.detach(), total.detach())
+
+    def _augmented(self, index: torch.Tensor, epoch: int, step: int) -> Batch:
+        """Batch of the training images at ``index``, augmented for a step."""
+        augmentation = self.protocol.augmentation
+        flip: bool | torch.Tensor
+        if augmentation.flip == "alternate":
+            flip = self.mirrored_first[index] ^ (epoch % 2 == 1)
+        else:
+            flip = augmentation.flip
+        rng = np.random.default_rng(stream(self.seed, "operations", epoch, step))
+        return self.train_images.batch(
+            index,
+            operations=partial(policies.augmented, augmentation=augmentation, rng=rng),
+            crop_padding=augmentation.crop_padding,
+            padding_mode=augmentation.padding_mode,
+            flip=flip,
+            rng=generator(self.device, self.seed, "augmentation", epoch, step),
+        )
 
     def _forward_loss(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, K) and loss of a training batch."""
@@ -262,6 +284,8 @@ class Trainer:
             )
         # before validation, so that it uses the state of the checkpoint
         diagnostics = self.procedure.end_epoch(self.model, position.epoch, means)
+        if "swa" in self.averages and position.epoch >= first_averaged(self.protocol):
+            self.averages["swa"].add(1 / (self.averages["swa"].count + 1))
         val_logits, val_labels = self._validation_logits(), self.val_images.labels
         choice, feedback = self.val_rows[CHOICE], self.val_rows[FEEDBACK]
         logits, labels = val_logits[choice], val_labels[choice]
@@ -290,6 +314,35 @@ class Trainer:
         position.epoch, position.step, position.sums = position.epoch + 1, 0, {}
         return {"loss": means["train_loss"], "val_accuracy": val_accuracy}
 
+    def _finish_averages(self) -> None:
+        """Store the means of the weights as checkpoints, after the last epoch."""
+        for checkpoint, average in self.averages.items():
+            last = copy.deepcopy(self.model.state_dict())
+            self.model.load_state_dict({**last, **average.mean})
+            if checkpoint == "swa":
+                self._renew_statistics()
+            self.position.chosen[checkpoint] = copied(self.states())
+            self.model.load_state_dict(last)
+
+    @torch.no_grad()
+    def _renew_statistics(self) -> None:
+        """Replace the statistics of batch normalisation by the means over the batches of one more
+        epoch, as ``torch.optim.swa_utils.update_bn`` does; the training is over.
+        """
+        self.model.train()
+        layers = [layer for layer in norm_layers(self.model) if layer.training]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None
+        if isinstance(self.model.features, GraphedFeatures):  # has the momentum of the training
+            del self.model.features
+        for step, index in enumerate(self._batches(self.position.epoch) if layers else ()):
+            seed_global(self.device, self.seed, "step", self.position.epoch, step)
+            batch = self._augmented(index, self.position.epoch, step)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+                self._predicted(batch)
+        self.model.eval()
+
     @torch.no_grad()
     def _validation_logits(self) -> torch.Tensor:
         self.model.eval()
@@ -299,7 +352,7 @@ class Trainer:
         return torch.cat(logits).float()
 
     def _predicted(self, batch: Batch) -> torch.Tensor:
-        """Logits (B, K) of a validation batch."""
+        """Logits (B, K) of a batch, as for validation."""
         return self.procedure.predict(self.model, batch)[0]
 
     def states(self) -> States:
@@ -318,6 +371,7 @@ class Trainer:
             "procedure": dict(self.procedure.resume_state()),
             "optimizer": self.optimizer.state_dict(),
             "lookahead": None if self.lookahead is None else self.lookahead.mean,
+            "averages": {name: each.resume_state() for name, each in self.averages.items()},
         }
         save_resume_state(self.resume_path, state)
 
@@ -332,6 +386,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.lookahead is not None:
             self.lookahead.restore(state["lookahead"])
+        for name, average in self.averages.items():
+            average.load_resume_state(state["averages"][name])
         self.position = TrainingState(**state["position"])
         self.position.sums = {
             name: value.to(self.device) for name, value in self.position.sums.items()
@@ -362,8 +418,12 @@ def sampled_epochs(protocol: TrainingProtocol) -> frozenset[int]:
 
 def norm_biases(model: nn.Module) -> list[nn.Parameter]:
     """Biases of all layers of batch normalisation of a network."""
-    layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    return [layer.bias for layer in layers if layer.affine]
+    return [layer.bias for layer in norm_layers(model) if layer.affine]
+
+
+def norm_layers(model: nn.Module) -> list[_BatchNorm]:
+    """Layers of batch normalisation of a network."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 def build_optimizer(

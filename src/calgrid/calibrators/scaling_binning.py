@@ -1,0 +1,85 @@
+"""Scaling-binning: Platt scaling of the confidence, averaged in bins of equal counts."""
+
+from typing import Any
+
+import numpy as np
+
+from calgrid.calibrators._binning import bin_of, count, make_cuts
+from calgrid.calibrators._logistic import RIDGE, STEPS_TAKEN, fit_logistic
+from calgrid.calibrators._network import sigmoid
+from calgrid.calibrators._probabilities import NOTHING_LEFT, top_label, top_label_map
+from calgrid.calibrators.base import Array, Calibrator, Head, Labels
+from calgrid.calibrators.beta import top_log_probabilities
+from calgrid.components.registry import register
+
+#: slope and intercept of the map that changes nothing
+IDENTITY = np.array([1.0, 0.0])
+
+
+@register(
+    source="Kumar, Liang, Ma, Verified Uncertainty Calibration, NeurIPS 2019; code "
+    "p-lambda/verified_calibration, PlattBinnerTopCalibrator",
+    keeps_argmax=False,
+    parameters="n_bins + 2",
+    limits={"n_bins": "[1, 1000000]"},
+)
+class ScalingBinning(Calibrator):
+    """Scaling-binning of the confidence s: the mean of ``g = sigmoid(a ln(s / (1 - s)) + b)`` over
+    the validation samples of its bin.
+
+    a and b minimise the NLL of correctness by Newton's method; bins have equal counts. A mean of g
+    varies less than the accuracy of a bin (``hb``), and the output has few values, so that its
+    calibration error can be estimated. The code has this top-label form and one of each class; with
+    many classes, nearly all samples of a class are in bins near 0, so only this form is here. As in
+    the code, one sample gives a, b, bins and means; the paper's proof needs three. Ours: cuts are
+    midway between confidences, not between values of g, which gives the same bins; if the NLL has
+    no minimum, the penalty of ``beta`` holds g near s, with a warning; the other classes share the
+    rest in proportion to their softmax, so the predicted class may change.
+
+    ``fit_history``: ``slope`` a, ``intercept`` b, ``n_bins`` (ties can reduce the number of bins).
+
+    Parameters
+    ----------
+    n_bins : number of bins; 10 in the authors' examples.
+    """
+
+    def __init__(self, *, n_bins: int = 10) -> None:
+        super().__init__()
+        self.n_bins = n_bins
+
+    def _fit(
+        self, logits: Array, labels: Labels, features: Array | None, head: Head | None
+    ) -> dict[str, Any]:
+        predicted, confidence = top_label(logits)
+        correct = (predicted == labels).astype(np.float64)
+        log_scores, log_rests = top_log_probabilities(logits)
+        design = np.column_stack([log_scores - log_rests, np.ones_like(confidence)])
+        fit = fit_logistic(design, correct, np.zeros((2, 2)), IDENTITY)
+        separable = fit.separable
+        if separable:
+            penalty = RIDGE / len(labels) ** 2 * design.T @ design
+            fit = fit_logistic(design, correct, penalty, IDENTITY, IDENTITY)
+        self.cuts = make_cuts(confidence, self.n_bins, "quantile")
+        counts = count(self.cuts, confidence, sigmoid(design @ fit.coefficients))
+        self.means = counts.correct / counts.n
+        slope, intercept = fit.coefficients.tolist()
+        history: dict[str, Any] = {
+            "slope": slope,
+            "intercept": intercept,
+            "n_bins": len(self.means),
+        }
+        if separable:
+            history["warnings"] = [
+                "All predictions are right, or all are wrong, or the confidence separates them: "
+                "only a penalty holds the map near the identity."
+            ]
+        if not (fit.converged or fit.separable):
+            history["unconverged"] = STEPS_TAKEN
+        return history
+
+    def _transform(self, logits: Array, features: Array | None) -> Array:
+        _, confidence = top_label(logits)
+        return top_label_map(logits, self.means[bin_of(self.cuts, confidence)])
+
+    def _module(self, maps: Any) -> Any:
+        return maps.TopLabel(maps.steps([self.cuts], [self.means]), NOTHING_LEFT)

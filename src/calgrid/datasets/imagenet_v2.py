@@ -1,0 +1,105 @@
+"""ImageNet-V2: three new test sets for ImageNet of 10,000 photographs each.
+
+They differ in the share of annotators who chose the class: as often as in ImageNet
+(``matched_frequency``), at least 0.7 (``threshold07``), and the most agreed (``top_images``).
+Images are scaled and cropped like those of ImageNet. The archives (1.3 GB each) are downloaded to
+data_root, or replaced by their unpacked folders ``imagenetv2-...-format-val``. They have folders
+"0" to "999", whose numbers are the classes; rows are in the order of class and file name. There is
+no published checksum: the first download is trusted and recorded.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from calgrid.components.registry import register
+from calgrid.datasets._archives import each_member, list_members
+from calgrid.datasets._imagenet import RESIZE, SIZE
+from calgrid.datasets._picture_archive import LIMIT
+from calgrid.datasets._pictures import SUFFIXES, counted, decode
+from calgrid.datasets.base import ImageSplit, ShiftCondition, ShiftFamily, scratch_array
+from calgrid.datasets.downloads import PublishedFile, download_pinned
+from calgrid.errors import DataError
+from calgrid.parallel import in_threads
+
+#: images of each class
+PER_CLASS = 10
+#: number of the class and file; hidden files are left out
+PICTURE = re.compile(r"(?:.*/)?(\d+)/([^/.][^/]*)")
+
+
+@register(
+    source="Recht et al., Do ImageNet Classifiers Generalize to ImageNet?, ICML 2019",
+    role="shift",
+    label="ImageNet-V2",
+    base="imagenet",
+    shifts=("matched_frequency", "threshold07", "top_images"),
+    severities=(0,),
+    sizes={"shift": 30_000},
+    n_classes=1000,
+    image_shape=(3, 224, 224),
+    download=True,
+    files=(
+        {
+            "name": "imagenetv2-matched-frequency.tar.gz",
+            "url": "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/imagenetv2-matched-frequency.tar.gz",
+        },
+        {
+            "name": "imagenetv2-threshold0.7.tar.gz",
+            "url": "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/imagenetv2-threshold0.7.tar.gz",
+        },
+        {
+            "name": "imagenetv2-top-images.tar.gz",
+            "url": "https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/imagenetv2-top-images.tar.gz",
+        },
+    ),
+)
+class ImagenetV2(ShiftFamily):
+    """New test images of ImageNet, in three selections."""
+
+    def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
+        """Return the three sets; see :class:`ShiftFamily`."""
+        conditions = []
+        for shift, file in zip(self.registered["shifts"], self.registered["files"], strict=True):
+            conditions.append(ShiftCondition(shift, 0, self._read(_place(file, data_root))))
+        return conditions
+
+    def _read(self, place: Path) -> ImageSplit:
+        """Decode the images of a set in the order of its archive."""
+        pictures = []
+        for name in list_members(place):
+            match = PICTURE.fullmatch(name)
+            if match and name.lower().endswith(SUFFIXES):
+                pictures.append((int(match[1]), match[2], name))
+        pictures.sort()
+        labels = np.array([label for label, _, _ in pictures], dtype=np.int64)
+        if not np.array_equal(
+            labels, np.repeat(np.arange(self.registered["n_classes"]), PER_CLASS)
+        ):
+            raise DataError(
+                f"{place} does not have {PER_CLASS} images of each of "
+                f"{self.registered['n_classes']:,} classes; complete or replace it."
+            )
+        rows = {name: row for row, (_, _, name) in enumerate(pictures)}
+        images = scratch_array((len(labels), 3, SIZE, SIZE), self.scratch)
+        decoded = in_threads(
+            lambda member: (
+                rows[member[0]],
+                decode(member[1], SIZE, RESIZE, f"'{member[0]}' in {place}"),
+            ),
+            each_member(place, dict.fromkeys(rows, LIMIT)),
+            self.threads,
+        )
+        for row, picture in counted(decoded, len(rows), place.name):
+            images[row] = picture
+        return ImageSplit(images, labels)
+
+
+def _place(file: PublishedFile, data_root: Path | None) -> Path:
+    """Return the unpacked folder below data_root, or else the archive."""
+    unpacked = Path(data_root or "", f"{file['name'].removesuffix('.tar.gz')}-format-val")
+    if data_root is not None and unpacked.is_dir():
+        return unpacked
+    return download_pinned(file, data_root)

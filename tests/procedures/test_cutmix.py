@@ -1,0 +1,78 @@
+"""CutMix: which pixels are pasted, the loss of their share, and how often."""
+
+import pytest
+import torch
+from tests.procedures.cases import images_batch
+from tests.training.test_trainer import assert_same_states, run
+from torch.nn import functional as F
+
+from calgrid.backbones import build_backbone
+from calgrid.losses import build_loss
+from calgrid.procedures import build_procedure, cutmix
+
+
+@pytest.fixture
+def batch():
+    return images_batch(12, 4)
+
+
+def test_a_rectangle_of_the_partner_is_pasted_and_the_weight_is_the_rest(batch):
+    procedure = build_procedure("cutmix", probability=1.0)
+    before = batch.images.clone()
+    weights = set()
+    for seed in range(30):
+        torch.manual_seed(seed)
+        images, weight, partners = procedure.mixture(batch)
+        pasted = (images == before[partners]).all(1)
+        kept = (images == before).all(1)
+        assert (pasted | kept).all()
+        others = partners != torch.arange(12)
+        for each in pasted[others]:
+            rows, columns = each.any(1).sum(), each.any(0).sum()
+            assert each.sum() == rows * columns  # a rectangle
+            assert 1 - int(each.sum()) / 64 == weight
+        weights.add(weight)
+    assert len(weights) > 10
+    assert torch.equal(batch.images, before)
+
+
+def test_a_rectangle_ends_at_the_border(monkeypatch):
+    places = iter([0, 7, 4])
+    monkeypatch.setattr(cutmix.torch, "randint", lambda *_: torch.tensor(next(places)))
+    # int(0.65 * 8) // 2 = 2 pixels on each side
+    sections = [cutmix._section(8, 0.65) for _ in range(3)]
+    assert sections == [slice(0, 2), slice(5, 8), slice(2, 6)]
+
+
+def test_loss_is_cross_entropy_against_the_mixed_label(batch):
+    torch.manual_seed(0)
+    model = build_backbone("resnet8", 4).train()
+    procedure = build_procedure("cutmix", probability=1.0)
+    torch.manual_seed(7)
+    logits, total = procedure.forward_loss(model, build_loss("ce", 4), batch)
+    torch.manual_seed(7)
+    _, weight, partners = procedure.mixture(batch)
+    labels = F.one_hot(batch.labels, 4)
+    target = weight * labels + (1 - weight) * labels[partners]
+    assert 0 < weight < 1
+    assert total.item() == pytest.approx(
+        -(target * logits.log_softmax(1)).sum(1).mean().item(), rel=1e-5
+    )
+    assert torch.allclose(
+        procedure.correct(labels.float(), batch),
+        torch.where(batch.labels == batch.labels[partners], 1.0, weight),
+    )
+
+
+def test_a_share_of_the_batches_is_mixed(batch):
+    procedure = build_procedure("cutmix", probability=0.3)
+    torch.manual_seed(0)
+    mixed = [procedure.mixture(batch) is not None for _ in range(1000)]
+    assert sum(mixed) == pytest.approx(300, abs=50)
+
+
+def test_without_mixed_batches_it_is_plain_training(make_spec, prepared, tmp_path):
+    plain, _ = run(make_spec(), prepared, tmp_path / "plain")
+    options = {"probability": 0.0}
+    mixed, _ = run(make_spec("ce", "cutmix", procedure_options=options), prepared, tmp_path / "b")
+    assert_same_states(plain.states(), mixed.states())
