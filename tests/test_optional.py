@@ -11,8 +11,8 @@ from tests.conftest import HOME
 from calgrid import load_study
 from calgrid import optional as extras
 from calgrid.calibrators import build_calibrator
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.study import Study
 from calgrid.errors import StateError
 from calgrid.metrics import evaluate
@@ -79,7 +79,7 @@ def test_logits_lists_and_configurations_need_no_extra(core, home):
         f"codes += [main(['list', kind]) for kind in {kinds}]\n"
         f"codes += [main([command, {str(home / 'config/config.yaml')!r}]) for command in ('check', "
         f"'cost', 'status')]\n"
-        "import calgrid; calgrid.load_study; import calgrid.files.ranking, calgrid.statistics\n"
+        "import calgrid, calgrid.statistics, calgrid.user_logits.ranking; calgrid.load_study\n"
         "print(codes)\n"
     )
     assert printed.splitlines()[-1] == str([0] * (7 + len(kinds)))

@@ -23,9 +23,9 @@ from calgrid.cli.ends import EXIT_STOPPED
 from calgrid.cli.main import build_parser, main
 from calgrid.components import registry
 from calgrid.configuration import jobs
-from calgrid.configuration.components import registered_methods
 from calgrid.configuration.home import home
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
 from calgrid.metrics import METRICS
 from calgrid.metrics.conformal import SCORES, SET_METRICS

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from calgrid.configuration import external
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.made_runs import MadeRun
 from calgrid.configuration.model import OfStudy
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_external
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError

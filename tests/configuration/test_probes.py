@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import HOME
 
 from calgrid.configuration.costs import count_jobs
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.rules import Jobs
 from calgrid.storage.layout import RunKey
 
 KEY = RunKey("digits", "digits", "resnet8", "ce", 1)

@@ -13,13 +13,13 @@ from tests.conftest import HOME
 
 from calgrid.cli.main import main
 from calgrid.components import registry
-from calgrid.configuration.components import registered_methods
 from calgrid.configuration.datasets import DatasetCatalog, as_list
-from calgrid.configuration.files import read_configuration
-from calgrid.configuration.jobs import Jobs
 from calgrid.configuration.papers import cell_key
 from calgrid.configuration.plan import Plan
+from calgrid.configuration.rules import Jobs
+from calgrid.configuration.runs import registered_methods
 from calgrid.configuration.study import Study
+from calgrid.configuration.yaml_files import read_configuration
 from calgrid.errors import ConfigError
 from calgrid.reporting.published.cells import expanded, run_method
 from calgrid.storage.layout import RunKey

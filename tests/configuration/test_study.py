@@ -157,7 +157,7 @@ def test_planning_imports_neither_torch_nor_snakemake(run_python, make_config, h
     program = """
 import json, sys
 from pathlib import Path
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.rules import Jobs
 jobs = Jobs(json.loads(sys.argv[1]), Path(sys.argv[2]), local=True)
 jobs.plan.manifest()
 heavy = {"torch", "snakemake", "sklearn", "numpy", "pandas", "pyarrow"}

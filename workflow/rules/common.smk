@@ -11,9 +11,9 @@ from snakemake.settings.types import DeploymentMethod
 sys.path.insert(0, str(Path(workflow.current_basedir.path).parents[1] / "src"))
 
 from calgrid.cli import events
-from calgrid.configuration.files import read_configuration, with_plugins
+from calgrid.configuration.yaml_files import read_configuration, with_plugins
 from calgrid.configuration.home import home
-from calgrid.configuration.jobs import Jobs
+from calgrid.configuration.rules import Jobs
 from calgrid.configuration.slow_checks import check_all
 from calgrid.errors import CalgridError
 from calgrid.storage.layout import RUN_PATH

@@ -2,8 +2,8 @@
 
 The archive is a folder of results with one study: its runs, its tables and its report. Beside them
 are the configuration, the sources of its plugins, ``ro-crate-metadata.json`` (RO-Crate 1.1), and
-``bank.json``, which lists the runs (:mod:`calgrid.files.bank`) and the SHA-256 of all files outside
-of ``runs``, which have records of their own. Names of folders of runs identify their content, so a
+``bank.json``, which lists the runs (:mod:`calgrid.user_logits.bank`) and the SHA-256 of all files
+outside of ``runs``, which have records of their own. Names of folders of runs identify their content, so a
 merge only adds folders.
 """
 
@@ -31,7 +31,6 @@ from calgrid.components.plugins import PACKAGE
 from calgrid.configuration.home import home
 from calgrid.configuration.manifest import Manifest, below_results, of_any_place
 from calgrid.errors import ConfigError, DataError, StateError
-from calgrid.files.bank import check_unpacked
 from calgrid.storage.atomic import parse_json, replacing, require_writable
 from calgrid.storage.layout import MANIFEST, record_of
 from calgrid.storage.records import (
@@ -48,6 +47,7 @@ from calgrid.storage.records import (
     summary_record,
 )
 from calgrid.storage.schema import METRICS
+from calgrid.user_logits.bank import check_unpacked
 
 CRATE = "ro-crate-metadata.json"
 #: folder of the sources of plugins

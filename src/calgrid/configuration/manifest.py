@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NotRequired, TypedDict
 
-from calgrid.specs import Key, NamedComponent
 from calgrid.storage.records import HIDDEN
+from calgrid.storage.specs import Key, NamedComponent
 
 #: keys of a configuration that are of the machine on which it ran
 OF_THE_PLACE = ("results", "data_root", "device", "plugins")
 #: coordinates of a cell: dataset, backbone, method, metric, calibrator, shift, ...
 CellKey = dict[str, Any]
-#: keys of :class:`calgrid.configuration.paper_model.PaperTable`; rows and columns are :class:`Entry`.
-#: Also ``id``, ``{paper}_table{N}`` or ``{paper}_figure{N}``; ``table``, its number or
-#: ``figure{N}``; ``row_axes``, the axes of the parts of a row's heading
+#: keys of :class:`calgrid.configuration.paper_model.PaperTable`, with rows and columns as
+#: :class:`Entry`. Also ``id``, ``{paper}_table{N}`` or ``{paper}_figure{N}``; ``table``, its number
+#: or ``figure{N}``; ``row_axes``, the axes of the parts of a row's heading
 DeclaredTable = dict[str, Any]
 
 

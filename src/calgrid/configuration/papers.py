@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from calgrid.components.validation import validated
-from calgrid.configuration.files import read_yaml
 from calgrid.configuration.manifest import CellKey, Claim, ClaimCase, DeclaredTable, Entry, Paper
 from calgrid.configuration.model import Config
 from calgrid.configuration.paper_model import (
@@ -23,6 +22,7 @@ from calgrid.configuration.paper_model import (
     PaperFigures,
     PaperTable,
 )
+from calgrid.configuration.yaml_files import read_yaml
 from calgrid.errors import ConfigError, unknown_id
 
 #: package with a folder for each paper; its modules are imported by name alone

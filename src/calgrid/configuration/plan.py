@@ -1,4 +1,4 @@
-"""All jobs of a study: specifications (:mod:`calgrid.specs`), fingerprints, folders of results.
+"""All jobs of a study: specifications (:mod:`calgrid.storage.specs`), fingerprints, folders.
 
 A fingerprint covers the options, the code and the user's files that determine a result, and names
 its folder. Which jobs must run says :mod:`calgrid.configuration.pending`.
@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from calgrid import specs
 from calgrid.components import fingerprint, registry
 from calgrid.components.plugins import PACKAGE_ROOT
 from calgrid.configuration.datasets import PLANNED_FACTS
@@ -35,6 +34,7 @@ from calgrid.configuration.runs import Ensemble, ExternalRun, Run
 from calgrid.configuration.slow_checks import rows_of_banks
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError
+from calgrid.storage import specs
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import (
     ID_LENGTH,

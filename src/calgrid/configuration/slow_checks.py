@@ -16,13 +16,13 @@ from calgrid.configuration.protocols import check_batches
 from calgrid.configuration.runs import ExternalRun
 from calgrid.configuration.study import Study
 from calgrid.errors import ConfigError, DataError
-from calgrid.specs import EXTERNAL_FILES
 from calgrid.storage.layout import RunKey, image_set_of, sharing_rows
 from calgrid.storage.records import sha256_of
+from calgrid.storage.specs import EXTERNAL_FILES
 from calgrid.training.protocol import TrainingProtocol
 
 if TYPE_CHECKING:
-    from calgrid.files.bank import BankRows
+    from calgrid.user_logits.bank import BankRows
 
 #: rows of the logits on which losses of plugins are computed, and their classes for data sets whose
 #: number of classes is read from their files
@@ -244,7 +244,7 @@ def _read_bank(
     study: Study, name: str, entry: Bank
 ) -> "Iterator[tuple[ExternalRun, dict[str, BankRows]]]":
     """Runs that are taken from a bank, each with its val and test rows."""
-    from calgrid.files.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
+    from calgrid.user_logits.bank import BankRun, opened  # noqa: PLC0415  (NumPy and pyarrow)
 
     path = study.data_root / entry.file
     try:
@@ -333,7 +333,7 @@ def _identities(
     """Read the files of runs that differ in their subset of the validation rows alone, and return
     the identities of their val and test rows, and the names of their classes, if known.
     """
-    from calgrid.files.external import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
+    from calgrid.user_logits.entry import first_rows, read_external  # noqa: PLC0415  (NumPy, pyarrow)
 
     whole = dict(runs[0].external)
     whole.pop("val_rows", None)

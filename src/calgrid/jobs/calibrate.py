@@ -27,7 +27,6 @@ from calgrid.jobs.diagnostics import diagnosed_calibrators, diagnostic_files, me
 from calgrid.jobs.scoring import Chunk, ChunkResult, Result, Scorer, ScoringJob, score_chunk
 from calgrid.parallel import processes
 from calgrid.progress import Progress, log
-from calgrid.specs import CalibrateSpec
 from calgrid.storage import provenance
 from calgrid.storage.inputs import NOTHING, Inputs
 from calgrid.storage.layout import head_file, logits_file, logits_files
@@ -46,6 +45,7 @@ from calgrid.storage.schema import (
     RESAMPLE_PLACE,
     RESAMPLES,
 )
+from calgrid.storage.specs import CalibrateSpec
 from calgrid.storage.tables import write_frame
 
 OUTPUTS = (METRICS, RESAMPLES)

@@ -45,7 +45,6 @@ from calgrid.metrics.intervals import (
 )
 from calgrid.metrics.table import LABELLED, OOD, SOFT
 from calgrid.progress import log
-from calgrid.specs import CalibrateSpec, FittedCalibrator
 from calgrid.storage.arrays import Head, read_head
 from calgrid.storage.inputs import Inputs
 from calgrid.storage.layout import OOD_PREFIX, head_file, logits_file
@@ -62,6 +61,7 @@ from calgrid.storage.schema import (
     RESAMPLES,
     SAME_SHIFT,
 )
+from calgrid.storage.specs import CalibrateSpec, FittedCalibrator
 from calgrid.training.val_rows import CHOICE, FIT, rows_by_purpose
 
 #: key of the loss and the traces in the record of a fitted calibrator

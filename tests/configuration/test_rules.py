@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from calgrid.configuration import jobs
-from calgrid.configuration.jobs import Jobs, check_temporary_folder
+from calgrid.configuration.rules import Jobs, check_temporary_folder
 from calgrid.errors import ConfigError, StateError
 from calgrid.storage.layout import RunKey
 

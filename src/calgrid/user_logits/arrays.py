@@ -19,9 +19,9 @@ from safetensors.numpy import load_file
 
 from calgrid.class_names import as_names
 from calgrid.errors import CalgridError, DataError, visible
-from calgrid.files.formats import FORMATS, check_format
 from calgrid.storage.atomic import require_file
 from calgrid.storage.logits import read_column, read_metadata, read_table, refuse_repeated
+from calgrid.user_logits.formats import FORMATS, check_format
 
 #: name of a tensor that is the whole content of its file
 UNNAMED = ""
