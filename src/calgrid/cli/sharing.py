@@ -3,8 +3,8 @@
 The archive is a folder of results with one study: its runs, its tables and its report. Beside them
 are the configuration, the sources of its plugins, ``ro-crate-metadata.json`` (RO-Crate 1.1), and
 ``bank.json``, which lists the runs (:mod:`calgrid.user_logits.bank`) and the SHA-256 of all files
-outside of ``runs``, which have records of their own. Names of folders of runs identify their content, so a
-merge only adds folders.
+outside of ``runs``, which have records of their own. Names of folders of runs identify their
+content, so a merge only adds folders.
 """
 
 import argparse
