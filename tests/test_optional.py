@@ -129,7 +129,7 @@ def test_what_is_missing_is_named_with_its_extra(core, make_config, home, tmp_pa
 def test_a_study_that_trains_asks_for_its_libraries_before_any_job(
     make_config, home, monkeypatch, refuses
 ):
-    jobs = Jobs(make_config(), home, local=False)
+    jobs = Jobs(Plan(Study(make_config(), home)), local=False)
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "timm" else object())
     with refuses(MissingLibraryError, "timm is not installed", "'calgrid[train]'"):
         jobs.check_installed(conda=False)

@@ -92,7 +92,7 @@ def test_shipped_configuration_names_single_runs_of_another_one(
         Study(config, HOME)
     # those of the empty files
     monkeypatch.setattr(DatasetCatalog, "sizes", lambda *_: None)
-    jobs = Jobs(with_files(other, tmp_path), HOME, local=False)
+    jobs = Jobs(Plan(Study(with_files(other, tmp_path), HOME)), local=False)
     jobs.write_plan(jobs.record("plan"))
     for entry in config["external"].values():
         (key,) = [
