@@ -351,8 +351,9 @@ def test_training_times_of_different_or_unknown_devices_have_no_ratio(build, dev
 def test_seeds_of_a_calibrator_are_no_seeds_of_a_run(build):
     study = build(methods=("ce",), seeds=(0,), **CLEAN)
     costs = pd.read_parquet(study.folder / "costs.parquet")
-    again = costs[costs["item"] == "ts"].assign(seconds=0.3)
-    pd.concat([costs, again]).to_parquet(study.folder / "costs.parquet")
+    fit = costs["item"] == "ts"
+    costs.loc[fit, "seconds"] = 0.1
+    pd.concat([costs, costs[fit].assign(seconds=0.3)]).to_parquet(study.folder / "costs.parquet")
     out = study.tables()
     fits = pd.read_csv(out / "costs.csv").query("stage == 'calibrate' and method == 'ce'").iloc[0]
     assert fits["seconds"] == pytest.approx(0.2)
