@@ -124,7 +124,12 @@ class Dataset(Images):
 
 
 class ShiftFamily(Images):
-    """Base of shift families (role ``shift``): further test sets tied to a data set."""
+    """Base of shift families (role ``shift``): further test sets tied to a data set.
+
+    With ``some_classes=True``, only the logits of the classes that occur count: calibrators are
+    fitted on the validation rows of these classes. ``sizes={"shift": n}`` are the images of all
+    conditions, if they are not as many as test images each.
+    """
 
     @abstractmethod
     def build(self, data_root: Path | None, base: Mapping[str, ImageSplit]) -> list[ShiftCondition]:
