@@ -11,9 +11,11 @@ from calgrid.reporting.table import Cell, Columns, Section, Table, by_group, sec
 from calgrid.storage.schema import CLASSES
 
 KEYS = ["class_group", "method", "calibrator"]
-#: sums over the classes of a group of shares times their number of images
-SUMS = {"right": ("sensitivity", "count")} | {
-    name: (name, "predicted") for name in ("precision", "confidence")
+#: sum over the classes of a group -> share of each class, and the images of which it is one
+SUMS = {
+    "right": ("sensitivity", "count"),
+    "precise": ("precision", "predicted"),
+    "confident": ("confidence", "predicted"),
 }
 MEANS = ("accuracy", "precision", "confidence", "gap")
 
@@ -40,20 +42,20 @@ def class_groups(data: StudyData) -> Table | None:
 
 def _means(data: StudyData, group: Group) -> pd.DataFrame:
     """Means over seeds of each group of classes with few calibrators."""
-    sizes = data.runs(group)[0].get("class_groups", {})
-    rows = data.rows(CLASSES, group, calibrator=data.few_calibrators()) if sizes else []
-    if not len(rows):
+    sizes = data.runs(group)[0].get("class_groups")
+    if sizes is None:
         return pd.DataFrame()
+    rows = data.rows(CLASSES, group, calibrator=data.few_calibrators())
     names = np.repeat(list(sizes), list(sizes.values()))
     rows["class_group"] = names[rows["class"]]
     for name, (share, images) in SUMS.items():
         # shares of no images are NaN
         rows[name] = (rows[share] * rows[images]).fillna(0)
-    sums = rows.groupby([*KEYS, "seed"], sort=False).sum(numeric_only=True)
+    sums = rows.groupby([*KEYS, "seed"], sort=False)[["count", "predicted", *SUMS]].sum()
     found = sums[["count", "predicted"]].assign(
         accuracy=sums["right"] / sums["count"],
-        precision=sums["precision"] / sums["predicted"],
-        confidence=sums["confidence"] / sums["predicted"],
+        precision=sums["precise"] / sums["predicted"],
+        confidence=sums["confident"] / sums["predicted"],
     )
     found["gap"] = found["confidence"] - found["precision"]
     columns = {"n_seeds": ("count", "size")}
@@ -67,10 +69,12 @@ def _means(data: StudyData, group: Group) -> pd.DataFrame:
 
 def _section(data: StudyData, group: Group, rows: pd.DataFrame) -> Section:
     sizes = data.runs(group)[0]["class_groups"]
-    place = rows["class_group"].map(list(sizes).index)
-    shown = rows.iloc[place.argsort(kind="stable")]
+    headings, order = {}, list(sizes).index
+    for name, size in sizes.items():
+        headings[name] = f"{name} ({text.count(size, 'class', 'classes')})"
+    shown = rows.sort_values("class_group", key=lambda names: names.map(order), kind="stable")
     columns: Columns = {
-        "Group": lambda row: words(f"{row['class_group']} ({sizes[row['class_group']]} classes)"),
+        "Group": lambda row: words(headings[row["class_group"]]),
         "Method": lambda row: words(row["method"]),
         "Calibrator": lambda row: words(row["calibrator"]),
         "Images": lambda row: whole(row["count"]),
