@@ -58,7 +58,7 @@ class LongTailed(Dataset):
     most: ClassVar[Mapping[str, int]]
 
     def __init__(
-        self, *, imbalance: float = 100, val_profile: Literal["balanced", "lt"] = "balanced"
+        self, *, imbalance: float = 100.0, val_profile: Literal["balanced", "lt"] = "balanced"
     ) -> None:
         self.imbalance = imbalance
         self.thinned = ("train", "val") if val_profile == "lt" else ("train",)
@@ -72,7 +72,7 @@ class LongTailed(Dataset):
     def counts(self, split: str) -> NDArray[np.int64]:
         """Images of each class in a split with frequencies, (K,)."""
         classes = self.registered["n_classes"]
-        shares = float(self.imbalance) ** -(np.arange(classes) / (classes - 1))
+        shares = self.imbalance ** -(np.arange(classes) / (classes - 1))
         return np.maximum(1, self.most[split] * shares).astype(np.int64)
 
     def build(self, data_root: Path | None) -> dict[str, ImageSplit]:
@@ -166,5 +166,5 @@ class DigitsLt(LongTailed):
     balanced = Digits
     most = MappingProxyType({"train": 39, "val": 19})
 
-    def __init__(self, *, imbalance: float = 10, **options: Any) -> None:
+    def __init__(self, *, imbalance: float = 10.0, **options: Any) -> None:
         super().__init__(imbalance=imbalance, **options)
