@@ -4,8 +4,9 @@ of them, r one over the imbalance factor.
 The frequencies are those of Cao et al. (kaidic/LDAM-DRW) and of Zhong et al. (dvlab-research/
 MiSLAS): the first class is the most frequent, the last the rarest. They train on N = 5,000 or 500
 images of the first class and have no validation images. Here the validation images are drawn first,
-as many of each class, and N is what is left of a class: nine tenths for CIFAR. The test images are
-those of the balanced data set.
+as many of each class (for CIFAR not those of the balanced data set, which are drawn regardless of
+class), and N is what is left of a class: nine tenths for CIFAR. So counts do not depend on the
+draw. The test images are those of the balanced data set.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from calgrid.losses.base import LossTerms
 
 
 @register(
-    source="Zhong et al., CVPR 2021, Eqs. 4-6, concave form; defaults for imbalance 100",
+    source="Zhong et al., CVPR 2021; concave form, defaults for imbalance 100",
     dataset_defaults={"cifar100": {"eps_head": 0.4, "eps_tail": 0.1}},
     hard_labels=False,
     limits={"eps_head": "[0, 1]", "eps_tail": "[0, 1]"},
@@ -24,7 +24,7 @@ class LabelAwareSmoothing(ClassCounts):
 
     With n_k training images of class k, ``e_k = eps_tail + (eps_head - eps_tail) sin(pi/2 (n_k -
     n_min) / (n_max - n_min))``; with equal n_k, eps_head. The official code (dvlab-research/MiSLAS)
-    has this form, and uses it in a second stage that trains the classifier anew on balanced
+    has this form, and uses it in a second stage that trains the classifier on balanced
     batches; here it trains the whole network. Its eps_head and eps_tail by imbalance 10, 50 and
     100: 0.1, 0.2, 0.3 and 0 (CIFAR-10); 0.2 and 0, 0.3 and 0, 0.4 and 0.1 (CIFAR-100).
 
