@@ -16,8 +16,8 @@ from calgrid.reporting.index import read_index
 from calgrid.reporting.recipes import best_of_all, best_of_methods
 from calgrid.reporting.study import StudyData
 from calgrid.reporting.tables import questions, write_tables
+from calgrid.storage.schema import HISTOGRAM_BINS, SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.schema import METRICS as STORED
-from calgrid.storage.schema import SHIFT_MEANS, SHIFT_SUMMARY, SUMMARY
 from calgrid.storage.tables import read_frame, write_frame
 
 BESIDE_ECE = ("Accuracy", "NLL", "Brier", "ECE debiased", "ECE null")
@@ -762,6 +762,30 @@ def test_of_many_classes_the_table_has_those_that_are_hard_to_find(
     hardest = rows.groupby("name")["sensitivity"].mean().nsmallest(2).index
     assert {row["Class"] for row in shown} == set(hardest)
     assert len(shown) == 4
+
+
+def test_groups_have_the_images_of_their_true_and_of_their_predicted_classes(build, read_markdown):
+    study = build(methods=("ce", "ls"), seeds=(0,), **CLEAN)
+    for run in study.manifest["runs"]:
+        run["class_groups"] = {"head": 3, "tail": 1}
+    out = study.tables()
+    (shown,) = read_markdown(out / "class_groups.md").values()
+    assert [row["Group"] for row in shown] == ["head (3 classes)"] * 4 + ["tail (1 class)"] * 4
+    keys = ["method", "calibrator"]
+    table = pd.read_csv(out / "class_groups.csv")
+    groups = dict(list(table.set_index("class_group").groupby(keys)))
+    bins = pd.read_parquet(study.folder / "bins.parquet")
+    bins = dict(list(bins[bins["n_bins"] != HISTOGRAM_BINS].groupby(keys)))
+    for key, own in pd.read_parquet(study.folder / "classes.parquet").groupby(keys):
+        rows, last = groups[key], own.set_index("class").loc[3]
+        tail = rows.loc["tail", ["accuracy_mean", "precision_mean"]].to_list()
+        assert tail == pytest.approx([last["sensitivity"], last["precision"]])
+        # each image is in one group, so that sums over groups are those of the test split
+        confidence, correct = bins[key][["confidence", "correct"]].sum()
+        assert (rows["accuracy_mean"] * rows["count"]).sum() == pytest.approx(correct)
+        assert (rows["precision_mean"] * rows["predicted"]).sum() == pytest.approx(correct)
+        over = (rows["gap_mean"] * rows["predicted"]).sum()
+        assert over == pytest.approx(confidence - correct)
 
 
 def test_with_one_seed_calibrators_of_a_network_are_tested_and_methods_are_not(

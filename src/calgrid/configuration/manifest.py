@@ -101,7 +101,8 @@ class ManifestRun(TypedDict):
 
     External runs and ensembles have no ``train``; ``members`` are the folders of the trainings of
     an ensemble, with first stages. An ensemble with an external member counts as ``external``.
-    ``bank``: whether an external run is of a bank.
+    ``bank``: whether an external run is of a bank. ``class_groups``: number of classes of each
+    group of its data set, the first classes first.
     """
 
     key: Key
@@ -115,6 +116,7 @@ class ManifestRun(TypedDict):
     sees_validation: bool
     draws_validation: bool
     warning: str
+    class_groups: NotRequired[dict[str, int]]
     bank: NotRequired[bool]
     probes: NotRequired[list[MeasuredProbe]]
     members: NotRequired[list[str]]

@@ -486,6 +486,8 @@ class Plan:
             "draws_validation": made.draws_validation,
             "warning": self.study.datasets.warning(key.dataset),
         }
+        if groups := self.study.datasets.class_groups(key.dataset):
+            run["class_groups"] = groups
         if isinstance(made, ExternalRun):
             run["bank"] = "bank" in made.external
         if isinstance(made, Run):

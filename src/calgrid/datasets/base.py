@@ -97,7 +97,12 @@ class Images:
 
 
 class Dataset(Images):
-    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``)."""
+    """Base of data sets (role ``dataset``) and of out-of-distribution sets (role ``ood``).
+
+    Facts of data sets that are made of others: ``like``, the data set whose default
+    hyper-parameters apply; ``class_groups``, number of classes of each group in the report, the
+    first classes first.
+    """
 
     #: seed of the draw of validation images, set by the preparation; None: that of the data set
     val_seed: int | None = None
