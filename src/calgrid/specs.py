@@ -130,7 +130,7 @@ class PredictSpec(TestSpec):
     ``files`` the fingerprints of the logits of each split and shift family.
     """
 
-    export_features: bool | Literal["all"]
+    export_features: bool | Literal["all", "train"]
     test_views: Views
     shifts: dict[str, str]
     files: dict[str, str]

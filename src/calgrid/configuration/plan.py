@@ -44,6 +44,7 @@ from calgrid.storage.layout import (
     OOD_PREFIX,
     PROBE_TABLE,
     SPLITS,
+    TRAIN_SPLIT,
     RunKey,
     image_set_of,
     probe_job,
@@ -227,12 +228,13 @@ class Plan:
         # a file of logits has a fingerprint of its own, so that it can be taken from a prediction
         # with other shift families
         files = {}
-        for name in (*SPLITS, *shifts):
+        trained = [TRAIN_SPLIT] if run.protocol.export_features == TRAIN_SPLIT else []
+        for name in (*SPLITS, *trained, *shifts):
             dataset = image_set_of(name) if name.startswith(OOD_PREFIX) else key.dataset
             images = {
                 "name": name,
                 "images": shifts.get(name),
-                "constants": None if name == "val" else constants.get(dataset),
+                "constants": None if name in ("val", *trained) else constants.get(dataset),
             }
             files[name] = fingerprint.of_job({**shared, **images}, modules)
         spec = cast(specs.PredictSpec, {**shared, "shifts": shifts, "files": files})

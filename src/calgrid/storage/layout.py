@@ -36,6 +36,8 @@ MANIFEST = "manifest.json"
 PROBE_TABLE = "table.parquet"
 #: splits of a data set on which every run is scored
 SPLITS = ("val", "test")
+#: split whose features are exported on request
+TRAIN_SPLIT = "train"
 
 
 class RunKey(NamedTuple):
