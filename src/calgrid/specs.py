@@ -201,15 +201,17 @@ class LabelCounts(TypedDict):
 class CalibrateSpec(TypedDict):
     """Calibration and scoring of a run.
 
-    ``families`` are the scored shift families; ``fit_on`` lists the data of fits (``val``,
-    ``same_shift``, ``redrawn``), ``draws`` the seeds of the rows of the latter two; ``statistics``
-    has the keys of ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics``
-    are modules (``calgrid.jobs.diagnostics``).
+    ``families`` are the scored shift families, ``ood_groups`` those that are ``near`` and ``far``;
+    ``fit_on`` lists the data of fits (``val``, ``same_shift``, ``redrawn``), ``draws`` the seeds
+    of the rows of the latter two; ``statistics`` has the keys of
+    ``calgrid.configuration.model.Statistics`` that affect scores; ``diagnostics`` are modules
+    (``calgrid.jobs.diagnostics``).
     """
 
     key: Key
     checkpoints: list[str]
     families: list[str]
+    ood_groups: dict[str, list[str]]
     fit_on: list[str]
     draws: list[int]
     calibrators: list[FittedCalibrator]

@@ -43,7 +43,9 @@ ROWS += ["smce", "smece", "aurc", "auroc_failure", "aupr_failure", "fpr95_failur
 ROWS_OOD = ["auroc", "fpr95", "auroc_entropy", "fpr95_entropy", "fpr95_oodpos"]
 ROWS_OOD += ["aupr", "aupr_oodpos"]
 NETWORK_SCORES = ("maxlogit", "energy", "knn", "vim")
-ROWS_NETWORK = [f"{name}_{score}" for score in NETWORK_SCORES for name in ("auroc", "fpr95", "aupr")]
+ROWS_NETWORK = [
+    f"{name}_{score}" for score in NETWORK_SCORES for name in ("auroc", "fpr95", "aupr")
+]
 SOFT = {"soft_kl": metrics.kl_human, "soft_tv": metrics.tv_human, "soft_ece": metrics.ece_human}
 
 

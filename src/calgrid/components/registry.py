@@ -87,7 +87,7 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
     "dataset": (
         *("n_classes", "image_shape", "mean", "std", "sizes", "drawn_val", "duplicates"),
         *("families", "files", "base", "shifts", "severities", "configurable", "encoded"),
-        *("evaluation_only", "keep_encoded", "warning", "variants"),
+        *("evaluation_only", "keep_encoded", "warning", "variants", "near", "far"),
     ),
     "backbone": ("parameters", "num_features", "min_size", "max_size", "macs", "activations"),
     "metric": ("interval",),

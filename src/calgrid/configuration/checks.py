@@ -254,9 +254,9 @@ def check_features(
     """Check that the protocol exports features for the calibrators that need them: on shifts if
     these fit them.
     """
-    wanted, value = ["all", "train"], "all"
-    if SAME_SHIFT not in fit_on:
-        wanted, value = [True, *wanted], "true"
+    wanted, value = {True, "all", "train"}, "true"
+    if SAME_SHIFT in fit_on:
+        wanted, value = wanted - {True}, "all"
     for each in calibrators:
         if "features" in each["needs"] and protocol.export_features not in wanted:
             raise ConfigError(

@@ -190,7 +190,8 @@ def _run_cost(study: Study, run: Run, speed: float | None, on_core: bool, makes:
     predicted = clean + shifted
     if protocol.export_features == "train":
         predicted += min(count["train"], MOST_TRAIN_ROWS)
-    with_features = {False: 0, True: clean}.get(protocol.export_features, predicted)
+    exported: dict[object, int] = {False: 0, True: clean}
+    with_features = exported.get(protocol.export_features, predicted)
     numbers = parameters + predicted * classes + with_features * info["num_features"]
     predict_hours = checkpoints * predicted * FORWARD_SHARE * seconds / 3600
     return RunCost(key, train_hours, predict_hours, checkpoints * FLOAT * numbers)

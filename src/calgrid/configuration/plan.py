@@ -41,6 +41,7 @@ from calgrid.storage.layout import (
     ID_LENGTH,
     MADE_FROM,
     MANIFEST,
+    OOD_GROUPS,
     OOD_PREFIX,
     PROBE_TABLE,
     SPLITS,
@@ -357,6 +358,7 @@ class Plan:
             "key": _key(key),
             "checkpoints": list(run.checkpoints),
             "families": list(wanted.families),
+            "ood_groups": self._ood_groups(key),
             "fit_on": list(wanted.fit_on),
             "draws": list(seeds) if DRAWN & {*wanted.fit_on} else [],
             "calibrators": [self._fitted(entry, seeds) for entry in wanted.calibrators.values()],
@@ -373,6 +375,17 @@ class Plan:
             modules.append(registry.describe("calibrator", entry["id"]).module)
         above = [self.predicted(key)]
         return self._job("calibrate", key, spec, modules, files=files, above=above)
+
+    def _ood_groups(self, key: RunKey) -> dict[str, list[str]]:
+        """Scored out-of-distribution sets that are near to the data set of a run, and far."""
+        info = self.study.datasets.describe(key.dataset).info
+        groups = {}
+        for group in OOD_GROUPS:
+            declared = info.get(group, ())
+            groups[group] = [
+                name for name in self.study.evaluations[key].families if name in declared
+            ]
+        return groups
 
     def _job(
         self,
@@ -483,6 +496,7 @@ class Plan:
             "fingerprint": calibrated.fingerprint,
             "external": external,
             "families": list(wanted.families),
+            "ood_groups": self._ood_groups(key),
             "sees_validation": made.sees_validation,
             "draws_validation": made.draws_validation,
             "warning": self.study.datasets.warning(key.dataset),

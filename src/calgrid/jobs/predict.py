@@ -354,7 +354,7 @@ class _Exporter:
         """Logits and features of some rows of images, ascending."""
         result: Arrays = {}
         size = min(BLOCK, max(1, BLOCK_BYTES // math.prod(images.shape[1:])))
-        parts = {int(rows[place]): rows[place : place + size] for place in range(0, len(rows), size)}
+        parts = {int(part[0]): part for part in np.split(rows, range(size, len(rows), size))}
         missing = [part for begin, part in parts.items() if file.kept(begin) is None]
         blocks = ahead(lambda part: np.ascontiguousarray(images[part]), missing, BLOCKS_AHEAD)
         end = 0

@@ -75,7 +75,7 @@ def knn(features: ArrayLike, bank: ArrayLike, k: int = NEIGHBOUR) -> Floats:
 def _unit_rows(features: ArrayLike) -> NDArray[np.float32]:
     rows = np.asarray(features, dtype=np.float32)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
 
 
 class VirtualLogit(NamedTuple):
@@ -91,7 +91,7 @@ class VirtualLogit(NamedTuple):
         """Norm in the residual space of each row of ``features`` (N, d), (N,)."""
         rows = np.asarray(features)
         found = np.empty(len(rows))
-        for block in row_blocks(*rows.shape, PRODUCT_BLOCK):
+        for block in row_blocks(len(rows), len(self.origin), PRODUCT_BLOCK):
             found[block] = np.linalg.norm((rows[block] - self.origin) @ self.residual, axis=1)
         return found
 
@@ -123,10 +123,10 @@ def fit_vim(
     width = rows.shape[1]
     if n_principal is None:
         n_principal = min(PRINCIPAL, width // 2)
-    origin = -np.linalg.pinv(weights) @ np.asarray(bias, dtype=np.float64)
+    origin: Floats = -np.linalg.pinv(weights) @ np.asarray(bias, dtype=np.float64)
     covariance = np.zeros((width, width))
     norms = 0.0
-    for block in row_blocks(*rows.shape, PRODUCT_BLOCK):
+    for block in row_blocks(len(rows), width, PRODUCT_BLOCK):
         centred = rows[block] - origin
         covariance += centred.T @ centred
         norms += np.linalg.norm(centred, axis=1).sum()

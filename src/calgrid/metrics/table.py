@@ -438,7 +438,7 @@ _ENTRIES = (
     *_of_network("maxlogit", ood.max_logit, "the largest logit", "Hendrycks et al., ICML 2022"),
     *_of_network("energy", ood.energy, "the energy of the logits", "Liu et al., NeurIPS 2020"),
     *_of_network(
-        "knn", ood.knn, "the distance to the 50th nearest training image", "Sun et al., ICML 2022"
+        "knn", ood.knn, "the distance to the k-th nearest training image", "Sun et al., ICML 2022"
     ),
     *_of_network("vim", ood.vim, "the virtual logit (ViM)", "Wang et al., CVPR 2022"),
     Metric(
