@@ -123,7 +123,7 @@ def fit_vim(
     width = rows.shape[1]
     if n_principal is None:
         n_principal = min(PRINCIPAL, width // 2)
-    origin: Floats = -np.linalg.pinv(weights) @ np.asarray(bias, dtype=np.float64)
+    origin = np.asarray(-np.linalg.pinv(weights) @ np.asarray(bias), dtype=np.float64)
     covariance = np.zeros((width, width))
     norms = 0.0
     for block in row_blocks(len(rows), width, PRODUCT_BLOCK):
